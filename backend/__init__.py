@@ -1,0 +1,1 @@
+"""Plan to packages to a running job."""

@@ -1,0 +1,1 @@
+"""Which mapping is best: cost model, planners, simulator."""

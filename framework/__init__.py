@@ -1,0 +1,1 @@
+"""Records and specs that every room shares, and the command line."""

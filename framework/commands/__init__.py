@@ -1,0 +1,1 @@
+"""One library call per command: the only code that knows all rooms."""

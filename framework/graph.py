@@ -1,0 +1,117 @@
+"""A model as a graph of layers and tensors, without its weights' bytes.
+
+Readers make a :class:`Graph` of a model file; everything that decides (partition, checks,
+exploration) sees only this. Weights are references into files, so a graph of a model of
+gigabytes takes kilobytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ByteRange", "Graph", "Layer", "Tensor", "Weight", "dtype_bits"]
+
+_BITS = {"complex64": 64, "complex128": 128, "bool": 8, "bfloat16": 16, "float16": 16}
+
+
+def dtype_bits(dtype: str) -> int:
+    """Return the bits of one element of ``dtype``; 0 for strings, whose size is not fixed.
+
+    Args:
+        dtype: numpy's name of the type, or one of ``bfloat16``, ``float8e4m3fn``, ``int4``, ``uint4``
+            and their like, which numpy does not have.
+    """
+    if dtype in _BITS:
+        return _BITS[dtype]
+    if dtype.startswith("float8"):
+        return 8
+    if dtype.startswith("float4"):
+        return 4
+    digits = dtype.lstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(digits) if digits.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes that lie in a file."""
+
+    path: Path
+    offset: int
+    """Bytes from the start of the file."""
+    length: int
+    """Number of bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a frame computes: a model input, or an output of a layer."""
+
+    name: str
+    dtype: str
+    """numpy's name of the element type; empty where the model does not tell."""
+    shape: tuple[int, ...] | None
+    """Sizes; ``None`` where they are unknown before the run."""
+
+    @property
+    def nbytes(self) -> int | None:
+        """Size in bytes; ``None`` where type or shape are unknown or not fixed."""
+        bits = dtype_bits(self.dtype)
+        if self.shape is None or not bits:
+            return None
+        return (math.prod(self.shape) * bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant stored in the model: only its description and where its bytes lie."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    """Size of the values in bytes."""
+    record: ByteRange
+    """The constant's whole record in the model file (ONNX: the ``TensorProto`` message)."""
+    data: ByteRange | None
+    """The values as contiguous little-endian bytes, in the model file or in a file beside it;
+    ``None`` where the format stores them otherwise inside ``record``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One node or operator of the model file."""
+
+    name: str
+    """Unique in the graph: the node's name, or ``<Op>_<index>`` if it has none."""
+    op: str
+    """Operator type, with its domain where that is not the default: ``com.microsoft.Gelu``."""
+    inputs: tuple[Tensor, ...]
+    """Tensors a frame brings, once each; neither weights nor omitted optional inputs."""
+    outputs: tuple[Tensor, ...]
+    """Tensors the layer makes; omitted optional outputs left out."""
+    weights: tuple[Weight, ...]
+    """Constants it reads, once each; a weight that layers share is the same object in each."""
+    record: ByteRange
+    """The layer's own record in the model file (ONNX: the ``NodeProto`` message)."""
+    deterministic: bool = True
+    """False for random generators: such a layer is no constant even without inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A model: its layers in a topological order, and what goes in and comes out."""
+
+    name: str
+    """File name of the model, without folders."""
+    format: str
+    """``onnx``."""
+    layers: tuple[Layer, ...]
+    """Topological order; the file's order where that is one."""
+    inputs: tuple[Tensor, ...]
+    """What a frame brings (weights that the file lists as inputs are not here)."""
+    outputs: tuple[Tensor, ...]
+    """What comes out, in the model's order."""
+    weights: tuple[Weight, ...]
+    """All constants of the file that a layer reads."""

@@ -1,0 +1,51 @@
+"""Which layers go to which accelerator: the record of a mapping file.
+
+Example:
+    {"edge01_cpu0-3": ["conv1", "conv2..pool5"], "edge01_gpu": ["fc6"]}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Mapping", "MappingEntry", "Placement"]
+
+
+@dataclass(frozen=True, slots=True)
+class MappingEntry:
+    """One key of the mapping with its layers: one MPI rank."""
+
+    key: str
+    """As written: ``edge01_cpu0-3.2``."""
+    layers: tuple[str, ...]
+    """As written: names of layers or of output tensors, and ranges ``first..last``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A mapping file: rank i is the i-th entry."""
+
+    source: str
+    """Name of the file, for messages."""
+    entries: tuple[MappingEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one rank runs: a mapping key, understood with the help of the platform."""
+
+    rank: int
+    key: str
+    board: str
+    host: str
+    """Address that ssh and mpirun use."""
+    accelerator: str
+    """``cpu``, ``gpu`` or ``npu``, the latter two with their number if the board has several."""
+    cores: tuple[int, ...]
+    """Cores of the board (logical numbers) that compute, or that drive the GPU or NPU."""
+    engine: str
+    """Inference engine, by the name of its module in ``backend/runtime/engines``."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Engine options of the platform file (delegate library, provider options)."""
+    shared: bool = False
+    """Whether another rank has one of these cores too."""

@@ -1,0 +1,62 @@
+"""The boards, their accelerators and the links between them: the record of a platform file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Accelerator", "Board", "Link", "Platform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A GPU or NPU of a board, as the platform file describes it."""
+
+    engine: str
+    """Inference engine that drives it."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Delegate library and options, handed to the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One machine."""
+
+    name: str
+    host: str
+    """Address that ssh and mpirun use; the name unless given."""
+    user: str = ""
+    """Account for ssh; empty: ssh's own default."""
+    arch: str = ""
+    """``aarch64``, ``x86_64``, ...; empty: unknown."""
+    cores: tuple[int, ...] | None = None
+    """Logical core numbers; ``None``: unknown, checked when the job starts."""
+    memory_mb: float | None = None
+    gpus: tuple[Accelerator, ...] = ()
+    npus: tuple[Accelerator, ...] = ()
+    engine: str = "onnxruntime"
+    """Engine of the CPU ranks."""
+    idle_w: float | None = None
+    """Power of the board doing nothing, in watts."""
+    busy_w: float | None = None
+    """Power of the board with all accelerators busy, in watts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What lies between two boards, in each direction."""
+
+    bandwidth_mbps: float
+    """Megabits per second."""
+    latency_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform file."""
+
+    source: str
+    """Name of the file, for messages; ``local`` for this machine."""
+    boards: tuple[Board, ...]
+    default_link: Link | None = None
+    links: tuple[tuple[str, str, Link], ...] = ()
+    """Links that differ from the default, by the names of the two boards."""

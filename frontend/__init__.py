@@ -1,0 +1,1 @@
+"""Model + mapping + platform to plan + sub-models."""

@@ -1,0 +1,1 @@
+"""A finished job to numbers a person can read."""

@@ -20,8 +20,8 @@ def dtype_bits(dtype: str) -> int:
     """Return the bits of one element of ``dtype``; 0 for strings, whose size is not fixed.
 
     Args:
-        dtype: numpy's name of the type, or one of ``bfloat16``, ``float8e4m3fn``, ``int4``, ``uint4``
-            and their like, which numpy does not have.
+        dtype: numpy's name of the type, or a name that numpy lacks: ``bfloat16``,
+            ``float8e4m3fn``, ``int4``, ``uint4`` and their like.
     """
     if dtype in _BITS:
         return _BITS[dtype]

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ByteRange", "Graph", "Layer", "Tensor", "Weight", "dtype_bits"]
+__all__ = ["ByteRange", "Graph", "Layer", "Tensor", "Weight", "constant_layers", "dtype_bits"]
 
 _BITS = {"complex64": 64, "complex128": 128, "bool": 8, "bfloat16": 16, "float16": 16}
 
@@ -115,3 +115,23 @@ class Graph:
     """What comes out, in the model's order."""
     weights: tuple[Weight, ...]
     """All constants of the file that a layer reads."""
+
+
+def constant_layers(graph: Graph) -> frozenset[str]:
+    """Return the names of the layers that yield the same for every frame and only feed others.
+
+    Such a layer reads nothing but weights and other constant layers, and draws no random
+    numbers. It can be copied to whoever needs it, so a mapping may leave it out. A layer that
+    makes a model output is not among them, nor is a layer that reads from such a one: somebody
+    has to run it and to send its result.
+    """
+    given = {tensor.name for tensor in graph.outputs}
+    constant: set[str] = set()
+    made: set[str] = set()
+    for layer in graph.layers:
+        names = {tensor.name for tensor in layer.outputs}
+        reads_constants = all(tensor.name in made for tensor in layer.inputs)
+        if layer.deterministic and reads_constants and names.isdisjoint(given):
+            constant.add(layer.name)
+            made |= names
+    return frozenset(constant)

@@ -1,4 +1,4 @@
-"""Which layers go to which accelerator: the record of a mapping file.
+"""Which layers go to which accelerator: the records of a mapping file and of what it means.
 
 Example:
     {"edge01_cpu0-3": ["conv1", "conv2..pool5"], "edge01_gpu": ["fc6"]}
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Mapping", "MappingEntry", "Placement"]
+__all__ = ["Assignment", "Mapping", "MappingEntry", "Placement", "Placements"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +49,35 @@ class Placement:
     """Engine options of the platform file (delegate library, provider options)."""
     shared: bool = False
     """Whether another rank has one of these cores too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Where all ranks of a mapping run."""
+
+    ranks: tuple[Placement, ...]
+    """By rank."""
+    warnings: tuple[str, ...] = ()
+    """What works but deserves a look, one line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which layers each rank of a mapping runs, ranges and output names resolved.
+
+    Constant layers are in it only where the mapping names them.
+    """
+
+    layers: tuple[tuple[str, ...], ...]
+    """By rank: the names of its layers, once each, in the graph's order."""
+
+    def ranks(self) -> dict[str, tuple[int, ...]]:
+        """Return the ranks of each layer that the mapping names, in ascending order.
+
+        In this version there is exactly one, except for constant layers.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        for rank, layers in enumerate(self.layers):
+            for layer in layers:
+                found[layer] = (*found.get(layer, ()), rank)
+        return found

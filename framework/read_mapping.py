@@ -1,0 +1,77 @@
+"""Mapping files: JSON text to the record."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.read_text import read_text
+from rankslice.framework.wording import bare, described
+
+__all__ = ["read_mapping"]
+
+_SHAPE = 'expected an object such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}'
+
+
+def read_mapping(path: Path) -> Mapping:
+    """Return the mapping that a JSON file holds: its keys in order, each with its layers.
+
+    Keys and layers are taken as written; :func:`rankslice.framework.place.place` and
+    :func:`rankslice.framework.assign.assign` find out what they mean.
+
+    Raises:
+        RankSliceError: The file cannot be read, is no JSON, or is no object with lists of
+            strings; a key stands in it twice. All mistakes at once.
+    """
+    value = _parse(read_text(path, "a mapping"), path.name)
+    # json reads every object as a tuple of pairs here, so that no key gets lost.
+    if not isinstance(value, tuple):
+        raise RankSliceError(Mistake(path.name, f"the file holds {described(value)}", _SHAPE))
+    if not value:
+        raise RankSliceError(Mistake(path.name, "the mapping is empty", _SHAPE))
+    mistakes = _repeated_keys(value, path.name)
+    for key, layers in value:
+        mistakes += _layer_mistakes(layers, f"{path.name}: {bare(key)}")
+    raise_mistakes(mistakes)
+    entries = tuple(MappingEntry(key, tuple(layers)) for key, layers in value)
+    return Mapping(path.name, entries)
+
+
+def _parse(text: str, name: str) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=tuple)
+    except json.JSONDecodeError as error:
+        place = f"{name}: line {error.lineno}, column {error.colno}"
+        raise RankSliceError(Mistake(place, f"no valid JSON: {_reason(error)}")) from None
+    except RecursionError:
+        raise RankSliceError(Mistake(name, "brackets are nested too deeply", _SHAPE)) from None
+    except ValueError:  # Python refuses to read integers of thousands of digits
+        raise RankSliceError(Mistake(name, "a number is too long", _SHAPE)) from None
+
+
+def _reason(error: json.JSONDecodeError) -> str:
+    return error.msg[:1].lower() + error.msg[1:]
+
+
+def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mistake]:
+    times = Counter(key for key, _ in pairs)
+    expected = "expected every key once; put its layers into one list"
+    return [
+        Mistake(f"{name}: {bare(key)}", f"the key stands there {count} times", expected)
+        for key, count in times.items()
+        if count > 1
+    ]
+
+
+def _layer_mistakes(layers: object, place: str) -> list[Mistake]:
+    if not isinstance(layers, list):
+        found = f"found {described(layers)}"
+        return [Mistake(place, found, "expected a list of layer names")]
+    return [
+        Mistake(f"{place}[{index}]", f"found {described(layer)}", "expected the name of a layer")
+        for index, layer in enumerate(layers)
+        if not isinstance(layer, str)
+    ]

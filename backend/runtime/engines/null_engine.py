@@ -1,0 +1,49 @@
+"""An engine that computes nothing: it sleeps, so schedules can be tested on any machine.
+
+The first bytes of the first input are copied to every output, so frames keep their identity.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..job import TensorSpec
+from . import EngineSettings
+
+__all__ = ["NullEngine", "open_engine"]
+
+
+def open_engine(settings: EngineSettings) -> NullEngine:
+    """Return the engine; its option ``sleep_ms`` is the time of a run in milliseconds."""
+    return NullEngine(float(settings.options.get("sleep_ms", "0")) / 1e3)
+
+
+class NullEngine:
+    """Sleeps instead of computing."""
+
+    def __init__(self, sleep_s: float) -> None:
+        self._sleep_s = sleep_s
+
+    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Nothing is read: the sub-model's file need not exist."""
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        """Sleep, then copy the leading bytes."""
+        if self._sleep_s:
+            time.sleep(self._sleep_s)
+        if not inputs:
+            return
+        source = inputs[0].reshape(-1).view(np.uint8)
+        for output in outputs:
+            target = output.reshape(-1).view(np.uint8)
+            size = min(source.size, target.size)
+            target[:size] = source[:size]
+
+    def close(self) -> None:
+        """Nothing is held."""

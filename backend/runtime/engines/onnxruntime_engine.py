@@ -1,0 +1,123 @@
+"""onnxruntime on the rank's CPU cores, reading and writing the slots in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import JobError
+from ..job import TensorSpec
+from . import EngineSettings
+
+__all__ = ["OnnxRuntimeEngine", "open_engine"]
+
+_DTYPES = {
+    "tensor(float)": ("float32", 1),
+    "tensor(uint8)": ("uint8", 2),
+    "tensor(int8)": ("int8", 3),
+    "tensor(uint16)": ("uint16", 4),
+    "tensor(int16)": ("int16", 5),
+    "tensor(int32)": ("int32", 6),
+    "tensor(int64)": ("int64", 7),
+    "tensor(bool)": ("bool", 9),
+    "tensor(float16)": ("float16", 10),
+    "tensor(double)": ("float64", 11),
+    "tensor(uint32)": ("uint32", 12),
+    "tensor(uint64)": ("uint64", 13),
+    "tensor(bfloat16)": ("bfloat16", 16),
+    "tensor(float8e4m3fn)": ("float8e4m3fn", 17),
+    "tensor(float8e5m2)": ("float8e5m2", 19),
+    "tensor(uint4)": ("uint4", 21),
+    "tensor(int4)": ("int4", 22),
+}
+"""onnxruntime's names of types -> ours, and ONNX's number of the type."""
+
+_MOST_BINDINGS = 64
+"""Bindings kept per segment: one for each combination of slots that occurs."""
+
+
+def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:
+    """Return the engine for ``settings.threads`` threads."""
+    return OnnxRuntimeEngine(settings)
+
+
+class OnnxRuntimeEngine:
+    """One inference session, bound to slots without copies."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        import onnxruntime
+
+        self._onnxruntime = onnxruntime
+        self._settings = settings
+        self._session: Any = None
+        self._bindings: dict[tuple[int, ...], Any] = {}
+        self._inputs: Sequence[TensorSpec] = ()
+        self._outputs: Sequence[TensorSpec] = ()
+        self._numbers: dict[str, int] = {}
+
+    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Create the session and compare its signature with the plan's."""
+        ort = self._onnxruntime
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = self._settings.threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if self._settings.exact:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            self._session = ort.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's exceptions have no common base class
+            raise JobError(f"{path.name}: onnxruntime cannot load it: {error}") from None
+        self._inputs, self._outputs = inputs, outputs
+        self._check(path, "input", inputs, self._session.get_inputs())
+        self._check(path, "output", outputs, self._session.get_outputs())
+
+    def _check(
+        self, path: Path, side: str, planned: Sequence[TensorSpec], found: Sequence[Any]
+    ) -> None:
+        actual = {arg.name: arg for arg in found}
+        for spec in planned:
+            arg = actual.pop(spec.name, None)
+            if arg is None:
+                raise JobError(f"{path.name}: has no {side} {spec.name!r}")
+            name, number = _DTYPES.get(arg.type, (arg.type, 0))
+            self._numbers[spec.name] = number
+            if (name, list(arg.shape)) != (spec.dtype, list(spec.shape)):
+                raise JobError(
+                    f"{path.name}: {side} {spec.name!r} is {name}{list(arg.shape)}, the plan says"
+                    f" {spec.dtype}{list(spec.shape)}"
+                )
+        if side == "input" and actual:
+            raise JobError(f"{path.name}: needs input {next(iter(actual))!r}, which the plan lacks")
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        """Run the session on the slots' own memory."""
+        addresses = tuple(map(id, inputs)) + tuple(map(id, outputs))
+        binding = self._bindings.get(addresses)
+        if binding is None:
+            binding = self._bind(inputs, outputs)
+            if len(self._bindings) < _MOST_BINDINGS:
+                self._bindings[addresses] = binding
+        self._session.run_with_iobinding(binding)
+
+    def _bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> Any:
+        binding = self._session.io_binding()
+        for spec, array in zip(self._inputs, inputs, strict=True):
+            number = self._numbers[spec.name]
+            binding.bind_input(spec.name, "cpu", 0, number, spec.shape, array.ctypes.data)
+        for spec, array in zip(self._outputs, outputs, strict=True):
+            number = self._numbers[spec.name]
+            binding.bind_output(spec.name, "cpu", 0, number, spec.shape, array.ctypes.data)
+        return binding
+
+    def close(self) -> None:
+        """Drop the session."""
+        self._bindings.clear()
+        self._session = None

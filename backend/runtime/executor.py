@@ -1,0 +1,110 @@
+"""Threads that run stages whenever one is ready."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+__all__ = ["Executor", "Stage"]
+
+
+class Stage(Protocol):
+    """Work that is done once per frame, when its inputs are there and its outputs have room."""
+
+    frame: int
+    """The frame it works on next."""
+    finished: bool
+
+    def is_ready(self) -> bool:
+        """Whether :meth:`step` would work without waiting for anyone."""
+
+    def step(self) -> None:
+        """Do one frame, or notice that the stream is over."""
+
+    def pause_s(self) -> float | None:
+        """Seconds after which :meth:`is_ready` can change by itself; ``None``: never."""
+
+    def describe(self) -> str:
+        """Name the stage, for messages: ``segment 1``."""
+
+
+class Executor:
+    """A thread that owns some stages and always runs the ready one with the oldest frame.
+
+    It never blocks on a particular stage: what is not ready is passed over. The oldest frame
+    first keeps latency low, and lets the oldest frame in the pipeline always advance.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stages: Sequence[Stage],
+        on_progress: Callable[[], None],
+        on_failure: Callable[[Stage | None, BaseException], None],
+    ) -> None:
+        """Prepare the thread.
+
+        Args:
+            name: name of the thread.
+            stages: its stages, earlier ones first among equals.
+            on_progress: called after each step.
+            on_failure: called with the stage and the exception that ended the thread.
+        """
+        self._stages = list(stages)
+        self._on_progress = on_progress
+        self._on_failure = on_failure
+        self._signal = threading.Event()
+        self._stopped = False
+        self.waited_s = 0.0
+        """Time without a ready stage, in seconds."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all stages have come to their end."""
+        return not self._stages
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the thread look again: something has changed."""
+        self._signal.set()
+
+    def stop(self) -> None:
+        """End the thread after the step it is in."""
+        self._stopped = True
+        self._signal.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        stage: Stage | None = None
+        try:
+            while self._stages and not self._stopped:
+                self._signal.clear()
+                stage = self._next_ready()
+                if stage is None:
+                    self._wait()
+                    continue
+                stage.step()
+                if stage.finished:
+                    self._stages.remove(stage)
+                self._on_progress()
+        except BaseException as error:
+            self._on_failure(stage, error)
+
+    def _next_ready(self) -> Stage | None:
+        ready = [stage for stage in self._stages if stage.is_ready()]
+        return min(ready, key=lambda stage: stage.frame, default=None)
+
+    def _wait(self) -> None:
+        pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]
+        begin = time.perf_counter()
+        self._signal.wait(min(pauses, default=None))
+        self.waited_s += time.perf_counter() - begin

@@ -1,0 +1,198 @@
+"""What ``plan.json`` says, as the runtime needs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import JobError
+
+__all__ = ["ChannelSpec", "Job", "RankSpec", "SegmentSpec", "TensorSpec", "load_job"]
+
+_FORMAT = "rankslice-plan"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, type and shape of a tensor that lives in slots."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def storage(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """The numpy type and shape in which the values are held.
+
+        ``bfloat16`` is held as ``uint16``, 8-bit floats as ``uint8``; 4-bit types are packed two
+        to a byte, so their storage is flat.
+
+        Raises:
+            JobError: the type has no storage of a fixed size.
+        """
+        if self.dtype.startswith(("float4", "int4", "uint4")):
+            return np.dtype(np.uint8), ((math.prod(self.shape) + 1) // 2,)
+        if self.dtype.startswith("float8"):
+            return np.dtype(np.uint8), self.shape
+        if self.dtype == "bfloat16":
+            return np.dtype(np.uint16), self.shape
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError:
+            dtype = np.dtype(object)
+        if dtype.kind not in "biufc":
+            raise JobError(
+                f"tensor {self.name!r}: values of type {self.dtype!r} have no fixed size"
+            )
+        return dtype, self.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in bytes."""
+        dtype, shape = self.storage
+        return dtype.itemsize * math.prod(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """Where one rank runs and with what."""
+
+    rank: int
+    key: str
+    board: str
+    host: str
+    accelerator: str
+    cores: tuple[int, ...]
+    engine: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpec:
+    """One sub-model file of a rank."""
+
+    rank: int
+    index: int
+    file: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSpec:
+    """One tensor that goes from one rank to another, every frame."""
+
+    number: int
+    tensor: str
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A plan, ready to be run."""
+
+    sha256: str
+    """Hash of the bytes of plan.json."""
+    model: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    tensors: dict[str, TensorSpec]
+    ranks: tuple[RankSpec, ...]
+    segments: tuple[SegmentSpec, ...]
+    channels: tuple[ChannelSpec, ...]
+    source: int
+    sink: int
+    path_length: int
+    window: int
+    """Default number of frames inside the pipeline."""
+
+    def segments_of(self, rank: int) -> tuple[SegmentSpec, ...]:
+        """Return the segments of one rank, in the order in which a frame passes them."""
+        return tuple(segment for segment in self.segments if segment.rank == rank)
+
+
+def load_job(path: Path) -> Job:
+    """Read ``plan.json``.
+
+    Raises:
+        JobError: the file is missing, or no plan of the version that this runtime reads.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from None
+    try:
+        record = json.loads(text)
+        if record["format"] != _FORMAT:
+            raise JobError(f"{path}: format is {record['format']!r}, expected {_FORMAT!r}")
+        if record["version"] != _VERSION:
+            raise JobError(
+                f"{path}: a plan of version {record['version']}, this runtime reads version"
+                f" {_VERSION}; build again"
+            )
+        return _job(record, hashlib.sha256(text).hexdigest())
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise JobError(f"{path}: not a plan ({type(error).__name__}: {error})") from None
+
+
+def _job(record: dict[str, Any], sha256: str) -> Job:
+    tensors = {
+        item["name"]: TensorSpec(item["name"], item["dtype"], tuple(item["shape"]))
+        for item in record["tensors"]
+    }
+    model = record["model"]
+    return Job(
+        sha256=sha256,
+        model=model["name"],
+        inputs=tuple(tensors[name] for name in model["inputs"]),
+        outputs=tuple(tensors[name] for name in model["outputs"]),
+        tensors=tensors,
+        ranks=tuple(
+            RankSpec(
+                rank=item["rank"],
+                key=item["key"],
+                board=item["board"],
+                host=item["host"],
+                accelerator=item["accelerator"],
+                cores=tuple(item["cores"]),
+                engine=item["engine"],
+                options=dict(item["options"]),
+            )
+            for item in record["ranks"]
+        ),
+        segments=tuple(
+            SegmentSpec(
+                rank=item["rank"],
+                index=item["index"],
+                file=item["file"],
+                inputs=tuple(item["inputs"]),
+                outputs=tuple(item["outputs"]),
+                level=item["level"],
+            )
+            for item in record["segments"]
+        ),
+        channels=tuple(
+            ChannelSpec(item["number"], item["tensor"], item["source"], item["destination"])
+            for item in record["channels"]
+        ),
+        source=record["source"],
+        sink=record["sink"],
+        path_length=record["path_length"],
+        window=record["window"],
+    )
+
+
+def typed_view(spec: TensorSpec, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return ``buffer`` (uint8, at least ``spec.nbytes`` long) seen as the tensor's values."""
+    dtype, shape = spec.storage
+    return buffer[: spec.nbytes].view(dtype).reshape(shape)

@@ -1,0 +1,172 @@
+"""The loop that owns MPI: it moves slots between ranks until the stream has ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from .slots import Ring
+from .transport import Lane, Transport
+
+__all__ = ["Backoff", "CommunicationLoop", "Incoming", "Outgoing"]
+
+
+class Backoff:
+    """How long to sleep between two looks that found nothing: the longer idle, the longer.
+
+    A sleep is a fixed share of the idle time, so waiting adds at most that share to any delay and
+    the number of looks grows with the logarithm of the idle time only.
+    """
+
+    _SHARE = 1 / 16
+    _SHORTEST_S = 20e-6
+    _LONGEST_S = 5e-3
+
+    def __init__(self) -> None:
+        self._idle_since = time.perf_counter()
+
+    def reset(self) -> None:
+        """Something happened."""
+        self._idle_since = time.perf_counter()
+
+    def pause_s(self) -> float:
+        """Seconds to sleep now."""
+        idle = time.perf_counter() - self._idle_since
+        return min(max(self._SHARE * idle, self._SHORTEST_S), self._LONGEST_S)
+
+
+class Outgoing:
+    """A channel's sending end: sends each frame that the ring's writer puts in, in order."""
+
+    def __init__(self, channel: int, peer: int, ring: Ring, place: int) -> None:
+        self.lane = Lane(channel, peer, ring.raw)
+        self._ring = ring
+        self._place = place
+        self._started = 0
+        self._begun_s = [0.0] * ring.depth
+        self._sent = [False] * ring.depth
+        self._end_started = False
+        self.finished = False
+        self.busy_s = 0.0
+        """Sum over frames of the time from the start of a send until its slot was reusable."""
+
+    def advance(self, transport: Transport, lane: int) -> bool:
+        """Start what can be started; return whether there was anything."""
+        before = self._started
+        while self._started < self._ring.written:
+            slot = self._started % self._ring.depth
+            self._begun_s[slot] = time.perf_counter()
+            transport.send(lane, slot)
+            self._started += 1
+        if self._ring.end == self._started and not self._end_started:
+            transport.send_end(lane)
+            self._end_started = True
+            return True
+        return self._started != before
+
+    def complete(self, slot: int, is_end: bool) -> None:
+        """Take note of a finished send; give slots back in order."""
+        if is_end:
+            self.finished = True
+            return
+        self.busy_s += time.perf_counter() - self._begun_s[slot]
+        self._sent[slot] = True
+        read, depth = self._ring.read, self._ring.depth
+        while self._sent[read[self._place] % depth]:
+            self._sent[read[self._place] % depth] = False
+            read[self._place] += 1
+
+
+class Incoming:
+    """A channel's receiving end: keeps receives posted for all free slots of its ring."""
+
+    def __init__(self, channel: int, peer: int, ring: Ring) -> None:
+        self.lane = Lane(channel, peer, ring.raw)
+        self.channel = channel
+        self._ring = ring
+        self._posted = 0
+        self._arrived: list[bool | None] = [None] * ring.depth
+        """Per slot: ``False`` a frame is there, ``True`` the end is there."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of the stream was received."""
+        return self._ring.end is not None
+
+    def advance(self, transport: Transport, lane: int) -> bool:
+        """Post what can be posted; return whether there was anything."""
+        before = self._posted
+        depth = self._ring.depth
+        while not self.finished and self._posted - min(self._ring.read) < depth:
+            transport.receive(lane, self._posted % depth)
+            self._posted += 1
+        return self._posted != before
+
+    def complete(self, slot: int, is_end: bool) -> None:
+        """Take note of a received message; hand frames on in order."""
+        self._arrived[slot] = is_end
+        ring = self._ring
+        while not self.finished and (end := self._arrived[ring.written % ring.depth]) is not None:
+            self._arrived[ring.written % ring.depth] = None
+            if end:
+                ring.end = ring.written
+            else:
+                ring.written += 1
+
+
+class CommunicationLoop:
+    """Runs in the thread that initialised MPI, next to the executors that compute."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        outgoing: Sequence[Outgoing],
+        incoming: Sequence[Incoming],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """Set up the channels; ``on_progress`` is called when slots were filled or freed."""
+        self._transport = transport
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._on_progress = on_progress
+        self._signal = threading.Event()
+        transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
+
+    def wake(self) -> None:
+        """Let the loop look at once: a stage has worked."""
+        self._signal.set()
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Move messages until ``is_over`` and all channels have ended.
+
+        ``is_over`` is asked between looks; it raises what is to end the loop early.
+        """
+        backoff = Backoff()
+        while not (is_over() and self._has_ended()):
+            self._signal.clear()
+            if self._advance():
+                backoff.reset()
+                continue
+            if self._signal.wait(backoff.pause_s()):
+                backoff.reset()
+
+    def _has_ended(self) -> bool:
+        return all(end.finished for end in self._outgoing) and all(
+            end.finished for end in self._incoming
+        )
+
+    def _advance(self) -> bool:
+        sent, received = self._transport.poll()
+        for done in sent:
+            self._outgoing[done.lane].complete(done.slot, done.is_end)
+        for done in received:
+            self._incoming[done.lane].complete(done.slot, done.is_end)
+        if sent or received:
+            self._on_progress()
+        started = False
+        for lane, outgoing in enumerate(self._outgoing):
+            started |= outgoing.advance(self._transport, lane)
+        for lane, incoming in enumerate(self._incoming):
+            started |= incoming.advance(self._transport, lane)
+        return bool(sent or received or started)

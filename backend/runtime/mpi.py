@@ -1,0 +1,122 @@
+"""Messages through MPI: persistent requests on bytes, one thread that calls MPI."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .transport import Completion, Lane
+
+__all__ = ["MpiTransport"]
+
+_END = -1
+
+
+class MpiTransport:
+    """Messages through Open MPI; all calls come from the thread that constructs it (FUNNELED)."""
+
+    def __init__(self) -> None:
+        """Initialise MPI."""
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+
+        MPI.Init_thread(MPI.THREAD_FUNNELED)
+        self._mpi = MPI
+        self._comm = MPI.COMM_WORLD.Dup()
+        self.rank: int = self._comm.Get_rank()
+        self.size: int = self._comm.Get_size()
+        self.library = MPI.Get_library_version().split(",")[0].strip("\0 ")
+        self._requests: list[Any] = []
+        self._meaning: list[tuple[bool, int, int]] = []
+        """(is a send, lane, slot) of each request."""
+        self._first_send: list[int] = []
+        self._first_receive: list[int] = []
+
+    def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
+        """Make one persistent request per slot, and one per outgoing lane for the end."""
+        comm, byte = self._comm, self._mpi.BYTE
+        nothing = np.empty(0, np.uint8)
+        for lane, end in enumerate(sends):
+            self._first_send.append(len(self._requests))
+            for slot, buffer in enumerate(end.slots):
+                self._add(comm.Send_init([buffer, byte], end.peer, end.channel), (True, lane, slot))
+            self._add(comm.Send_init([nothing, byte], end.peer, end.channel), (True, lane, _END))
+        for lane, end in enumerate(receives):
+            self._first_receive.append(len(self._requests))
+            for slot, buffer in enumerate(end.slots):
+                self._add(
+                    comm.Recv_init([buffer, byte], end.peer, end.channel), (False, lane, slot)
+                )
+        self._send_end = [self._first_send[lane] + len(end.slots) for lane, end in enumerate(sends)]
+        self._statuses = [self._mpi.Status() for _ in self._requests]
+
+    def _add(self, request: Any, meaning: tuple[bool, int, int]) -> None:
+        self._requests.append(request)
+        self._meaning.append(meaning)
+
+    def send(self, lane: int, slot: int) -> None:
+        """Start the slot's persistent send."""
+        self._requests[self._first_send[lane] + slot].Start()
+
+    def send_end(self, lane: int) -> None:
+        """Start the lane's empty send."""
+        self._requests[self._send_end[lane]].Start()
+
+    def receive(self, lane: int, slot: int) -> None:
+        """Start the slot's persistent receive."""
+        self._requests[self._first_receive[lane] + slot].Start()
+
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
+        """Call MPI_Testsome once."""
+        sent: list[Completion] = []
+        received: list[Completion] = []
+        indices = self._mpi.Request.Testsome(self._requests, self._statuses)
+        for position, index in enumerate(indices or ()):
+            is_send, lane, slot = self._meaning[index]
+            if is_send:
+                sent.append(Completion(lane, slot, slot == _END))
+            else:
+                is_end = self._statuses[position].Get_count(self._mpi.BYTE) == 0
+                received.append(Completion(lane, slot, is_end))
+        return sent, received
+
+    def exchange(self, record: bytes) -> list[bytes]:
+        """Gather sizes, then records, everywhere; sleeps while it waits."""
+        size = np.array([len(record)], np.int64)
+        sizes = np.empty(self.size, np.int64)
+        self._wait(self._comm.Iallgather(size, sizes))
+        everything = np.empty(int(sizes.sum()), np.uint8)
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        mine = np.frombuffer(record, np.uint8)
+        parts = [everything, sizes.tolist(), starts.tolist(), self._mpi.BYTE]
+        self._wait(self._comm.Iallgatherv([mine, self._mpi.BYTE], parts))
+        return [
+            everything[start : start + length].tobytes()
+            for start, length in zip(starts.tolist(), sizes.tolist(), strict=True)
+        ]
+
+    @staticmethod
+    def _wait(request: Any) -> None:
+        pause = 20e-6
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(2 * pause, 5e-3)
+
+    def close(self) -> None:
+        """Cancel the receives still posted, free all requests and finalise MPI."""
+        for request, (is_send, _, _) in zip(self._requests, self._meaning, strict=True):
+            if not is_send and not request.Test():
+                request.Cancel()
+                request.Wait()
+            request.Free()
+        self._comm.Free()
+        self._mpi.Finalize()
+
+    def abort(self) -> None:
+        """Call MPI_Abort."""
+        self._comm.Abort(1)

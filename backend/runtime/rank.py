@@ -1,0 +1,318 @@
+"""One rank of a job: set up from the plan, run to the end of the stream, measured."""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .affinity import bind_to_cores, check_binding
+from .arrivals import Arrivals, Pulled, Timed
+from .engines import Engine, EngineSettings, open_engine
+from .errors import JobError
+from .executor import Executor, Stage
+from .histogram import Histogram
+from .job import Job
+from .loop import CommunicationLoop, Incoming, Outgoing
+from .options import RunOptions
+from .results import ResultsWriter
+from .slots import Ring
+from .sources import open_source
+from .stages import Input, SegmentStage, SinkStage, SourceStage
+from .transport import Transport
+from .wiring import Reader, wire
+
+__all__ = ["RUNTIME_VERSION", "run_rank"]
+
+RUNTIME_VERSION = 1
+"""Changes when ranks of different versions could no longer talk to each other."""
+
+_PROGRESS_EVERY_S = 0.2
+
+
+@dataclass
+class _Failure:
+    """The first thing that went wrong in a thread of this rank."""
+
+    message: str = ""
+    cause: BaseException | None = None
+
+
+class _ComputeTimes:
+    """Per frame, the time that all segments of the rank took together."""
+
+    def __init__(self, segments: int) -> None:
+        self.histogram = Histogram()
+        self._segments = segments
+        self._open: dict[int, tuple[int, float]] = {}
+
+    def add(self, frame: int, seconds: float) -> None:
+        runs, total = self._open.pop(frame, (0, 0.0))
+        if runs + 1 == self._segments:
+            self.histogram.add(total + seconds)
+        else:
+            self._open[frame] = (runs + 1, total + seconds)
+
+
+class _Announcer:
+    """Passes results on and tells now and then how many there were."""
+
+    def __init__(self, writer: ResultsWriter, enabled: bool) -> None:
+        self.completed = 0
+        self._writer = writer
+        self._enabled = enabled
+        self._next_s = 0.0
+
+    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
+        self._writer.write(frame, slots)
+        self.completed += 1
+        if self._enabled and time.monotonic() >= self._next_s:
+            self._tell()
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._enabled:
+            self._tell()
+
+    def _tell(self) -> None:
+        print(f"completed {self.completed}", flush=True)
+        self._next_s = time.monotonic() + _PROGRESS_EVERY_S
+
+
+class _Rank:
+    """The parts of one running rank."""
+
+    def __init__(
+        self, job: Job, folder: Path, options: RunOptions, transport: Transport, place: str
+    ) -> None:
+        self.job = job
+        self.options = options
+        self.transport = transport
+        self.place = place
+        self.spec = job.ranks[transport.rank]
+        self.window = options.window or job.window
+        self.failure = _Failure()
+        self.source: SourceStage | None = None
+        self.arrivals: Arrivals | None = None
+
+        wiring = wire(job, transport.rank, self.window)
+        self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
+        self.compute = _ComputeTimes(len(wiring.segments))
+        self.engines: list[Engine] = []
+        segments: list[Stage] = []
+        for segment, stage in wiring.segments:
+            engine = self._load(folder, segment)
+            inputs = self._inputs(stage.inputs)
+            outputs = [self.rings[ring] for ring in stage.outputs]
+            segments.append(SegmentStage(segment.index, engine, inputs, outputs, self.compute.add))
+        self.executors = [self._executor("compute", segments)]
+        if wiring.source is not None:
+            self.source = self._open_source(wiring.source.inputs, wiring.source.outputs)
+            self.executors.append(self._executor("source", [self.source]))
+        if wiring.sink is not None:
+            writer = ResultsWriter(options.results, job.sha256, job.outputs)
+            post = _Announcer(writer, options.progress)
+            credit = self.rings[wiring.sink.outputs[0]]
+            sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
+            self.executors.append(self._executor("sink", [sink]))
+        self.outgoing = [
+            Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.place)
+            for s in wiring.sends
+        ]
+        self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
+
+    def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
+        return [Input(self.rings[reader.ring], reader.place) for reader in readers]
+
+    def _executor(self, name: str, stages: Sequence[Stage]) -> Executor:
+        return Executor(name, stages, self._wake_all, self._fail)
+
+    def _load(self, folder: Path, segment: Any) -> Engine:
+        settings = EngineSettings(
+            max(1, len(self.spec.cores)), self.options.exact, self.spec.options
+        )
+        engine = open_engine(self.spec.engine, settings)
+        tensors = self.job.tensors
+        engine.load(
+            folder / segment.file,
+            [tensors[name] for name in segment.inputs],
+            [tensors[name] for name in segment.outputs],
+        )
+        self.engines.append(engine)
+        return engine
+
+    def _open_source(self, credit: Sequence[Reader], outputs: Sequence[int]) -> SourceStage:
+        options = self.options
+        source = open_source(
+            options.inputs,
+            self.job.inputs,
+            frames=options.frames,
+            seed=options.seed,
+            preprocessing=options.preprocessing,
+        )
+        if options.fps is None:
+            self.arrivals = Pulled(source.frames)
+        else:
+            self.arrivals = Timed(source.frames, options.fps, self.window, options.overflow)
+        rings = [self.rings[ring] for ring in outputs]
+        return SourceStage(source, self.arrivals, self.window, self._inputs(credit)[0], rings)
+
+    def agree(self) -> None:
+        """Compare what the ranks were started with; raise :class:`JobError` if it differs."""
+        mine = {
+            "plan": self.job.sha256,
+            "runtime version": RUNTIME_VERSION,
+            "window": self.window,
+            "exact": self.options.exact,
+            "byte order": sys.byteorder,
+            "ranks": self.transport.size,
+        }
+        records = [json.loads(record) for record in self._exchange(mine)]
+        for rank, record in enumerate(records):
+            for name, value in records[0].items():
+                if record.get(name) != value:
+                    raise JobError(
+                        f"rank {rank} was started with {name} {record.get(name)!r}, rank 0 with"
+                        f" {value!r}: deploy and start all boards from the same build"
+                    )
+
+    def _exchange(self, record: dict[str, Any]) -> list[bytes]:
+        return self.transport.exchange(json.dumps(record).encode())
+
+    def run(self) -> dict[str, Any]:
+        """Run until the stream has ended everywhere; return this rank's measurements."""
+        self.loop = CommunicationLoop(
+            self.transport, self.outgoing, self.incoming, self._wake_executors
+        )
+        if self.options.bind and self.spec.cores:
+            check_binding(self.spec.cores)
+        begin_s, begin_cpu_s = time.monotonic(), _cpu_s()
+        for executor in self.executors:
+            executor.start()
+        try:
+            self.loop.run(self._is_over)
+        finally:
+            for executor in self.executors:
+                executor.stop()
+        for executor in self.executors:
+            executor.join(timeout_s=10)
+        for engine in self.engines:
+            engine.close()
+        return self._measurements(time.monotonic() - begin_s, _cpu_s() - begin_cpu_s)
+
+    def _is_over(self) -> bool:
+        if self.failure.cause is not None:
+            raise JobError(self.failure.message) from self.failure.cause
+        if self.source is not None and self.source.take_credits():
+            self._wake_executors()
+        return all(executor.finished for executor in self.executors)
+
+    def _wake_executors(self) -> None:
+        for executor in self.executors:
+            executor.wake()
+
+    def _wake_all(self) -> None:
+        self._wake_executors()
+        self.loop.wake()
+
+    def _fail(self, stage: Stage | None, error: BaseException) -> None:
+        if self.failure.cause is None:
+            text = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
+            where = f"{stage.describe()}, frame {stage.frame}: " if stage is not None else ""
+            self.failure.message = where + text
+            self.failure.cause = error
+        self.loop.wake()
+
+    def _measurements(self, wall_s: float, cpu_s: float) -> dict[str, Any]:
+        frames = max(1, self.compute.histogram.count)
+        record: dict[str, Any] = {
+            "rank": self.spec.rank,
+            "key": self.spec.key,
+            "host": socket.gethostname(),
+            "cores": list(self.spec.cores),
+            "engine": self.spec.engine,
+            "compute_ms": {
+                "mean": 1e3 * self.compute.histogram.mean_s,
+                **self.compute.histogram.summary_ms(50, 99),
+            },
+            "wait_ms": 1e3 * self.executors[0].waited_s / frames,
+            "send_ms": 1e3 * sum(end.busy_s for end in self.outgoing) / frames,
+            "cpu_ms": 1e3 * cpu_s / frames,
+            "wall_s": wall_s,
+            "memory_mb": _peak_memory_mb(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "mpi": getattr(self.transport, "library", ""),
+        }
+        if self.source is not None and self.arrivals is not None:
+            record["source"] = {
+                "frames": self.source.frame,
+                "window": self.window,
+                "latency_ms": self.source.latencies.summary_ms(50, 90, 99),
+                "dropped": self.arrivals.dropped,
+            }
+        return record
+
+
+def run_rank(
+    job: Job, folder: Path, options: RunOptions, transport: Transport
+) -> list[dict[str, Any]]:
+    """Run one rank of a job to its end; return the measurements of all ranks, by rank.
+
+    Args:
+        job: the plan.
+        folder: where ``plan.json`` and the sub-models lie.
+        options: of this run; the same on all ranks.
+        transport: connects the ranks; stays open on failure, for the caller to abort.
+
+    Raises:
+        JobError: the message names rank, key, host, segment and frame.
+    """
+    if transport.size != len(job.ranks):
+        raise JobError(
+            f"the plan has {len(job.ranks)} ranks, but {transport.size} were started"
+            f" (mpirun -n {len(job.ranks)})"
+        )
+    spec = job.ranks[transport.rank]
+    place = f"rank {spec.rank} ({spec.key} on {socket.gethostname()})"
+    try:
+        if options.bind and spec.cores:
+            bind_to_cores(spec.cores)
+        rank = _Rank(job, folder, options, transport, place)
+        rank.agree()
+        measurements = rank.run()
+        records = [json.loads(record) for record in rank._exchange(measurements)]
+    except JobError as error:
+        raise JobError(f"{place}: {error}") from error.__cause__
+    if options.report is not None and spec.rank == job.sink:
+        _write_report(options.report, records)
+    return records
+
+
+def _write_report(path: Path, records: list[dict[str, Any]]) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps({"ranks": records}, indent=1) + "\n")
+    temporary.replace(path)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _peak_memory_mb() -> float:
+    """Peak resident memory in MB (10^6 bytes); ``ru_maxrss`` would count the launcher's too."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0

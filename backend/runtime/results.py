@@ -1,0 +1,124 @@
+"""The results file: one record per frame, appended as the frames come out.
+
+The file begins with a line of magic, then a line of JSON that names the outputs; then follow
+records of fixed size: frame number (uint64), time of completion on the sink's clock (float64,
+seconds), and the bytes of each output. A file whose writer died has whole records up to
+the last frame that came out.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import JobError
+from .job import TensorSpec
+
+__all__ = ["Results", "ResultsWriter", "read_results"]
+
+_MAGIC = b"rankslice results 1\n"
+_HEAD = struct.Struct("<Qd")
+
+
+class ResultsWriter:
+    """Appends each frame's outputs to a file."""
+
+    def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[TensorSpec]) -> None:
+        """Create the file and write its head.
+
+        Raises:
+            JobError: the file cannot be written.
+        """
+        self._path = path
+        head = {
+            "plan_sha256": plan_sha256,
+            "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
+        }
+        try:
+            self._file: BinaryIO = path.open("wb")
+            self._file.write(_MAGIC + json.dumps(head).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
+        """Append one frame.
+
+        Raises:
+            JobError: the file cannot be written; the disk is full, say.
+        """
+        try:
+            self._file.write(_HEAD.pack(frame, time.monotonic()))
+            for slot in slots:
+                self._file.write(slot.reshape(-1).view(np.uint8).data)
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _failure(self, error: OSError) -> JobError:
+        return JobError(f"results file {self._path}: {error.strerror}")
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What came out of a job."""
+
+    plan_sha256: str
+    outputs: tuple[TensorSpec, ...]
+    records: NDArray[np.void]
+    """Fields ``frame``, ``completed_s`` and ``output_0``, ``output_1``, ...; read from disk
+    when used."""
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return len(self.records)
+
+    @property
+    def completed_s(self) -> NDArray[np.float64]:
+        """Times of completion in seconds, on the sink's clock."""
+        return np.asarray(self.records["completed_s"])
+
+    def values(self, output: int) -> NDArray[Any]:
+        """Return all frames of one output: array [frames, *shape]."""
+        return np.asarray(self.records[f"output_{output}"])
+
+
+def read_results(path: Path) -> Results:
+    """Open a results file, complete or cut short.
+
+    Raises:
+        JobError: it is missing, or no results file.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.readline(len(_MAGIC)) != _MAGIC:
+                raise JobError(f"{path}: not a results file")
+            head = json.loads(file.readline())
+            offset = file.tell()
+        outputs = tuple(
+            TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in head["outputs"]
+        )
+        fields = [("frame", "<u8"), ("completed_s", "<f8")]
+        for number, spec in enumerate(outputs):
+            fields.append((f"output_{number}", *spec.storage))  # type: ignore[arg-type]
+        record = np.dtype(fields)  # packed, as written
+        count = (path.stat().st_size - offset) // record.itemsize
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise JobError(f"{path}: not a results file ({error})") from None
+    # A file without records cannot be mapped.
+    records = np.memmap(path, record, "r", offset, (count,)) if count else np.empty(0, record)
+    return Results(head["plan_sha256"], outputs, records)

@@ -1,0 +1,249 @@
+"""The three kinds of stages: a source of frames, a segment of the model, the sink of results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from .arrivals import Arrivals
+from .engines import Engine
+from .errors import JobError
+from .histogram import Histogram
+from .slots import Ring
+
+__all__ = ["Input", "Post", "SegmentStage", "SinkStage", "Source", "SourceStage"]
+
+
+class Source(Protocol):
+    """Where frames come from."""
+
+    frames: int
+    """How many frames it has."""
+
+    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+        """Write frame ``index`` into the slots, one per model input."""
+
+    def label(self, index: int) -> str:
+        """Name frame ``index`` for people: its file, say."""
+
+    def close(self) -> None:
+        """Release files."""
+
+
+class Post(Protocol):
+    """Where results go."""
+
+    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
+        """Take the outputs of one frame; the slots are reused afterwards."""
+
+    def close(self) -> None:
+        """Release files."""
+
+
+class Input:
+    """A ring, seen by one of its readers."""
+
+    __slots__ = ("place", "ring")
+
+    def __init__(self, ring: Ring, place: int) -> None:
+        self.ring = ring
+        self.place = place
+
+    def has_frame(self) -> bool:
+        """Whether the next frame is there."""
+        return self.ring.has_frame(self.place)
+
+    def has_ended(self) -> bool:
+        """Whether no further frame will come."""
+        return self.ring.has_ended(self.place)
+
+    def is_settled(self) -> bool:
+        """Whether the next frame is there, or none will come."""
+        return self.has_frame() or self.has_ended()
+
+    def slot(self) -> NDArray[Any]:
+        """The next frame's values."""
+        return self.ring.slots[self.ring.read[self.place] % self.ring.depth]
+
+    def done(self) -> None:
+        """Give the slot back."""
+        self.ring.read[self.place] += 1
+
+
+def _finish(outputs: Sequence[Ring]) -> None:
+    for ring in outputs:
+        ring.end = ring.written
+
+
+def _over(inputs: Sequence[Input]) -> bool:
+    """Return whether the stream is over; raise if it is so for some inputs only."""
+    ended = [source.has_ended() for source in inputs]
+    if any(ended) and not all(ended):
+        raise JobError("some inputs have ended before others")
+    return all(ended)
+
+
+def _publish(outputs: Sequence[Ring]) -> None:
+    for ring in outputs:
+        ring.written += 1
+
+
+def _free_slots(outputs: Sequence[Ring]) -> list[NDArray[Any]]:
+    return [ring.slots[ring.written % ring.depth] for ring in outputs]
+
+
+class SegmentStage:
+    """Runs one sub-model on each frame."""
+
+    def __init__(
+        self,
+        index: int,
+        engine: Engine,
+        inputs: Sequence[Input],
+        outputs: Sequence[Ring],
+        on_computed: Callable[[int, float], None],
+    ) -> None:
+        """Take a loaded engine; ``on_computed(frame, seconds)`` is told each run."""
+        self.index = index
+        self.frame = 0
+        self.finished = False
+        self._engine = engine
+        self._inputs = inputs
+        self._outputs = outputs
+        self._on_computed = on_computed
+
+    def is_ready(self) -> bool:
+        """All inputs are there and all outputs have room, or the stream is over."""
+        if not all(source.is_settled() for source in self._inputs):
+            return False
+        return _over(self._inputs) or all(ring.has_room() for ring in self._outputs)
+
+    def step(self) -> None:
+        """Run the engine from input slots to output slots."""
+        if _over(self._inputs):
+            _finish(self._outputs)
+            self.finished = True
+            return
+        begin = time.perf_counter()
+        self._engine.run([source.slot() for source in self._inputs], _free_slots(self._outputs))
+        self._on_computed(self.frame, time.perf_counter() - begin)
+        for source in self._inputs:
+            source.done()
+        _publish(self._outputs)
+        self.frame += 1
+
+    def pause_s(self) -> float | None:
+        """Nothing changes by itself."""
+        return None
+
+    def describe(self) -> str:
+        """Name the segment."""
+        return f"segment {self.index}"
+
+
+class SourceStage:
+    """Lets frames in: as many as the window allows, in the rhythm of their arrival."""
+
+    def __init__(
+        self,
+        source: Source,
+        arrivals: Arrivals,
+        window: int,
+        credit: Input,
+        outputs: Sequence[Ring],
+    ) -> None:
+        """Take an opened source; the credit's frames count what has left the pipeline."""
+        self.frame = 0
+        self.finished = False
+        self.latencies = Histogram()
+        self._source = source
+        self._arrivals = arrivals
+        self._window = window
+        self._credit = credit
+        self._outputs = outputs
+        self._entered_s = [0.0] * window
+
+    def is_ready(self) -> bool:
+        """A frame waits and the window has room, or the source is exhausted."""
+        if self._arrivals.is_exhausted():
+            return True
+        inside = self.frame - self._credit.ring.read[self._credit.place]
+        return (
+            self._arrivals.is_waiting()
+            and inside < self._window
+            and all(ring.has_room() for ring in self._outputs)
+        )
+
+    def step(self) -> None:
+        """Read one frame into the slots of the model inputs."""
+        if self._arrivals.is_exhausted():
+            _finish(self._outputs)
+            self._source.close()
+            self.finished = True
+            return
+        index, arrived_s = self._arrivals.take()
+        self._entered_s[self.frame % self._window] = arrived_s
+        self._source.read(index, _free_slots(self._outputs))
+        _publish(self._outputs)
+        self.frame += 1
+
+    def pause_s(self) -> float | None:
+        """The next arrival, if frames come by the clock."""
+        return self._arrivals.pause_s()
+
+    def describe(self) -> str:
+        """Name the stage."""
+        return "source"
+
+    def take_credits(self) -> bool:
+        """Close the latency of frames that have left; called by the communication loop."""
+        took = False
+        while self._credit.has_frame():
+            frame = int(self._credit.slot()[0])
+            self.latencies.add(time.monotonic() - self._entered_s[frame % self._window])
+            self._credit.done()
+            took = True
+        return took
+
+
+class SinkStage:
+    """Takes the model outputs of each frame out of the pipeline."""
+
+    def __init__(self, post: Post, inputs: Sequence[Input], credit: Ring) -> None:
+        """Take an opened receiver of results."""
+        self.frame = 0
+        self.finished = False
+        self._post = post
+        self._inputs = inputs
+        self._credit = credit
+
+    def is_ready(self) -> bool:
+        """All outputs of the next frame are there, or the stream is over."""
+        if not all(source.is_settled() for source in self._inputs):
+            return False
+        return _over(self._inputs) or self._credit.has_room()
+
+    def step(self) -> None:
+        """Write one result and send the completion credit."""
+        if _over(self._inputs):
+            _finish([self._credit])
+            self._post.close()
+            self.finished = True
+            return
+        self._post.write(self.frame, [source.slot() for source in self._inputs])
+        for source in self._inputs:
+            source.done()
+        _free_slots([self._credit])[0][0] = self.frame
+        _publish([self._credit])
+        self.frame += 1
+
+    def pause_s(self) -> float | None:
+        """Nothing changes by itself."""
+        return None
+
+    def describe(self) -> str:
+        """Name the stage."""
+        return "sink"

@@ -1,0 +1,69 @@
+"""The seam between the runtime and whatever carries its messages.
+
+Two implementations exist: :mod:`.mpi`, and the in-process :mod:`.twin`, with which a whole
+pipeline runs inside one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Completion", "Lane", "Transport"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One end of a channel: where its messages go to or come from, and its slots."""
+
+    channel: int
+    peer: int
+    """The other rank."""
+    slots: tuple[NDArray[np.uint8], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A transfer that is over: its slot may be used again (sent), or holds a frame (received)."""
+
+    lane: int
+    """Index in the list of lanes given to :meth:`Transport.open`."""
+    slot: int
+    """-1 for a finished :meth:`Transport.send_end`."""
+    is_end: bool = False
+    """Whether this was the message that ends the stream."""
+
+
+class Transport(Protocol):
+    """Moves slots between ranks. All methods are called by one thread."""
+
+    rank: int
+    size: int
+
+    def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
+        """Set up all transfers of the job; nothing is allocated afterwards."""
+
+    def send(self, lane: int, slot: int) -> None:
+        """Start to send one slot; slots of a lane are sent in ring order."""
+
+    def send_end(self, lane: int) -> None:
+        """Start to send the message of zero length that ends the stream."""
+
+    def receive(self, lane: int, slot: int) -> None:
+        """Make one slot ready for the lane's next message."""
+
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
+        """Move what can be moved; return the finished sends and receives, without blocking."""
+
+    def exchange(self, record: bytes) -> list[bytes]:
+        """Give ``record`` to all ranks and return everybody's, by rank. Collective."""
+
+    def close(self) -> None:
+        """Withdraw receives that no message will meet, and release everything."""
+
+    def abort(self) -> None:
+        """End all ranks of the job, at once and whatever they are doing."""

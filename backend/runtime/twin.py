@@ -1,0 +1,139 @@
+"""Messages between threads of one process: a pipeline of many ranks inside a test.
+
+It keeps MPI's promises and no others: messages of a channel stay in order, a send's slot may
+be reused once the message has left it, and nothing moves unless a rank polls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import JobError
+from .transport import Completion, Lane
+
+__all__ = ["Network", "TwinTransport"]
+
+_END = -1
+
+
+class Network:
+    """What the ranks of one in-process job share."""
+
+    def __init__(self, size: int, *, eager_bytes: int = 4096) -> None:
+        """Connect ``size`` ranks.
+
+        Args:
+            size: number of ranks.
+            eager_bytes: messages up to this size leave their slot at once, larger ones only when
+                the receiver takes them; MPI does both.
+        """
+        self.size = size
+        self.eager_bytes = eager_bytes
+        self.lock = threading.Lock()
+        self.aborted_by: int | None = None
+        self.mail: dict[tuple[int, int, int], deque[_Message]] = {}
+        self.records: list[bytes] = [b""] * size
+        self.barrier = threading.Barrier(size)
+
+    def transport(self, rank: int) -> TwinTransport:
+        """Return the end of the network that belongs to ``rank``."""
+        return TwinTransport(self, rank)
+
+
+class _Message:
+    """A message under way: the sender's slot, or a copy of it if sent eagerly."""
+
+    def __init__(self, payload: NDArray[np.uint8]) -> None:
+        self.payload = payload
+        self.taken = threading.Event()
+
+
+class TwinTransport:
+    """One rank's end of a :class:`Network`."""
+
+    library = "in-process"
+
+    def __init__(self, network: Network, rank: int) -> None:
+        self.rank = rank
+        self.size = network.size
+        self._network = network
+        self._sends: Sequence[Lane] = ()
+        self._receives: Sequence[Lane] = ()
+        self._sending: list[tuple[_Message, Completion]] = []
+        self._posted: list[deque[int]] = []
+
+    def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
+        """Remember the lanes."""
+        self._sends, self._receives = sends, receives
+        self._posted = [deque() for _ in receives]
+
+    def send(self, lane: int, slot: int) -> None:
+        """Put the slot into the receiver's mailbox."""
+        self._post(lane, slot, self._sends[lane].slots[slot])
+
+    def send_end(self, lane: int) -> None:
+        """Put an empty message into the receiver's mailbox."""
+        self._post(lane, _END, np.empty(0, np.uint8))
+
+    def _post(self, lane: int, slot: int, payload: NDArray[np.uint8]) -> None:
+        end = self._sends[lane]
+        eager = payload.nbytes <= self._network.eager_bytes
+        message = _Message(payload.copy() if eager else payload)
+        if eager:
+            message.taken.set()
+        with self._network.lock:
+            mailbox = self._network.mail.setdefault((self.rank, end.peer, end.channel), deque())
+            mailbox.append(message)
+        self._sending.append((message, Completion(lane, slot, slot == _END)))
+
+    def receive(self, lane: int, slot: int) -> None:
+        """Let the lane's next message go into the slot."""
+        self._posted[lane].append(slot)
+
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
+        """Take messages for which a slot is ready; report sends whose message was taken."""
+        self._check()
+        received = []
+        for lane, end in enumerate(self._receives):
+            mailbox = self._network.mail.get((end.peer, self.rank, end.channel))
+            while mailbox and self._posted[lane]:
+                slot = self._posted[lane].popleft()
+                message = mailbox.popleft()
+                size = message.payload.nbytes
+                end.slots[slot][:size] = message.payload
+                message.taken.set()
+                received.append(Completion(lane, slot, is_end=not size))
+        sent = [completion for message, completion in self._sending if message.taken.is_set()]
+        self._sending = [item for item in self._sending if not item[0].taken.is_set()]
+        return sent, received
+
+    def exchange(self, record: bytes) -> list[bytes]:
+        """Hand the record over through shared memory."""
+        try:
+            self._network.barrier.wait()
+            self._network.records[self.rank] = record
+            self._network.barrier.wait()
+        except threading.BrokenBarrierError:
+            self._check()
+            raise
+        return list(self._network.records)
+
+    def close(self) -> None:
+        """Nothing is held that would need releasing."""
+
+    def abort(self) -> None:
+        """Make every other rank's next call fail."""
+        with self._network.lock:
+            if self._network.aborted_by is None:
+                self._network.aborted_by = self.rank
+        self._network.barrier.abort()
+
+    def _check(self) -> None:
+        rank = self._network.aborted_by
+        if rank is not None and rank != self.rank:
+            raise JobError(f"ended by rank {rank}")

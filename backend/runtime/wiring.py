@@ -1,0 +1,178 @@
+"""From a plan to what one rank must set up: rings, stages, sends and receives.
+
+How many slots a ring gets follows from the *level* of its writer and of its last reader. The
+level of a stage is the length of the longest path to it, in segments and hops. While every
+stage works, a stage of level L is busy with frame t - L in step t; so a tensor written at
+level w and read at level r must be kept for r - w + 1 frames, or its writer would have to
+wait: a skip connection would throttle the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from .job import Job, SegmentSpec, TensorSpec
+
+__all__ = ["CREDIT", "Reader", "ReceiveSpec", "RingSpec", "SendSpec", "Wiring", "wire"]
+
+CREDIT = TensorSpec("completion credit", "uint64", (1,))
+"""Number of a frame that has left the pipeline, sent from the sink to the source."""
+
+CREDIT_CHANNEL = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RingSpec:
+    """One ring of slots."""
+
+    tensor: TensorSpec
+    depth: int
+    readers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A place among the readers of a ring."""
+
+    ring: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """What a stage reads and writes: indices of rings."""
+
+    inputs: tuple[Reader, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendSpec:
+    """An outgoing channel."""
+
+    channel: int
+    destination: int
+    reader: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveSpec:
+    """An incoming channel."""
+
+    channel: int
+    source: int
+    ring: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """All that one rank must set up for a job with a given window."""
+
+    rings: tuple[RingSpec, ...]
+    segments: tuple[tuple[SegmentSpec, StageSpec], ...]
+    source: StageSpec | None
+    """Writes the model inputs; its input is the completion credit."""
+    sink: StageSpec | None
+    """Reads the model outputs; its output is the completion credit."""
+    sends: tuple[SendSpec, ...]
+    receives: tuple[ReceiveSpec, ...]
+
+
+class _Rings:
+    """Collects the rings of a rank while their readers register."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.tensors: list[TensorSpec] = []
+        self.writer_levels: list[int] = []
+        self.reader_levels: dict[int, list[int]] = defaultdict(list)
+        self.of_tensor: dict[str, int] = {}
+
+    def add(self, tensor: TensorSpec, writer_level: int) -> int:
+        self.tensors.append(tensor)
+        self.writer_levels.append(writer_level)
+        self.of_tensor[tensor.name] = len(self.tensors) - 1
+        return len(self.tensors) - 1
+
+    def reader(self, ring: int, level: int) -> Reader:
+        self.reader_levels[ring].append(level)
+        return Reader(ring, len(self.reader_levels[ring]) - 1)
+
+    def specs(self) -> tuple[RingSpec, ...]:
+        specs = []
+        for ring, (tensor, level) in enumerate(zip(self.tensors, self.writer_levels, strict=True)):
+            readers = self.reader_levels[ring]
+            depth = max(readers, default=level) - level + 1
+            specs.append(RingSpec(tensor, min(self.window, depth), len(readers)))
+        return tuple(specs)
+
+
+def wire(job: Job, rank: int, window: int) -> Wiring:
+    """Return what ``rank`` sets up to run ``job`` with at most ``window`` frames inside."""
+    rings = _Rings(window)
+    levels = _producer_levels(job)
+    segments = job.segments_of(rank)
+    sink_level = job.path_length + 1
+    is_source, is_sink = rank == job.source, rank == job.sink
+
+    source_outputs = tuple(rings.add(tensor, 0) for tensor in job.inputs) if is_source else ()
+    for segment in segments:
+        for name in segment.outputs:
+            rings.add(job.tensors[name], segment.level)
+    receives = [
+        ReceiveSpec(
+            channel.number,
+            channel.source,
+            rings.add(job.tensors[channel.tensor], levels[channel.tensor] + 1),
+        )
+        for channel in job.channels
+        if channel.destination == rank
+    ]
+
+    stages = tuple(
+        (
+            segment,
+            StageSpec(
+                tuple(rings.reader(rings.of_tensor[n], segment.level) for n in segment.inputs),
+                tuple(rings.of_tensor[name] for name in segment.outputs),
+            ),
+        )
+        for segment in segments
+    )
+    sends = [
+        SendSpec(
+            channel.number,
+            channel.destination,
+            rings.reader(rings.of_tensor[channel.tensor], levels[channel.tensor] + 1),
+        )
+        for channel in job.channels
+        if channel.source == rank
+    ]
+    sink_inputs = tuple(
+        rings.reader(rings.of_tensor[tensor.name], sink_level)
+        for tensor in (job.outputs if is_sink else ())
+    )
+
+    # The credit's ring is as deep as the window on both sides, so it never holds up the sink.
+    credit = rings.add(CREDIT, 0) if is_source or is_sink else -1
+    if is_sink and not is_source:
+        reader = rings.reader(credit, window)
+        sends.append(SendSpec(CREDIT_CHANNEL, job.source, reader))
+    if is_source and not is_sink:
+        receives.append(ReceiveSpec(CREDIT_CHANNEL, job.sink, credit))
+    return Wiring(
+        segments=stages,
+        source=StageSpec((rings.reader(credit, window),), source_outputs) if is_source else None,
+        sink=StageSpec(sink_inputs, (credit,)) if is_sink else None,
+        sends=tuple(sends),
+        receives=tuple(receives),
+        rings=rings.specs(),
+    )
+
+
+def _producer_levels(job: Job) -> dict[str, int]:
+    levels = {tensor.name: 0 for tensor in job.inputs}
+    for segment in job.segments:
+        levels.update(dict.fromkeys(segment.outputs, segment.level))
+    return levels

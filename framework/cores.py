@@ -1,0 +1,77 @@
+"""Lists of cores as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from rankslice.framework.wording import quoted
+
+__all__ = ["MOST_CORES", "core_list", "count_or_list", "each_once", "format_cores"]
+
+MOST_CORES = 8192
+"""Largest number of cores that Linux can be built for; guards against ranges without end."""
+
+_PART = re.compile(r"(0|[1-9][0-9]{0,5})(?:-(0|[1-9][0-9]{0,5}))?")
+
+
+def core_list(text: str) -> tuple[int, ...]:
+    """Return the cores of a list such as ``0-3,6``, ascending; repeated ones come out repeated.
+
+    Raises:
+        ValueError: The text is no such list; its message is a clause for a :class:`Mistake`.
+    """
+    cores: list[int] = []
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{quoted(text)} is no list of cores")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise ValueError(f"the range '{first}-{last}' runs backwards")
+        if last >= MOST_CORES:
+            raise ValueError(f"core {last} is beyond the last possible one, {MOST_CORES - 1}")
+        cores += range(first, last + 1)
+        if len(cores) > MOST_CORES:
+            raise ValueError(f"{quoted(text)} names more than {MOST_CORES} cores")
+    return tuple(sorted(cores))
+
+
+def format_cores(cores: tuple[int, ...]) -> str:
+    """Return ascending cores as people write them: ``core 4``, ``cores 0-3,6``."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"core {text}" if len(cores) == 1 else f"cores {text}"
+
+
+def count_or_list(text: str) -> tuple[int, ...]:
+    """Return the cores of a board, ascending: ``0-5``, ``0,2``, or ``6`` for the first six.
+
+    Raises:
+        ValueError: The text is no such thing; its message is a clause for a :class:`Mistake`.
+    """
+    if re.fullmatch("0|[1-9][0-9]{0,5}", text.strip()):
+        count = int(text)
+        if not 0 < count <= MOST_CORES:
+            raise ValueError(f"a board cannot have {count} cores")
+        return tuple(range(count))
+    return each_once(core_list(text))
+
+
+def each_once(cores: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the cores as they are.
+
+    Raises:
+        ValueError: One is repeated; its message is a clause for a :class:`Mistake`.
+    """
+    repeated = tuple(core for core, times in Counter(cores).items() if times > 1)
+    if repeated:
+        raise ValueError(
+            f"{format_cores(repeated)} {'is' if len(repeated) == 1 else 'are'} repeated"
+        )
+    return cores

@@ -1,0 +1,128 @@
+"""Mapping keys: ``<board>_<resource>``, the name of a rank.
+
+A resource is ``cpu``, ``arm`` or ``x86`` with cores (``0-3``, ``0,1,10``, or AutoDiCE's run of
+one-digit cores, ``0123``), or ``gpu`` or ``npu`` with an optional number and an optional host
+core (``gpu``, ``npu1``, ``gpu@4``). A suffix ``.2``, ``.3`` lets ranks share a resource.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rankslice.framework.cores import MOST_CORES, core_list
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import joined, quoted
+
+__all__ = ["Key", "parse_key", "read_cores"]
+
+_RESOURCE = re.compile(
+    r"(?P<word>cpu|arm|x86|gpu|npu)(?P<unit>[^@.]*)(?:@(?P<core>[^.]*))?(?:\.(?P<sharer>.*))?",
+    re.DOTALL,
+)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
+_FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A mapping key taken apart; its cores are still text, as only the board tells them."""
+
+    text: str
+    """The key as written."""
+    board: str
+    kind: str
+    """``cpu``, ``gpu`` or ``npu``."""
+    unit: str
+    """Cores of a CPU as written, or the number of a GPU or NPU, empty where none is given."""
+    host_core: int | None = None
+    """Core that drives the GPU or NPU, if the key names it."""
+    sharer: int = 1
+    """Number of the rank among those that share the resource."""
+
+
+def parse_key(text: str, place: str) -> Key:
+    """Return the parts of a mapping key.
+
+    Args:
+        text: The key; it is split at its last ``_``, so a board's name may have some.
+        place: File and key, for messages.
+
+    Raises:
+        RankSliceError: The text is no mapping key.
+    """
+    board, _, resource = text.rpartition("_")
+    if not board or not resource:
+        raise RankSliceError(Mistake(place, "the key is not of the form board_resource", _FORM))
+    match = _RESOURCE.fullmatch(resource)
+    if match is None:
+        expected = "expected cpu, arm or x86 with cores (cpu0-3), gpu, or npu"
+        raise RankSliceError(Mistake(place, f"unknown resource {quoted(resource)}", expected))
+    word, unit, core, sharer = match.group("word", "unit", "core", "sharer")
+    kind = word if word in ("gpu", "npu") else "cpu"
+    fault = _fault(kind, word, unit, core, sharer)
+    if fault is not None:
+        raise RankSliceError(Mistake(place, *fault))
+    host_core = None if core is None else int(core)
+    return Key(text, board, kind, unit, host_core, int(sharer or 1))
+
+
+def _fault(
+    kind: str, word: str, unit: str, core: str | None, sharer: str | None
+) -> tuple[str, str] | None:
+    """Return what is wrong with a resource and what was expected."""
+    if kind == "cpu" and not unit:
+        return f"{word} without cores", f"expected such as {word}0, {word}0-3 or {word}0,2"
+    if kind == "cpu" and core is not None:
+        return "a host core after '@' on a CPU", "expected '@' after gpu or npu only"
+    if kind != "cpu" and unit and not _NUMBER.fullmatch(unit):
+        return f"{quoted(unit)} is no number of a {kind.upper()}", f"expected {word} or {word}1"
+    if core is not None and not _is_core(core):
+        return f"{quoted(core)} is no host core", f"expected one core, such as {word}@4"
+    if sharer is not None and (not _NUMBER.fullmatch(sharer) or int(sharer) < 2):
+        found = f"{quoted('.' + sharer)} is no suffix of ranks that share a resource"
+        return found, "expected .2, .3 and so on"
+    return None
+
+
+def _is_core(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text)) and int(text) < MOST_CORES
+
+
+def read_cores(text: str, available: tuple[int, ...] | None, place: str) -> tuple[int, ...]:
+    """Return the cores that a mapping key names, ascending; one named twice comes out twice.
+
+    Args:
+        text: ``0-3``, ``0,1,10``, ``12-12``, or digits alone. Several digits are one core or,
+            in AutoDiCE's way, several cores of one digit: the reading that fits is taken.
+        available: Cores of the board; ``None`` if unknown: then several digits are several
+            cores, unless one is repeated.
+        place: File and key, for messages.
+
+    Raises:
+        RankSliceError: The text names no cores, or both readings of it fit the board.
+    """
+    if re.fullmatch("[0-9]{2,}", text):
+        return _read_digits(text, available, place)
+    try:
+        return core_list(text)
+    except ValueError as error:
+        raise RankSliceError(Mistake(place, str(error), "expected such as 0-3 or 0,2")) from None
+
+
+def _read_digits(text: str, available: tuple[int, ...] | None, place: str) -> tuple[int, ...]:
+    several = tuple(sorted({int(digit) for digit in text}))
+    readings = [] if len(several) < len(text) else [several]
+    if _is_core(text):
+        readings.append((int(text),))
+    if not readings:
+        expected = "expected cores separated by commas, each once"
+        raise RankSliceError(Mistake(place, f"a core is repeated in {quoted(text)}", expected))
+    if available is None:
+        return readings[0]
+    fitting = [reading for reading in readings if set(reading) <= set(available)]
+    if len(fitting) > 1:
+        found = f"'{text}' is core {text} or cores {joined(list(text))}, and the board has both"
+        expected = f"write {text}-{text} or {','.join(text)}"
+        raise RankSliceError(Mistake(place, found, expected))
+    return (fitting or readings)[0]

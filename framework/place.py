@@ -1,0 +1,236 @@
+"""Where each rank runs: mapping keys understood with the help of the platform."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from rankslice.framework.cores import each_once, format_cores
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.keys import Key, parse_key, read_cores
+from rankslice.framework.mapping import Mapping, Placement, Placements
+from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.wording import bare, joined, quoted
+
+__all__ = ["place"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What one rank wants of its board."""
+
+    rank: int
+    key: Key
+    place: str
+    board: Board
+    cores: tuple[int, ...]
+    """Empty for a GPU or NPU whose host core is still to be chosen."""
+
+    @property
+    def number(self) -> int:
+        """Number of the GPU or NPU."""
+        return int(self.key.unit or 0)
+
+
+def place(mapping: Mapping, platform: Platform, *, share_cores: bool = False) -> Placements:
+    """Return where each rank of the mapping runs: board, accelerator, cores and engine.
+
+    A GPU or NPU rank whose key names no host core gets the lowest core of its board that no
+    other rank has; if none is left, it shares one, with a warning.
+
+    Args:
+        mapping: Rank i is its i-th entry.
+        platform: The boards there are.
+        share_cores: Whether ranks may share cores, GPUs and NPUs.
+
+    Raises:
+        RankSliceError: A key cannot be understood, or asks for what the platform does not
+            have or for what another rank has. All mistakes at once.
+    """
+    keys, mistakes = _keys(mapping)
+    mistakes += _unknown_boards(keys, mapping, platform)
+    boards = {board.name: board for board in platform.boards}
+    claims: list[_Claim] = []
+    for rank, key in keys.items():
+        if key.board in boards:
+            try:
+                claims.append(_claim(rank, key, boards[key.board], mapping, platform))
+            except RankSliceError as error:
+                mistakes += error.mistakes
+    mistakes += _repeated_cores(claims) if not share_cores else []
+    mistakes += _clashes(claims) if not share_cores else []
+    raise_mistakes(mistakes)
+    return _placements(claims)
+
+
+def _keys(mapping: Mapping) -> tuple[dict[int, Key], list[Mistake | str]]:
+    keys: dict[int, Key] = {}
+    mistakes: list[Mistake | str] = []
+    for rank, entry in enumerate(mapping.entries):
+        try:
+            keys[rank] = parse_key(entry.key, _place(mapping, entry.key))
+        except RankSliceError as error:
+            mistakes += error.mistakes
+    return keys, mistakes
+
+
+def _place(mapping: Mapping, key: str) -> str:
+    return f"{mapping.source}: {bare(key)}"
+
+
+def _unknown_boards(keys: dict[int, Key], mapping: Mapping, platform: Platform) -> list[Mistake]:
+    """Return one mistake per unknown board, at the first key that names it."""
+    known = [board.name for board in platform.boards]
+    times = Counter(key.board for key in keys.values() if key.board not in known)
+    mistakes = []
+    for board, count in times.items():
+        first = next(key for key in keys.values() if key.board == board)
+        found = f"no board {quoted(board)} in {platform.source}"
+        if count > 1:
+            found += f" ({count} keys name it)"
+        expected = nearest(board, known) or f"it has {_some(known)}"
+        mistakes.append(Mistake(_place(mapping, first.text), found, expected))
+    return mistakes
+
+
+def _some(names: list[str]) -> str:
+    shown = [*names[:8], f"{len(names) - 8} more"] if len(names) > 9 else names
+    return joined(shown)
+
+
+def _claim(rank: int, key: Key, board: Board, mapping: Mapping, platform: Platform) -> _Claim:
+    place = _place(mapping, key.text)
+    if key.kind == "cpu":
+        cores = read_cores(key.unit, board.cores, place)
+    else:
+        _check_accelerator(key, board, place, platform.source)
+        cores = () if key.host_core is None else (key.host_core,)
+    if board.cores is not None:
+        lacking = tuple(sorted(set(cores) - set(board.cores)))
+        if lacking:
+            found = f"board {board.name} has no {format_cores(lacking)}"
+            expected = f"it has {format_cores(board.cores)}"
+            raise RankSliceError(Mistake(place, found, expected))
+    return _Claim(rank, key, place, board, cores)
+
+
+def _accelerators(kind: str, board: Board) -> tuple[Accelerator, ...]:
+    return {"gpu": board.gpus, "npu": board.npus}.get(kind, ())
+
+
+def _check_accelerator(key: Key, board: Board, place: str, source: str) -> None:
+    count = len(_accelerators(key.kind, board))
+    if int(key.unit or 0) < count:
+        return
+    name = key.kind.upper()
+    if not count:
+        found, expected = f"board {board.name} has no {name}", f"{source} describes none"
+    else:
+        last = f"to {key.kind}{count - 1}" if count > 1 else "only"
+        found = f"board {board.name} has no {key.kind}{key.unit}"
+        expected = f"{source} describes {key.kind}0 {last}"
+    raise RankSliceError(Mistake(place, found, expected))
+
+
+def _repeated_cores(claims: list[_Claim]) -> list[Mistake]:
+    mistakes = []
+    for claim in claims:
+        try:
+            each_once(claim.cores)
+        except ValueError as error:
+            mistakes.append(Mistake(claim.place, str(error), "expected every core once"))
+    return mistakes
+
+
+def _clashes(claims: list[_Claim]) -> list[Mistake]:
+    """Return a mistake for each rank that wants what an earlier rank has."""
+    expected = "give each rank its own, or allow sharing with --share-cores"
+    owners: dict[tuple[str, str, int], str] = {}
+    mistakes = []
+    for claim in claims:
+        if claim.key.sharer > 1:
+            found = f"the suffix .{claim.key.sharer} shares a resource between ranks"
+            mistakes.append(Mistake(claim.place, found, "allow that with --share-cores"))
+            continue
+        for found in _taken(claim, owners):
+            mistakes.append(Mistake(claim.place, found, expected))
+        for thing in _things(claim):
+            owners.setdefault(thing, claim.key.text)
+    return mistakes
+
+
+def _things(claim: _Claim) -> list[tuple[str, str, int]]:
+    """Return what a rank has for itself: (board, ``core`` or kind of accelerator, number)."""
+    cores = [(claim.board.name, "core", core) for core in claim.cores]
+    if claim.key.kind == "cpu":
+        return cores
+    return [*cores, (claim.board.name, claim.key.kind, claim.number)]
+
+
+def _taken(claim: _Claim, owners: dict[tuple[str, str, int], str]) -> list[str]:
+    found: list[str] = []
+    cores_of: dict[str, list[int]] = {}
+    for thing in dict.fromkeys(_things(claim)):
+        owner = owners.get(thing)
+        if owner is not None and thing[1] == "core":
+            cores_of.setdefault(owner, []).append(thing[2])
+        elif owner is not None:
+            found.append(f"the {claim.key.kind.upper()} is in {bare(owner)} too")
+    for owner, cores in cores_of.items():
+        verb = "is" if len(cores) == 1 else "are"
+        found.append(f"{format_cores(tuple(cores))} {verb} in {bare(owner)} too")
+    return found
+
+
+def _placements(claims: list[_Claim]) -> Placements:
+    chosen, warnings = _with_host_cores(claims)
+    users = Counter((claim.board.name, core) for claim in chosen for core in set(claim.cores))
+    return Placements(tuple(_placement(claim, users) for claim in chosen), tuple(warnings))
+
+
+def _with_host_cores(claims: list[_Claim]) -> tuple[list[_Claim], list[str]]:
+    users = Counter((claim.board.name, core) for claim in claims for core in set(claim.cores))
+    chosen: list[_Claim] = []
+    warnings: list[str] = []
+    for claim in claims:
+        if claim.cores:
+            chosen.append(claim)
+            continue
+        name = claim.board.name
+        core = _least_used(claim.board, users)
+        if users[name, core]:
+            warnings.append(_sharing(claim, core))
+        users[name, core] += 1
+        chosen.append(replace(claim, cores=(core,)))
+    return chosen, warnings
+
+
+def _least_used(board: Board, users: Counter[tuple[str, int]]) -> int:
+    """Return the lowest core that no rank has, or that the fewest ranks have."""
+    if board.cores is None:
+        return next(core for core in itertools.count() if not users[board.name, core])
+    return min(board.cores, key=lambda core: (users[board.name, core], core))
+
+
+def _sharing(claim: _Claim, core: int) -> str:
+    found = f"no core of board {claim.board.name} is free to drive the {claim.key.kind.upper()}"
+    expected = f"it shares core {core} with another rank; leave a core free to avoid that"
+    return str(Mistake(claim.place, found, expected))
+
+
+def _placement(claim: _Claim, users: Counter[tuple[str, int]]) -> Placement:
+    board, kind = claim.board, claim.key.kind
+    accelerators = _accelerators(kind, board)
+    driver = accelerators[claim.number] if accelerators else Accelerator(board.engine)
+    return Placement(
+        rank=claim.rank,
+        key=claim.key.text,
+        board=board.name,
+        host=board.host,
+        accelerator=f"{kind}{claim.number}" if len(accelerators) > 1 else kind,
+        cores=tuple(sorted(set(claim.cores))),
+        engine=driver.engine,
+        options=driver.options,
+        shared=any(users[board.name, core] > 1 for core in claim.cores),
+    )

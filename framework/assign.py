@@ -1,0 +1,214 @@
+"""Which layers each rank runs: mapping values understood with the help of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.graph import Graph, constant_layers
+from rankslice.framework.mapping import Assignment, Mapping
+from rankslice.framework.wording import bare, listed, quoted
+
+__all__ = ["assign"]
+
+_MOST_UNKNOWN = 20
+"""Unknown names told one by one; a mapping that was made for another model has hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the layers of a model can be called."""
+
+    model: str
+    position: dict[str, int]
+    """Of each layer in the graph's order, by its name."""
+    maker: dict[str, str]
+    """Name of the layer that makes a tensor, by the tensor's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One text of a mapping's value, and the layers that it means."""
+
+    rank: int
+    key: str
+    place: str
+    layers: tuple[str, ...]
+    """Empty if the text is not understood."""
+
+
+class _UnknownError(RankSliceError):
+    """A text names no layer of the model."""
+
+
+def assign(mapping: Mapping, graph: Graph) -> Assignment:
+    """Return the layers of each rank: names, names of output tensors and ranges resolved.
+
+    A text is a layer's name or the name of a tensor that a layer makes; if it is neither, it
+    can be a range ``first..last`` in the graph's order. Every layer must stand in one key;
+    constant layers (see :func:`rankslice.framework.graph.constant_layers`) may stand in none
+    or in several, since they are copied to where they are needed.
+
+    Raises:
+        RankSliceError: A text names no layer or two, a layer stands in no key or in several,
+            or a rank has no layers. All mistakes at once.
+    """
+    names = _names(graph)
+    items, mistakes = _items(mapping, names)
+    constant = constant_layers(graph)
+    mistakes += _in_several_keys(items, constant)
+    mistakes += _without_layers(mapping, items, constant)
+    mistakes += _missing(mapping, graph, items, constant)
+    raise_mistakes(mistakes)
+    return Assignment(
+        tuple(
+            tuple(sorted(_layers_of(rank, items), key=names.position.__getitem__))
+            for rank in range(len(mapping.entries))
+        )
+    )
+
+
+def _names(graph: Graph) -> _Names:
+    position = {layer.name: index for index, layer in enumerate(graph.layers)}
+    maker = {tensor.name: layer.name for layer in graph.layers for tensor in layer.outputs}
+    return _Names(bare(graph.name), position, maker)
+
+
+def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake | str]]:
+    items: list[_Item] = []
+    mistakes: list[Mistake | str] = []
+    unknown: list[Mistake | str] = []
+    for rank, entry in enumerate(mapping.entries):
+        for index, text in enumerate(entry.layers):
+            place = f"{mapping.source}: {bare(entry.key)}[{index}]"
+            layers: tuple[str, ...] = ()
+            try:
+                layers = _resolve(text, names, place, hint=len(unknown) < _MOST_UNKNOWN)
+            except _UnknownError as error:
+                unknown += error.mistakes
+            except RankSliceError as error:
+                mistakes += error.mistakes
+            items.append(_Item(rank, entry.key, place, layers))
+    return items, mistakes + _first_unknown(unknown, mapping, names)
+
+
+def _first_unknown(
+    unknown: list[Mistake | str], mapping: Mapping, names: _Names
+) -> list[Mistake | str]:
+    left = len(unknown) - _MOST_UNKNOWN
+    if left <= 0:
+        return unknown
+    found = f"... and {left} more names of layers that {names.model} does not have"
+    return [*unknown[:_MOST_UNKNOWN], Mistake(mapping.source, found)]
+
+
+def _resolve(text: str, names: _Names, place: str, *, hint: bool) -> tuple[str, ...]:
+    """Return the layers that a text means; ``hint``: whether to look for similar names."""
+    if _matches(text, names):
+        return (_one(text, names, place),)
+    splits = [(text[:at], text[at + 2 :]) for at in range(len(text)) if text[at : at + 2] == ".."]
+    ranges = [ends for ends in splits if all(_matches(end, names) for end in ends)]
+    if len(ranges) > 1:
+        found = f"{quoted(text)} can be read as {len(ranges)} different ranges"
+        raise RankSliceError(Mistake(place, found, "name the layers one by one"))
+    if ranges:
+        first, last = (_one(end, names, place) for end in ranges[0])
+        return _between(first, last, names, place)
+    ends = splits[0] if splits else (text,)
+    lacking = [end for end in ends if not _matches(end, names)]
+    raise _UnknownError(*(_no_layer(name, names, place, hint=hint) for name in lacking))
+
+
+def _matches(name: str, names: _Names) -> tuple[str, ...]:
+    """Return the layers that a name can mean: as a layer's name, as an output's name."""
+    own = (name,) if name in names.position else ()
+    maker = names.maker.get(name, name)
+    return own if maker == name else (*own, maker)
+
+
+def _one(name: str, names: _Names, place: str) -> str:
+    matches = _matches(name, names)
+    if len(matches) == 1:
+        return matches[0]
+    layer, maker = matches
+    found = f"{quoted(name)} is a layer, and is also an output of layer {quoted(maker)}"
+    raise RankSliceError(Mistake(place, found, _clear_names(layer, maker, names)))
+
+
+def _clear_names(layer: str, maker: str, names: _Names) -> str:
+    """Return how to name two layers apart of which one has the name of the other's output."""
+    outputs = [tensor for tensor, by in names.maker.items() if by == layer]
+    by_output = next((name for name in outputs if len(_matches(name, names)) == 1), None)
+    if by_output is None or len(_matches(maker, names)) > 1:
+        return "give one of them another name in the model"
+    return f"write {quoted(by_output)} (its output) or {quoted(maker)} instead"
+
+
+def _between(first: str, last: str, names: _Names, place: str) -> tuple[str, ...]:
+    start, end = names.position[first], names.position[last]
+    if start > end:
+        found = f"{quoted(first)} comes after {quoted(last)} in {names.model}"
+        raise RankSliceError(Mistake(place, found, "write the earlier layer of a range first"))
+    return tuple(names.position)[start : end + 1]
+
+
+def _no_layer(name: str, names: _Names, place: str, *, hint: bool) -> Mistake:
+    found = f"no layer {quoted(name)} in {names.model}"
+    close = nearest(name, {**names.position, **names.maker}) if hint else ""
+    return Mistake(place, found, close or "`rankslice inspect` lists the layers")
+
+
+def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mistake]:
+    expected = "a layer in several keys is not supported yet, so keep it in one"
+    owners: dict[str, _Item] = {}
+    mistakes = []
+    for item in items:
+        doubles: dict[str, list[str]] = {}
+        for layer in item.layers:
+            owner = owners.setdefault(layer, item)
+            if owner.rank != item.rank and layer not in constant:
+                doubles.setdefault(owner.key, []).append(layer)
+        for key, layers in doubles.items():
+            subject = f"{_counted(layers)} in {bare(key)} too"
+            mistakes.append(Mistake(item.place, subject, expected))
+    return mistakes
+
+
+def _counted(layers: list[str]) -> str:
+    word, verb = ("layer", "stands") if len(layers) == 1 else ("layers", "stand")
+    return f"{word} {listed(layers)} {verb}"
+
+
+def _without_layers(
+    mapping: Mapping, items: list[_Item], constant: frozenset[str]
+) -> list[Mistake]:
+    unclear = {item.rank for item in items if not item.layers}
+    mistakes = []
+    for rank, entry in enumerate(mapping.entries):
+        layers = _layers_of(rank, items)
+        if layers <= constant and rank not in unclear:
+            found = "the rank has no layers"
+            if layers:
+                found += " but constant ones, which are copied to where they are needed"
+            expected = "give it a layer, or leave the key out"
+            mistakes.append(Mistake(f"{mapping.source}: {bare(entry.key)}", found, expected))
+    return mistakes
+
+
+def _layers_of(rank: int, items: list[_Item]) -> set[str]:
+    return {layer for item in items if item.rank == rank for layer in item.layers}
+
+
+def _missing(
+    mapping: Mapping, graph: Graph, items: list[_Item], constant: frozenset[str]
+) -> list[Mistake]:
+    mapped = {layer for item in items for layer in item.layers} | constant
+    missing = [layer.name for layer in graph.layers if layer.name not in mapped]
+    if not missing:
+        return []
+    model = bare(graph.name)
+    if len(missing) == 1:
+        found = f"layer {quoted(missing[0])} of {model} stands in no key"
+    else:
+        found = f"{len(missing)} layers of {model} stand in no key: {listed(missing)}"
+    return [Mistake(mapping.source, found, "add what is missing to the lists")]

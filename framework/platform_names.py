@@ -1,0 +1,45 @@
+"""What boards, hosts, accounts and engines can be called.
+
+These names become parts of file names, command lines and module names, so they are narrow.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankslice.framework.wording import quoted
+
+__all__ = ["BOARD_RULE", "check_board", "check_engine", "check_host", "check_user"]
+
+BOARD_RULE = "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
+
+_BOARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:%-]{0,252}")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
+_ENGINE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+def check_board(name: str) -> str:
+    """Return the name of a board as it is; raise ValueError if it cannot be one."""
+    return _checked(name, _BOARD, "the name of a board")
+
+
+def check_host(name: str) -> str:
+    """Return a host name or address as it is; raise ValueError if it cannot be one."""
+    return _checked(name, _HOST, "a host name or address")
+
+
+def check_user(name: str) -> str:
+    """Return the name of an account as it is; raise ValueError if it cannot be one."""
+    return _checked(name, _USER, "the name of an account")
+
+
+def check_engine(name: str) -> str:
+    """Return the name of an inference engine as it is; raise ValueError if it cannot be one."""
+    return _checked(name, _ENGINE, "the name of an engine")
+
+
+def _checked(name: str, form: re.Pattern[str], what: str) -> str:
+    if form.fullmatch(name):
+        return name
+    raise ValueError(f"{quoted(name)} cannot be {what}")

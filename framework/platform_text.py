@@ -1,0 +1,90 @@
+"""AutoDiCE's platform files: text, one board a line.
+
+Three forms are about, and all are read; separators are spaces, tabs, commas and semicolons:
+
+* a name: ``nx01``;
+* a name and an address: ``nx01:192.168.178.45``;
+* a name, architecture, cores and GPU: ``nx01, arm, slots=0-5, gpu=NVIDIAVolta (CUDA)``, as in
+  Figure 2 of the paper (https://arxiv.org/abs/2207.12113), where ``gpu=`` may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from rankslice.framework.cores import count_or_list
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.platform_names import check_board, check_host
+from rankslice.framework.wording import bare, joined, quoted
+
+__all__ = ["parse_platform_text"]
+
+_FORM = "expected a line such as `edge01 arm slots=0-5 NVIDIAVolta CUDA`"
+_SLOTS = re.compile(r"\bslots?\s*=\s*(?P<cores>[^\s;()A-Za-z]*)")
+_GPU_PREFIX = re.compile(r"gpu[=:]?", re.IGNORECASE)
+_SEPARATORS = re.compile(r"[\s,;()]+")
+_CUDA = Accelerator("onnxruntime", (("provider", "CUDAExecutionProvider"),))
+_OTHER_GPU = Accelerator("litert")
+
+
+def parse_platform_text(text: str, source: str) -> Platform:
+    """Return the platform that a text in one of AutoDiCE's forms describes.
+
+    Boards without cores have unknown ones. The cores of ``slots=4`` are 0 to 3. A GPU with
+    CUDA is driven by onnxruntime, any other by LiteRT.
+
+    Args:
+        text: The file's text; empty lines and what follows a ``#`` are skipped.
+        source: The file's name.
+
+    Raises:
+        RankSliceError: Some lines are wrong; all of them at once.
+    """
+    boards: list[Board] = []
+    mistakes: list[Mistake | str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.partition("#")[0].strip(" \t,;")
+        if content:
+            try:
+                boards.append(_board(content))
+            except ValueError as error:
+                mistakes.append(Mistake(f"{source}: line {number}", str(error), _FORM))
+    times = Counter(board.name for board in boards)
+    for name in (name for name, count in times.items() if count > 1):
+        found = f"board {bare(name)} stands there {times[name]} times"
+        mistakes.append(Mistake(source, found, "expected every board once"))
+    if not boards and not mistakes:
+        raise RankSliceError(Mistake(source, "the file names no boards", _FORM))
+    raise_mistakes(mistakes)
+    return Platform(source, tuple(boards))
+
+
+def _board(line: str) -> Board:
+    slots = _SLOTS.search(line)
+    rest = line if slots is None else f"{line[: slots.start()]} {line[slots.end() :]}"
+    first, *words = _SEPARATORS.sub(" ", rest).split() or [""]
+    name, _, address = first.partition(":")
+    arch = words.pop(0) if words and not words[0].lower().startswith("gpu") else ""
+    return Board(
+        name=check_board(name),
+        host=check_host(address or name),
+        arch=arch,
+        cores=None if slots is None else count_or_list(slots["cores"].rstrip(",")),
+        gpus=_gpus(words),
+    )
+
+
+def _gpus(words: list[str]) -> tuple[Accelerator, ...]:
+    """Return the GPU that the words at a line's end describe: its architecture, its library."""
+    if not words:
+        return ()
+    named = [_GPU_PREFIX.sub("", words[0]), *words[1:]]
+    arch, library, *more = [*(word for word in named if word), "", ""]
+    if any(more):
+        raise ValueError(
+            f"{joined([quoted(word) for word in words])} is more than a GPU and its library"
+        )
+    cuda = "cuda" in library.lower() or (not library and arch.lower().startswith("nvidia"))
+    return (_CUDA if cuda else _OTHER_GPU,)

@@ -1,0 +1,329 @@
+"""Platform files in YAML: checked as a whole, then made the record."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from rankslice.framework.cores import core_list, count_or_list, each_once
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.platform import Accelerator, Board, Link, Platform
+from rankslice.framework.platform_names import (
+    BOARD_RULE,
+    check_board,
+    check_engine,
+    check_host,
+    check_user,
+)
+from rankslice.framework.read_yaml import read_yaml
+from rankslice.framework.wording import bare, described, joined, quoted
+
+__all__ = ["parse_platform_yaml"]
+
+
+def parse_platform_yaml(text: str, source: str) -> Platform:
+    """Return the platform that a YAML text describes.
+
+    Args:
+        text: ``boards``, a mapping of names to boards, and ``links``; ``docs/`` has it in full.
+        source: Name of the file, for messages.
+
+    Raises:
+        RankSliceError: The text is no YAML, or something in it is wrong. All mistakes at once.
+    """
+    data = read_yaml(text, source)
+    mistakes = _pair_mistakes(data, source)
+    try:
+        spec = _PlatformSpec.model_validate(data)
+    except ValidationError as error:
+        found = [_mistake(detail, source) for detail in error.errors()]
+        raise RankSliceError(*found, *mistakes) from None
+    raise_mistakes(mistakes)
+    return _platform(spec, source)
+
+
+# The specs: what may stand in the file. A field's description completes "expected ...".
+
+_ONE, _SEVERAL = "<one>", "<several>"
+
+
+def _cores(value: object) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return count_or_list(value)
+    if isinstance(value, list) and value and all(isinstance(core, str) for core in value):
+        return each_once(core_list(",".join(value)))
+    raise ValueError(f"found {described(value)}")
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, value: Any) -> Any:
+        """Take ``gpu:`` with nothing after it as if it were not there."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: item
+            for key, item in value.items()
+            if item is not None or key not in cls.model_fields
+        }
+
+
+def _without_delegate(options: dict[str, str]) -> dict[str, str]:
+    if "delegate" in options:
+        raise ValueError("the delegate stands beside the options, not among them")
+    return options
+
+
+class _AcceleratorSpec(_Spec):
+    engine: Annotated[
+        Annotated[str, AfterValidator(check_engine)],
+        Field(description="an inference engine, such as onnxruntime or litert"),
+    ]
+    delegate: Annotated[str, Field(description="the file of a delegate library")] = ""
+    options: Annotated[
+        Annotated[dict[str, str], AfterValidator(_without_delegate)],
+        Field(description="names and values for the engine or its delegate"),
+    ] = {}
+
+
+def _one_or_several(value: object) -> str:
+    return _SEVERAL if isinstance(value, list) else _ONE
+
+
+_Accelerators = Annotated[
+    Annotated[_AcceleratorSpec, Tag(_ONE)] | Annotated[list[_AcceleratorSpec], Tag(_SEVERAL)],
+    Discriminator(_one_or_several),
+    Field(description="an accelerator, `{engine: litert, delegate: libdelegate.so}`, or a list"),
+]
+_Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="watts, such as 2.5")]
+
+
+class _BoardSpec(_Spec):
+    host: Annotated[
+        Annotated[str, AfterValidator(check_host)],
+        Field(description="a host name or an address"),
+    ] = ""
+    user: Annotated[
+        Annotated[str, AfterValidator(check_user)], Field(description="an account for ssh")
+    ] = ""
+    arch: Annotated[str, Field(description="an architecture such as aarch64 or x86_64")] = ""
+    cores: Annotated[
+        Annotated[tuple[int, ...], BeforeValidator(_cores)] | None,
+        Field(description="cores such as 0-5, [0, 1], or 6 for the first six"),
+    ] = None
+    memory_mb: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="megabytes above 0, such as 8192"),
+    ] = None
+    engine: Annotated[
+        Annotated[str, AfterValidator(check_engine)],
+        Field(description="the inference engine of CPU ranks, such as onnxruntime or litert"),
+    ] = "onnxruntime"
+    gpu: _Accelerators = []
+    npu: _Accelerators = []
+    idle_w: _Watts = None
+    busy_w: _Watts = None
+
+
+class _LinkSpec(_Spec):
+    bandwidth_mbps: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="megabits per second, such as 1000")
+    ]
+    latency_ms: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="milliseconds, such as 0.2")
+    ]
+
+
+class _PairSpec(_LinkSpec):
+    between: Annotated[
+        list[str],
+        Field(min_length=2, max_length=2, description="two boards, such as [edge01, edge02]"),
+    ]
+
+
+class _LinksSpec(_Spec):
+    default: Annotated[
+        _LinkSpec | None,
+        Field(description="a link such as `{bandwidth_mbps: 1000, latency_ms: 0.2}`"),
+    ] = None
+    pairs: Annotated[
+        list[_PairSpec],
+        Field(description="a list of links, each with between, bandwidth_mbps and latency_ms"),
+    ] = []
+
+
+class _PlatformSpec(_Spec):
+    boards: Annotated[
+        dict[Annotated[str, AfterValidator(check_board)], _BoardSpec],
+        Field(min_length=1, description="boards by name, such as `edge01: {cores: 0-5}`"),
+    ]
+    links: Annotated[_LinksSpec, Field(description="default and pairs")] = _LinksSpec()
+
+
+_SPECS: dict[str, type[_Spec]] = {
+    "": _PlatformSpec,
+    "boards": _BoardSpec,
+    "gpu": _AcceleratorSpec,
+    "npu": _AcceleratorSpec,
+    "links": _LinksSpec,
+    "default": _LinkSpec,
+    "pairs": _PairSpec,
+}
+"""What the value of a field is; a board's own name is left out of the path to it."""
+
+
+# From pydantic's errors to ours.
+
+
+def _mistake(detail: ErrorDetails, source: str) -> Mistake:
+    path = tuple(part for part in detail["loc"] if part not in (_ONE, _SEVERAL, "[key]"))
+    if detail["type"] == "missing":
+        spec, field = _field(path)
+        return Mistake(_place(source, path[:-1]), f"{field!r} is missing", _expected(spec, field))
+    if detail["type"] == "extra_forbidden":
+        spec, _ = _field(path)
+        expected = nearest(str(path[-1]), spec.model_fields) or _known(spec)
+        found = f"unknown key {quoted(str(path[-1]))}"
+        return Mistake(_place(source, path[:-1]), found, expected)
+    if detail["type"] == "value_error":
+        found = str(detail["ctx"]["error"])
+    else:
+        found = f"found {described(detail['input'])}"
+    if detail["loc"][-1:] == ("[key]",):
+        return Mistake(_place(source, path), found, BOARD_RULE)
+    if path[:1] == ("boards",) and len(path) == 2:
+        return Mistake(_place(source, path), found, "expected a board such as `{cores: 0-5}`")
+    return Mistake(_place(source, path), found, _expected(*_field(path)))
+
+
+def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
+    """Return the spec and the field that a path leads to, the field empty for the whole file."""
+    names = [part for part in path if isinstance(part, str)]
+    if names[:1] == ["boards"]:
+        del names[1:2]
+    if "options" in names[2:]:
+        names = names[: names.index("options", 2) + 1]
+    field, holder, *_ = [*reversed(names), "", ""]
+    return _SPECS[holder], field
+
+
+def _place(source: str, path: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{bare(part)}"
+    return f"{source}: {text.removeprefix('.')}" if text else source
+
+
+def _expected(spec: type[_Spec], field: str) -> str:
+    if field not in spec.model_fields:
+        return _known(spec)
+    return f"expected {spec.model_fields[field].description}"
+
+
+def _known(spec: type[_Spec]) -> str:
+    return f"known keys are {joined(list(spec.model_fields))}"
+
+
+# What concerns several places of the file at once.
+
+
+def _pair_mistakes(data: object, source: str) -> list[Mistake]:
+    """Return what is wrong with the boards that links name, as far as the data are well formed."""
+    match data:
+        case {"boards": dict(boards), "links": {"pairs": list(pairs)}}:
+            pass
+        case _:
+            return []
+    mistakes: list[Mistake] = []
+    seen: set[frozenset[str]] = set()
+    for index, pair in enumerate(pairs):
+        match pair:
+            case {"between": [str(first), str(second)]}:
+                place = f"{source}: links.pairs[{index}].between"
+                mistakes += _unknown_boards((first, second), boards, place)
+                mistakes += _odd_pair(first, second, seen, place)
+                seen.add(frozenset((first, second)))
+    return mistakes
+
+
+def _unknown_boards(names: tuple[str, str], boards: dict[str, object], place: str) -> list[Mistake]:
+    return [
+        Mistake(place, f"no board {quoted(name)}", nearest(name, boards) or "name it in boards")
+        for name in dict.fromkeys(names)
+        if name not in boards
+    ]
+
+
+def _odd_pair(first: str, second: str, seen: set[frozenset[str]], place: str) -> list[Mistake]:
+    if first == second:
+        return [Mistake(place, f"{quoted(first)} stands there twice", "expected two boards")]
+    if frozenset((first, second)) in seen:
+        found = f"{quoted(first)} and {quoted(second)} have a link already"
+        return [Mistake(place, found, "expected every pair once; it holds in both directions")]
+    return []
+
+
+# From specs to records.
+
+
+def _platform(spec: _PlatformSpec, source: str) -> Platform:
+    default = spec.links.default
+    return Platform(
+        source=source,
+        boards=tuple(_board(name, board) for name, board in spec.boards.items()),
+        default_link=_link(default) if default is not None else None,
+        links=tuple((*_ends(pair), _link(pair)) for pair in spec.links.pairs),
+    )
+
+
+def _board(name: str, spec: _BoardSpec) -> Board:
+    return Board(
+        name=name,
+        host=spec.host or name,
+        user=spec.user,
+        arch=spec.arch,
+        cores=spec.cores,
+        memory_mb=spec.memory_mb,
+        gpus=_accelerators(spec.gpu),
+        npus=_accelerators(spec.npu),
+        engine=spec.engine,
+        idle_w=spec.idle_w,
+        busy_w=spec.busy_w,
+    )
+
+
+def _accelerators(specs: _AcceleratorSpec | list[_AcceleratorSpec]) -> tuple[Accelerator, ...]:
+    several = specs if isinstance(specs, list) else [specs]
+    return tuple(
+        Accelerator(spec.engine, (*_delegate(spec), *spec.options.items())) for spec in several
+    )
+
+
+def _delegate(spec: _AcceleratorSpec) -> tuple[tuple[str, str], ...]:
+    return (("delegate", spec.delegate),) if spec.delegate else ()
+
+
+def _ends(spec: _PairSpec) -> tuple[str, str]:
+    first, second = spec.between
+    return first, second
+
+
+def _link(spec: _LinkSpec) -> Link:
+    return Link(spec.bandwidth_mbps, spec.latency_ms)

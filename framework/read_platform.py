@@ -1,0 +1,46 @@
+"""Platform files: YAML, AutoDiCE's text, or this machine, to the record."""
+
+from __future__ import annotations
+
+import os
+import platform as machine
+from pathlib import Path
+
+from rankslice.framework.platform import Board, Platform
+from rankslice.framework.platform_text import parse_platform_text
+from rankslice.framework.platform_yaml import parse_platform_yaml
+from rankslice.framework.read_text import read_text
+
+__all__ = ["local_platform", "read_platform"]
+
+
+def read_platform(source: str | Path) -> Platform:
+    """Return the platform that a file describes.
+
+    Args:
+        source: A YAML file, a ``.txt`` file in AutoDiCE's form, or the word ``local`` for this
+            machine.
+
+    Raises:
+        RankSliceError: The file cannot be read, or something in it is wrong. All mistakes at
+            once.
+    """
+    if str(source) == "local":
+        return local_platform()
+    path = Path(source)
+    text = read_text(path, "a platform")
+    parse = parse_platform_text if path.suffix.lower() == ".txt" else parse_platform_yaml
+    return parse(text, path.name)
+
+
+def local_platform() -> Platform:
+    """Return this machine as the board ``local``, with the cores this process may use."""
+    bytes_of_memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    board = Board(
+        name="local",
+        host="localhost",
+        arch=machine.machine(),
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        memory_mb=round(bytes_of_memory / 2**20),
+    )
+    return Platform("local", (board,))

@@ -1,0 +1,87 @@
+"""YAML to plain data, in the narrow form that specs need."""
+
+from __future__ import annotations
+
+import yaml
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.wording import bare
+
+__all__ = ["read_yaml"]
+
+
+class _Loader(yaml.BaseLoader):
+    """Takes every value as the text that stands there, and refuses aliases.
+
+    So nothing is executed, ``1.10`` stays a host name, ``no`` stays an account, and a small
+    file cannot unfold into a huge one.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            problem = f"aliases such as *{event.anchor} are not read; write out what it stands for"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def read_yaml(text: str, source: str) -> object:
+    """Return the text's data: dictionaries, lists, strings, and ``None`` for what is empty.
+
+    Args:
+        text: One YAML document.
+        source: Name of the file, for messages.
+
+    Raises:
+        RankSliceError: The text is no YAML, has an alias, or has a key twice.
+    """
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        mistakes: list[Mistake] = []
+        data = _plain(node, source, ": ", mistakes)
+    except yaml.YAMLError as error:
+        raise RankSliceError(_syntax_mistake(error, source)) from None
+    except RecursionError:
+        raise RankSliceError(Mistake(source, "lists are nested too deeply")) from None
+    raise_mistakes(mistakes)
+    return data
+
+
+def _syntax_mistake(error: yaml.YAMLError, source: str) -> Mistake:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    if mark is None:
+        return Mistake(source, f"no valid YAML: {bare(problem)}")
+    place = f"{source}: line {mark.line + 1}, column {mark.column + 1}"
+    return Mistake(place, f"no valid YAML: {bare(problem)}")
+
+
+def _plain(node: yaml.Node | None, path: str, joint: str, mistakes: list[Mistake]) -> object:
+    if isinstance(node, yaml.SequenceNode):
+        items = enumerate(node.value)
+        return [_plain(item, f"{path}[{index}]", joint, mistakes) for index, item in items]
+    if isinstance(node, yaml.MappingNode):
+        return _plain_mapping(node, path, joint, mistakes)
+    if isinstance(node, yaml.ScalarNode) and not (node.style is None and _is_empty(node.value)):
+        return str(node.value)
+    return None
+
+
+def _is_empty(text: str) -> bool:
+    return text.lower() in ("", "~", "null")
+
+
+def _plain_mapping(
+    node: yaml.MappingNode, path: str, joint: str, mistakes: list[Mistake]
+) -> dict[str, object]:
+    data: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = f"line {key_node.start_mark.line + 1}"
+        if not isinstance(key_node, yaml.ScalarNode):
+            mistakes.append(Mistake(f"{path}{joint}{line}", "a key is no plain name"))
+            continue
+        place = f"{path}{joint}{bare(key_node.value)}"
+        if key_node.value in data:
+            mistakes.append(Mistake(place, f"the key stands there again in {line}"))
+        data[key_node.value] = _plain(value_node, place, ".", mistakes)
+    return data

@@ -7,7 +7,7 @@ from collections import Counter
 
 from rankslice.framework.wording import quoted
 
-__all__ = ["MOST_CORES", "core_list", "count_or_list", "each_once", "format_cores"]
+__all__ = ["MOST_CORES", "core_list", "core_ranges", "count_or_list", "each_once", "format_cores"]
 
 MOST_CORES = 8192
 """Largest number of cores that Linux can be built for; guards against ranges without end."""
@@ -37,16 +37,20 @@ def core_list(text: str) -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
-def format_cores(cores: tuple[int, ...]) -> str:
-    """Return ascending cores as people write them: ``core 4``, ``cores 0-3,6``."""
+def core_ranges(cores: tuple[int, ...]) -> str:
+    """Return ascending cores with their runs joined: ``4``, ``0-3,6``."""
     runs: list[list[int]] = []
     for core in cores:
         if runs and core == runs[-1][-1] + 1:
             runs[-1].append(core)
         else:
             runs.append([core])
-    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"core {text}" if len(cores) == 1 else f"cores {text}"
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def format_cores(cores: tuple[int, ...]) -> str:
+    """Return ascending cores as people write them: ``core 4``, ``cores 0-3,6``."""
+    return f"{'core' if len(cores) == 1 else 'cores'} {core_ranges(cores)}"
 
 
 def count_or_list(text: str) -> tuple[int, ...]:

@@ -1,0 +1,242 @@
+"""Which layers run together: each rank's layers as segments that never wait for each other.
+
+A segment runs from its first layer to its last once its inputs are there. So the segments may
+not depend on each other in a circle: it is not enough that each is convex, for two convex ones
+can still wait for each other. :mod:`rankslice.frontend.segments` finds as few as it can.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers, dtype_bits
+from rankslice.framework.wording import quoted
+from rankslice.frontend.segments import BUDGET, fewest_blocks
+
+__all__ = ["Partition", "PartitionSegment", "partition", "used_layers"]
+
+_MOST_BYTES = 2**31 - 1
+"""What one MPI message of bytes can carry: its count is a C int."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSegment:
+    """Layers of one rank that run together, and what they exchange with the others."""
+
+    rank: int
+    index: int
+    """Number within the rank, from 0, in the order in which a frame passes them."""
+    layers: tuple[Layer, ...]
+    """What it runs, in the graph's order: its own layers and copies of constant ones."""
+    copies: tuple[str, ...]
+    """Names of those of its layers that are constant: other segments may have them as well."""
+    inputs: tuple[Tensor, ...]
+    """Model inputs and outputs of other segments that it reads, by first use."""
+    outputs: tuple[Tensor, ...]
+    """What other segments read, of whatever rank, and model outputs, in the layers' order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A model cut into segments."""
+
+    graph: Graph
+    segments: tuple[PartitionSegment, ...]
+    """In a topological order of the segment graph: by level, then rank, then index, where the
+    level counts segments and hops between ranks on the longest way to a segment."""
+    minimal: bool
+    """Whether the number of segments is proven to be the smallest possible."""
+
+
+def used_layers(graph: Graph) -> frozenset[str]:
+    """Return the names of the layers on which some model output depends."""
+    wanted = {tensor.name for tensor in graph.outputs}
+    used: set[str] = set()
+    for layer in reversed(graph.layers):
+        if any(tensor.name in wanted for tensor in layer.outputs):
+            used.add(layer.name)
+            wanted |= {tensor.name for tensor in layer.inputs}
+    return frozenset(used)
+
+
+def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET) -> Partition:
+    """Return the model cut into as few segments as can be found, of one rank each.
+
+    Constant layers are copied into every segment that needs them, whatever ``rank_of`` says.
+    Layers that no model output depends on are left out: their results reach nobody, and an
+    engine refuses a sub-model without outputs. The same arguments give the same answer on any
+    machine.
+
+    Args:
+        graph: The model.
+        rank_of: The rank of each layer; constant and unused ones may be missing.
+        budget: Number of states that the exact search may expand before it gives way to a
+            heuristic one.
+
+    Raises:
+        RankSliceError: Nothing is left to run, a model output is no layer's result, or a tensor
+            that enters, leaves or crosses between segments has no size that is known, above
+            zero and at most 2^31 - 1 bytes. All mistakes at once.
+    """
+    raise_mistakes(_output_mistakes(graph))
+    constant = constant_layers(graph)
+    used = used_layers(graph)
+    layers = [layer for layer in graph.layers if layer.name in used - constant]
+    if not layers:
+        raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
+    found = fewest_blocks(
+        [rank_of[layer.name] for layer in layers], _predecessors(layers), budget=budget
+    )
+    blocks = [tuple(layers[item] for item in block) for block in found.blocks]
+    copied = [layer for layer in graph.layers if layer.name in constant]
+    segments = tuple(_segments(graph, rank_of, _by_level(blocks, rank_of), copied))
+    raise_mistakes(_tensor_mistakes(graph, segments))
+    return Partition(graph, segments, found.minimal)
+
+
+def _predecessors(layers: Sequence[Layer]) -> list[list[int]]:
+    """Return the positions of the layers from which each layer reads."""
+    maker = _makers(layers)
+    return [[maker[t.name] for t in layer.inputs if t.name in maker] for layer in layers]
+
+
+def _makers(layers: Iterable[Layer]) -> dict[str, int]:
+    """Return the position of the layer that makes each tensor."""
+    return {t.name: position for position, layer in enumerate(layers) for t in layer.outputs}
+
+
+def _by_level(
+    blocks: Sequence[tuple[Layer, ...]], rank_of: Mapping[str, int]
+) -> list[tuple[Layer, ...]]:
+    """Return the blocks by level, then rank; they come in a topological order and leave in one."""
+    made: dict[str, tuple[int, int]] = {}
+    placed = []
+    for block in blocks:
+        rank = rank_of[block[0].name]
+        sources = [made[t.name] for layer in block for t in layer.inputs if t.name in made]
+        level = max((1 + before + (source != rank) for before, source in sources), default=1)
+        made |= {t.name: (level, rank) for layer in block for t in layer.outputs}
+        placed.append((level, rank, block))
+    return [block for _, _, block in sorted(placed, key=lambda place: place[:2])]
+
+
+def _segments(
+    graph: Graph,
+    rank_of: Mapping[str, int],
+    blocks: Sequence[tuple[Layer, ...]],
+    constant: Sequence[Layer],
+) -> Iterator[PartitionSegment]:
+    """Yield each block as a segment."""
+    position = {layer.name: number for number, layer in enumerate(graph.layers)}
+    given = {tensor.name for tensor in graph.outputs}
+    readers = _readers(blocks)
+    count: Counter[int] = Counter()
+    for block in blocks:
+        rank = rank_of[block[0].name]
+        copies = _needed(block, constant)
+        own = {t.name for layer in (*block, *copies) for t in layer.outputs}
+        names = {layer.name for layer in block}
+        inputs = {t.name: t for layer in block for t in layer.inputs if t.name not in own}
+        made = [tensor for layer in block for tensor in layer.outputs]
+        yield PartitionSegment(
+            rank=rank,
+            index=count[rank],
+            layers=tuple(sorted((*block, *copies), key=lambda layer: position[layer.name])),
+            copies=tuple(layer.name for layer in copies),
+            inputs=tuple(inputs.values()),
+            outputs=tuple(t for t in made if t.name in given or readers[t.name] - names),
+        )
+        count[rank] += 1
+
+
+def _readers(blocks: Iterable[tuple[Layer, ...]]) -> dict[str, set[str]]:
+    """Return the names of the layers that read each tensor."""
+    readers: dict[str, set[str]] = defaultdict(set)
+    for block in blocks:
+        for layer in block:
+            for tensor in layer.inputs:
+                readers[tensor.name].add(layer.name)
+    return readers
+
+
+def _needed(block: Sequence[Layer], constant: Sequence[Layer]) -> list[Layer]:
+    """Return the constant layers on which a block depends, in the graph's order."""
+    wanted = {tensor.name for layer in block for tensor in layer.inputs}
+    needed = []
+    for layer in reversed(constant):
+        if any(tensor.name in wanted for tensor in layer.outputs):
+            needed.append(layer)
+            wanted |= {tensor.name for tensor in layer.inputs}
+    return needed[::-1]
+
+
+def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
+    """Yield what is wrong with the model's outputs, and with there being none."""
+    inputs = {tensor.name for tensor in graph.inputs}
+    made = _makers(graph.layers)
+    if not graph.outputs:
+        yield Mistake(graph.name, "the model has no outputs")
+    for tensor in graph.outputs:
+        place = f"{graph.name}: output {quoted(tensor.name)}"
+        wanted = "an output has to be the result of a layer: put an Identity in between"
+        if tensor.name in inputs:
+            yield Mistake(place, "this is an input of the model as it is", wanted)
+        elif tensor.name not in made:
+            yield Mistake(place, "this is a weight, the same for every frame", wanted)
+
+
+def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iterator[Mistake]:
+    """Yield a mistake for each tensor that the runtime could not hand over."""
+    maker = {tensor.name: layer for layer in graph.layers for tensor in layer.outputs}
+    for tensor in graph.inputs:
+        if fault := _fault(tensor):
+            yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault)
+    for segment in segments:
+        for tensor in filter(_fault, segment.outputs):
+            reader = _reader_elsewhere(tensor, segment, segments)
+            yield _cut_mistake(graph, tensor, maker[tensor.name], reader)
+
+
+def _cut_mistake(graph: Graph, tensor: Tensor, maker: Layer, reader: Layer | None) -> Mistake:
+    """Return the mistake of a tensor that cannot leave the segment of the layer that makes it."""
+    made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
+    if reader is None:
+        return Mistake(f"{graph.name}: {made}", f"{_fault(tensor)}: it can be no model output")
+    return Mistake(
+        f"{graph.name}: {made} and read by layer {quoted(reader.name)}",
+        f"{_fault(tensor)}: the model cannot be cut here",
+        f"map layers {quoted(maker.name)} and {quoted(reader.name)}, and those between, to one key",
+    )
+
+
+def _reader_elsewhere(
+    tensor: Tensor, home: PartitionSegment, segments: Sequence[PartitionSegment]
+) -> Layer | None:
+    """Return the first layer in another segment that reads a tensor."""
+    readers = (
+        layer
+        for segment in segments
+        if segment is not home
+        for layer in segment.layers
+        if any(tensor.name == read.name for read in layer.inputs)
+    )
+    return next(readers, None)
+
+
+def _fault(tensor: Tensor) -> str:
+    """Return what keeps a tensor from being handed over; empty: nothing."""
+    size = tensor.nbytes
+    if not tensor.dtype:
+        return "it is no tensor of a known element type"
+    if not dtype_bits(tensor.dtype):
+        return f"its elements ({tensor.dtype}) have no fixed size"
+    if size is None:
+        return "its shape is not known before the run"
+    if not size:
+        return "it has no elements"
+    if size > _MOST_BYTES:
+        return f"it has {size} bytes, and one message carries {_MOST_BYTES} at most"
+    return ""

@@ -1,0 +1,165 @@
+"""From segments and places to the plan: files, channels, levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.mapping import Placement
+from rankslice.framework.names import safe_file_name
+from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
+from rankslice.framework.wording import quoted
+from rankslice.frontend.partition import Partition, PartitionSegment
+
+__all__ = ["make_plan"]
+
+
+def make_plan(
+    model: ModelInfo,
+    partition: Partition,
+    placements: Sequence[Placement],
+    *,
+    source_rank: int | None = None,
+) -> Plan:
+    """Return the plan of a partition on the accelerators where its ranks run.
+
+    Frames enter at the source, the rank of the first layer that reads a model input, and results
+    leave at the sink, the rank of the last layer that makes a model output. A tensor gets one
+    channel to each other rank that needs it, straight from the rank that has it first; one that
+    the sink both reads and gives out crosses once. Channels are numbered from 1, model inputs
+    first, then in the order of segments, their outputs and the destinations.
+
+    A model input that no segment reads stays in the plan's model and tensors, but in no channel.
+
+    Args:
+        model: What to say of the model; its inputs and outputs are the graph's.
+        partition: The segments; their ranks are positions in ``placements``.
+        placements: Where the ranks run, by rank.
+        source_rank: Where frames enter, if not at the first layer's rank.
+
+    Raises:
+        RankSliceError: A rank has no segment, or there is no rank ``source_rank``.
+    """
+    raise_mistakes(_idle_ranks(partition, placements))
+    source = _source(partition) if source_rank is None else source_rank
+    if not 0 <= source < len(placements):
+        found = f"there is no rank {source}"
+        raise RankSliceError(Mistake("source", found, f"expected 0 to {len(placements) - 1}"))
+    sink = _sink(partition)
+    levels, last = _levels(partition, source, sink)
+    return Plan(
+        model=model,
+        ranks=tuple(placements),
+        tensors=_tensors(partition),
+        segments=tuple(
+            _segment(segment, level, placements[segment.rank].key, partition.graph.format)
+            for segment, level in zip(partition.segments, levels, strict=True)
+        ),
+        channels=tuple(_channels(partition, source, sink)),
+        source=source,
+        sink=sink,
+        path_length=last - 1,
+        minimal=partition.minimal,
+    )
+
+
+def _idle_ranks(partition: Partition, placements: Sequence[Placement]) -> Iterator[Mistake]:
+    """Yield the ranks for which nothing is left to run."""
+    busy = {segment.rank for segment in partition.segments}
+    for placement in placements:
+        if placement.rank not in busy:
+            yield Mistake(
+                f"rank {placement.rank}, key {quoted(placement.key)}",
+                "none of its layers is needed: each is constant or leads to no model output",
+                "give it other layers, or leave the key out",
+            )
+
+
+def _placed(partition: Partition) -> list[tuple[Layer, int]]:
+    """Return the layers that a frame passes, in the graph's order, and their ranks."""
+    rank_of = {
+        layer.name: segment.rank
+        for segment in partition.segments
+        for layer in segment.layers
+        if layer.name not in segment.copies
+    }
+    return [
+        (layer, rank_of[layer.name]) for layer in partition.graph.layers if layer.name in rank_of
+    ]
+
+
+def _source(partition: Partition) -> int:
+    """Return the rank of the first layer that reads a model input; lacking one, of the first."""
+    placed = _placed(partition)
+    inputs = _names(partition.graph.inputs)
+    readers = (rank for layer, rank in placed if not inputs.isdisjoint(_names(layer.inputs)))
+    return next(readers, placed[0][1])
+
+
+def _sink(partition: Partition) -> int:
+    """Return the rank of the last layer that makes a model output."""
+    outputs = _names(partition.graph.outputs)
+    makers = (
+        rank
+        for layer, rank in reversed(_placed(partition))
+        if not outputs.isdisjoint(_names(layer.outputs))
+    )
+    return next(makers)
+
+
+def _names(tensors: Iterable[Tensor]) -> set[str]:
+    return {tensor.name for tensor in tensors}
+
+
+def _levels(partition: Partition, source: int, sink: int) -> tuple[list[int], int]:
+    """Return the level of each segment, and the sink's."""
+    made = {tensor.name: (0, source) for tensor in partition.graph.inputs}
+    levels = []
+    for segment in partition.segments:
+        level = _level(segment.rank, segment.inputs, made)
+        made |= {tensor.name: (level, segment.rank) for tensor in segment.outputs}
+        levels.append(level)
+    return levels, _level(sink, partition.graph.outputs, made)
+
+
+def _level(rank: int, inputs: Iterable[Tensor], made: Mapping[str, tuple[int, int]]) -> int:
+    """Return one more than the highest level of what comes in; a hop between ranks counts."""
+    origins = (made[tensor.name] for tensor in inputs)
+    return 1 + max((level + (origin != rank) for level, origin in origins), default=0)
+
+
+def _tensors(partition: Partition) -> tuple[Tensor, ...]:
+    """Return the model's inputs and all that segments take in or give out, once each."""
+    exchanged = (
+        tensor for segment in partition.segments for tensor in (*segment.inputs, *segment.outputs)
+    )
+    return tuple({t.name: t for t in (*partition.graph.inputs, *exchanged)}.values())
+
+
+def _segment(segment: PartitionSegment, level: int, key: str, suffix: str) -> Segment:
+    """Return a segment as the plan describes it."""
+    return Segment(
+        rank=segment.rank,
+        index=segment.index,
+        file=f"submodels/{safe_file_name(key)}.{segment.index}.{suffix}",
+        layers=tuple(layer.name for layer in segment.layers),
+        inputs=tuple(tensor.name for tensor in segment.inputs),
+        outputs=tuple(tensor.name for tensor in segment.outputs),
+        level=level,
+    )
+
+
+def _channels(partition: Partition, source: int, sink: int) -> Iterator[Channel]:
+    """Yield a channel for each tensor and each other rank that needs it."""
+    needing = {name: {sink} for name in _names(partition.graph.outputs)}
+    for segment in partition.segments:
+        for tensor in segment.inputs:
+            needing.setdefault(tensor.name, set()).add(segment.rank)
+    made = [(tensor, source) for tensor in partition.graph.inputs]
+    made += [(tensor, s.rank) for s in partition.segments for tensor in s.outputs]
+    number = 0
+    for tensor, origin in made:
+        for destination in sorted(needing.get(tensor.name, set()) - {origin}):
+            number += 1
+            yield Channel(number, tensor.name, origin, destination)

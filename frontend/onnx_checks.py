@@ -1,0 +1,101 @@
+"""What is wrong with an ONNX model, as far as its skeleton tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from onnx import GraphProto, ModelProto
+
+from rankslice.framework.errors import Mistake
+from rankslice.frontend.onnx_nodes import inner_tensors, inputs_of, layer_names
+from rankslice.frontend.onnx_weights import is_external
+
+__all__ = ["header_mistakes", "is_text", "layer_mistakes", "tensor_mistakes"]
+
+
+def is_text(message: Message) -> bool:
+    """Tell whether all strings of a message are UTF-8; protobuf hands out others as bytes."""
+    for field, value in message.ListFields():
+        values = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == FieldDescriptor.TYPE_STRING and any(isinstance(v, bytes) for v in values):
+            return False
+        if field.type == FieldDescriptor.TYPE_MESSAGE and not all(map(is_text, values)):
+            return False
+    return True
+
+
+def header_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
+    """Yield what is missing for a model that can be sliced at all.
+
+    Args:
+        place: the model file, for messages; so in the other functions here.
+        model: the skeleton.
+    """
+    if model.ir_version < 3:
+        found = f"its ir_version is {model.ir_version}"
+        yield Mistake(place, found, "expected an ONNX model with ir_version 3 or later")
+    if not model.opset_import:
+        yield Mistake(place, "names no operator set", "expected an opset_import")
+    if not model.graph.node:
+        yield Mistake(place, "has no layers")
+    if not model.graph.output:
+        yield Mistake(place, "has no outputs")
+
+
+def tensor_mistakes(place: str, graph: GraphProto) -> Iterator[Mistake]:
+    """Yield the tensors that are not defined exactly once."""
+    stored = [
+        *(tensor.name for tensor in graph.initializer),
+        *(sparse.values.name for sparse in graph.sparse_initializer),
+    ]
+    constants = set(stored)
+    brought = [value.name for value in graph.input if value.name not in constants]
+    made = [name for node in graph.node for name in node.output if name]
+    if "" in (*stored, *brought):
+        yield Mistake(place, "a weight or an input has no name")
+    for name, count in Counter([*stored, *brought, *made]).items():
+        if count > 1:
+            yield Mistake(f"{place}: tensor {name!r}", f"is defined {count} times")
+    known = {*stored, *brought, *made}
+    for layer, node in zip(layer_names(graph.node), graph.node, strict=True):
+        for name in inputs_of(node):
+            if name not in known:
+                yield Mistake(f"{place}: layer {layer!r}", f"reads {name!r}, which nothing makes")
+    yield from _output_mistakes(place, graph, known - set(made))
+
+
+def _output_mistakes(place: str, graph: GraphProto, unmade: set[str]) -> Iterator[Mistake]:
+    made = {name for node in graph.node for name in node.output if name}
+    for name, count in Counter(value.name for value in graph.output).items():
+        here = f"{place}: output {name!r}"
+        if count > 1:
+            yield Mistake(here, f"is listed {count} times")
+        if name in unmade:
+            yield Mistake(
+                here,
+                "is a weight or an input, passed on unchanged",
+                "expected the output of a layer; add an Identity layer to the model",
+            )
+        elif name not in made:
+            yield Mistake(here, "is made by no layer")
+
+
+def layer_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
+    """Yield the layers and functions whose records would not be complete in another folder."""
+    bodies = {
+        **{
+            f"layer {name!r}": [node]
+            for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True)
+        },
+        **{f"function {function.name!r}": function.node for function in model.functions},
+    }
+    for name, nodes in bodies.items():
+        if any(map(is_external, inner_tensors(nodes))):
+            yield Mistake(
+                f"{place}: {name}",
+                "holds a constant whose values lie in another file",
+                "expected them in the model file, or as an initializer of the graph",
+            )

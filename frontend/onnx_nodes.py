@@ -1,0 +1,121 @@
+"""What an ONNX node reads and does, the bodies of its control flow and functions included."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
+
+__all__ = [
+    "Functions",
+    "draws_random_numbers",
+    "function_table",
+    "inner_tensors",
+    "inputs_of",
+    "layer_names",
+    "operator",
+]
+
+Functions = Mapping[tuple[str, str], FunctionProto]
+"""Local functions of a model by domain and name."""
+
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+
+
+def layer_names(nodes: Sequence[NodeProto]) -> list[str]:
+    """Return a name for each node, all different: the node's own if it is the only one of it.
+
+    Others get their place in the file as a number: ``<Op>_<index>`` without a name of their own,
+    ``<name>_<index>`` with one that several nodes have, and ``_`` behind while that is taken.
+    """
+    count = Counter(node.name for node in nodes)
+    taken = set(count)
+    names: list[str] = []
+    for index, node in enumerate(nodes):
+        name = node.name
+        if not name or count[name] > 1:
+            name = f"{name or node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        names.append(name)
+    return names
+
+
+def operator(node: NodeProto) -> str:
+    """Return the operator's type, with its domain unless that is ONNX's own."""
+    domain = _domain(node.domain)
+    return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
+def inputs_of(node: NodeProto) -> list[str]:
+    """Return the tensors a node reads, once each: its inputs, then what its bodies capture."""
+    return [name for name in dict.fromkeys((*node.input, *_captured(node))) if name]
+
+
+def _captured(node: NodeProto) -> Iterator[str]:
+    for graph in _bodies(node):
+        inside = {
+            *(value.name for value in graph.input),
+            *(tensor.name for tensor in graph.initializer),
+            *(sparse.values.name for sparse in graph.sparse_initializer),
+            *(name for inner in graph.node for name in inner.output),
+        }
+        read = [name for inner in graph.node for name in inputs_of(inner)]
+        given = [value.name for value in graph.output]
+        yield from (name for name in (*read, *given) if name not in inside)
+
+
+def _bodies(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def inner_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """Yield the tensors that stand in nodes: in attributes, and in the bodies of control flow."""
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
+        for graph in _bodies(node):
+            yield from graph.initializer
+            yield from inner_tensors(graph.node)
+
+
+def function_table(functions: Iterable[FunctionProto]) -> Functions:
+    """Return a model's local functions by domain and name."""
+    return {(_domain(function.domain), function.name): function for function in functions}
+
+
+def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
+    """Tell whether a node's result differs from run to run, by itself or by what it calls."""
+    seen: set[tuple[str, str]] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        called = (_domain(current.domain), current.op_type)
+        if called in functions and called not in seen:
+            seen.add(called)
+            pending.extend(functions[called].node)
+        if called not in functions and not called[0] and current.op_type in _RANDOM:
+            return True
+        for graph in _bodies(current):
+            pending.extend(graph.node)
+    return False
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain

@@ -1,0 +1,127 @@
+"""An ONNX file as a :class:`Graph`, its weights left where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from rankslice.framework.errors import raise_mistakes
+from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor, Weight
+from rankslice.frontend.onnx_checks import (
+    header_mistakes,
+    is_text,
+    layer_mistakes,
+    tensor_mistakes,
+)
+from rankslice.frontend.onnx_nodes import (
+    draws_random_numbers,
+    function_table,
+    inputs_of,
+    layer_names,
+    operator,
+)
+from rankslice.frontend.onnx_shapes import bind_inputs, infer_tensors, input_mistakes
+from rankslice.frontend.onnx_weights import read_weights
+from rankslice.frontend.onnx_wire import Scan, WireFile, scan_model
+from rankslice.frontend.topology import topological_order
+
+__all__ = ["OnnxModel", "read_onnx"]
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxModel:
+    """An ONNX file: its graph, and what its sub-models inherit."""
+
+    path: Path
+    graph: Graph
+    ir_version: int
+    """Version of ONNX's own format. Before 4, weights must be listed as graph inputs."""
+    opsets: tuple[tuple[str, int], ...]
+    """Operator sets: domain (empty: ONNX's own) and version."""
+    graph_name: str
+    header: tuple[ByteRange, ...]
+    """Records of the file outside its graph: versions, operator sets, local functions, ..."""
+
+
+def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
+    """Return the graph of an ONNX model file.
+
+    Memory and time do not grow with the weights: they are looked up, not read. The ``record``
+    of a layer or a weight is its whole field of the ``GraphProto``, tag and length included, so
+    that neighbours in the file are neighbours byte by byte.
+
+    Args:
+        path: the model file; external data must lie in its folder.
+        shapes: sizes of inputs that the file does not fix, by the input's name.
+
+    Raises:
+        RankSliceError: the file is no ONNX model, or one that cannot be sliced: all mistakes that
+            the first failing check finds.
+    """
+    place = str(path)
+    with WireFile(path) as file:
+        scan = scan_model(file)
+        model = _parse(file, scan)
+        raise_mistakes(header_mistakes(place, model))
+        raise_mistakes((*tensor_mistakes(place, model.graph), *layer_mistakes(place, model)))
+        weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
+    bound, mistakes = bind_inputs(place, model, shapes or {})
+    brought = [value for value in bound.graph.input if value.name not in weights]
+    raise_mistakes((*mistakes, *input_mistakes(place, brought)))
+    tensors = infer_tensors(bound, weights)
+    layers = topological_order(place, _layers(path, scan, bound, weights, tensors))
+    return OnnxModel(
+        path=path,
+        graph=Graph(
+            name=path.name,
+            format="onnx",
+            layers=layers,
+            inputs=tuple(tensors[value.name] for value in brought),
+            outputs=tuple(tensors[value.name] for value in bound.graph.output),
+            weights=tuple(dict.fromkeys(weight for layer in layers for weight in layer.weights)),
+        ),
+        ir_version=model.ir_version,
+        opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
+        graph_name=model.graph.name,
+        header=scan.header,
+    )
+
+
+def _parse(file: WireFile, scan: Scan) -> ModelProto:
+    try:
+        model: ModelProto = ModelProto.FromString(scan.skeleton)
+    except DecodeError:
+        raise file.malformed(0, "its records make no sense") from None
+    if not is_text(model):
+        raise file.malformed(0, "a name is not UTF-8 text")
+    return model
+
+
+def _layers(
+    path: Path,
+    scan: Scan,
+    model: ModelProto,
+    weights: Mapping[str, Weight],
+    tensors: Mapping[str, Tensor],
+) -> list[Layer]:
+    """Return the layers in the file's order."""
+    nodes = model.graph.node
+    functions = function_table(model.functions)
+    made = {name: tensors.get(name, Tensor(name, "", None)) for n in nodes for name in n.output}
+    known = {**tensors, **made}
+    return [
+        Layer(
+            name=name,
+            op=operator(node),
+            inputs=tuple(known[name] for name in inputs_of(node) if name not in weights),
+            outputs=tuple(known[name] for name in node.output if name),
+            weights=tuple(weights[name] for name in inputs_of(node) if name in weights),
+            record=ByteRange(path, field.start, field.end - field.start),
+            deterministic=not draws_random_numbers(node, functions),
+        )
+        for name, node, field in zip(layer_names(nodes), nodes, scan.nodes, strict=True)
+    ]

@@ -1,0 +1,33 @@
+"""Names of the element types of ONNX tensors."""
+
+from __future__ import annotations
+
+from onnx import TensorProto
+
+__all__ = ["dtype_of", "element_type"]
+
+_NUMPY_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
+_DTYPES: dict[int, str] = {
+    number: _NUMPY_NAMES.get(name, name.lower())
+    for name, number in TensorProto.DataType.items()
+    if number != TensorProto.UNDEFINED
+}
+_ELEMENT_TYPES: dict[str, int] = {dtype: number for number, dtype in _DTYPES.items()}
+
+
+def dtype_of(element_type: int) -> str:
+    """Return numpy's name of an ONNX element type; empty for an undefined or unknown one.
+
+    Types that numpy lacks have ONNX's name in lower case: ``bfloat16``, ``float8e4m3fn``,
+    ``int4``, ``string``.
+    """
+    return _DTYPES.get(element_type, "")
+
+
+def element_type(dtype: str) -> int:
+    """Return the ONNX element type of the name that :func:`dtype_of` gives.
+
+    Raises:
+        KeyError: no ONNX tensor has that type.
+    """
+    return _ELEMENT_TYPES[dtype]

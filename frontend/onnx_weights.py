@@ -1,0 +1,175 @@
+"""The weights of an ONNX file as references: what they are and where their bytes lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from onnx import GraphProto, SparseTensorProto, TensorProto
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import ByteRange, Weight, dtype_bits
+from rankslice.frontend.onnx_types import dtype_of
+from rankslice.frontend.onnx_wire import BYTES, Field, Scan, WireFile
+
+__all__ = ["is_external", "read_weights"]
+
+_RAW_DATA = 9
+_PAYLOADS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
+_PACKED_LITTLE_ENDIAN = {"float32": 4, "complex64": 4, "float64": 10, "complex128": 10}
+"""Element type -> the field that packs its values without any encoding of their own."""
+_MAX_RANK = 64
+
+
+def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight, ...]:
+    """Return the initialisers of a graph in the file's order, sparse ones last.
+
+    Values in a file of their own (external data) are references into that file, which must lie
+    in the model's folder.
+
+    Args:
+        file: the open model file.
+        scan: its byte ranges.
+        graph: its skeleton's graph.
+
+    Raises:
+        RankSliceError: with all weights that are damaged or whose file is missing, too short or
+            outside of the model's folder.
+    """
+    weights: list[Weight] = []
+    mistakes: list[Mistake | str] = []
+    for field, tensor in zip(scan.initializers, graph.initializer, strict=True):
+        try:
+            weights.append(_read_weight(file, field, tensor))
+        except RankSliceError as error:
+            mistakes += error.mistakes
+    for field, sparse in zip(scan.sparse_initializers, graph.sparse_initializer, strict=True):
+        try:
+            weights.append(_read_sparse(file, field, sparse))
+        except RankSliceError as error:
+            mistakes += error.mistakes
+    raise_mistakes(mistakes)
+    return tuple(weights)
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Tell whether a tensor's values lie in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL
+
+
+def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
+    place = f"{file.path}: weight {tensor.name!r}"
+    dtype, shape = _type_and_shape(place, tensor.data_type, tensor.dims)
+    nbytes = (math.prod(shape) * dtype_bits(dtype) + 7) // 8
+    if is_external(tensor):
+        data: ByteRange | None = _external_data(place, file.path.parent, tensor, nbytes)
+    else:
+        data = _stored_data(place, file, field, dtype, nbytes)
+    size = nbytes if dtype_bits(dtype) else field.end - field.body
+    return Weight(tensor.name, dtype, shape, size, _whole(file, field), data)
+
+
+def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Weight:
+    place = f"{file.path}: weight {sparse.values.name!r}"
+    dtype, shape = _type_and_shape(place, sparse.values.data_type, sparse.dims)
+    if is_external(sparse.values) or is_external(sparse.indices):
+        raise RankSliceError(
+            Mistake(place, "is sparse and stored in another file", "store it in the model file")
+        )
+    size = field.end - field.body
+    return Weight(sparse.values.name, dtype, shape, size, _whole(file, field), None)
+
+
+def _type_and_shape(
+    place: str, element_type: int, dims: Iterable[int]
+) -> tuple[str, tuple[int, ...]]:
+    dtype, shape = dtype_of(element_type), tuple(dims)
+    if not dtype:
+        raise RankSliceError(Mistake(place, f"has the unknown element type {element_type}"))
+    if len(shape) > _MAX_RANK:
+        raise RankSliceError(Mistake(place, f"has {len(shape)} dimensions"))
+    if any(size < 0 for size in shape):
+        raise RankSliceError(Mistake(place, f"has the negative shape {shape}"))
+    return dtype, shape
+
+
+def _whole(file: WireFile, field: Field) -> ByteRange:
+    return ByteRange(file.path, field.start, field.end - field.start)
+
+
+def _stored_data(
+    place: str, file: WireFile, field: Field, dtype: str, nbytes: int
+) -> ByteRange | None:
+    """Return where the values lie in the model file, if they lie there as plain bytes."""
+    payloads = [
+        part
+        for part in file.fields(field.body, field.end)
+        if part.number in _PAYLOADS and part.end > part.body
+    ]
+    if nbytes and not payloads:
+        raise RankSliceError(Mistake(place, "has no values"))
+    packed = _PACKED_LITTLE_ENDIAN.get(dtype)
+    plain = [part for part in payloads if part.number == _RAW_DATA][-1:]
+    if not plain and [part.number for part in payloads] == [packed]:
+        plain = payloads
+    if not plain or plain[0].wire != BYTES:
+        return None
+    data = ByteRange(file.path, plain[0].body, plain[0].end - plain[0].body)
+    if data.length != nbytes:
+        raise RankSliceError(
+            Mistake(place, f"holds {data.length} bytes", f"its type and shape need {nbytes}")
+        )
+    return data
+
+
+def _external_data(place: str, folder: Path, tensor: TensorProto, nbytes: int) -> ByteRange:
+    """Return where the values lie beside the model file.
+
+    The entries are those of https://github.com/onnx/onnx/blob/main/docs/ExternalData.md.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    raise_mistakes(Mistake(place, problem) for problem in _numbers_wrong(entries, nbytes))
+    path = _inside(place, folder, location)
+    offset = int(entries.get("offset", "0"))
+    size = path.stat().st_size
+    if offset + nbytes > size:
+        raise RankSliceError(
+            Mistake(place, f"{location!r} has {size} bytes", f"expected {offset + nbytes} or more")
+        )
+    return ByteRange(path, offset, nbytes)
+
+
+def _numbers_wrong(entries: dict[str, str], nbytes: int) -> Iterator[str]:
+    for key in ("offset", "length"):
+        text = entries.get(key, "0")
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            yield f"its external {key} {text!r} is no number"
+        elif key == "length" and key in entries and int(text) != nbytes:
+            yield f"its external length is {text}, but type and shape need {nbytes} bytes"
+
+
+def _inside(place: str, folder: Path, location: str) -> Path:
+    """Return the path of an external data file; it must be an ordinary file in the folder."""
+    try:
+        path = folder / location
+        inside = (
+            bool(location)
+            and ".." not in Path(location).parts
+            and path.resolve().is_relative_to(folder.resolve())
+        )
+        exists = inside and path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        inside = exists = False
+    if not inside:
+        raise RankSliceError(
+            Mistake(
+                place,
+                f"its values are said to lie in {location!r}",
+                "expected a file inside the model's folder",
+            )
+        )
+    if not exists:
+        raise RankSliceError(Mistake(place, f"its file {location!r} is missing beside the model"))
+    return path

@@ -1,0 +1,259 @@
+"""Where the messages of an ONNX file lie, and the same file without its weights' bytes.
+
+An ONNX file is one protobuf message that may hold gigabytes of weights. This module walks its
+fields by position, never reading what a length lets it jump over, so a model of any size costs
+kilobytes of memory. What it finds is used twice: the *skeleton*, a copy without large payloads,
+is small enough for the `onnx` package to parse; the byte ranges of nodes and initialisers let a
+sub-model be written by copying.
+
+The encoding is that of https://protobuf.dev/programming-guides/encoding/, the field numbers are
+those of ``onnx.proto``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import ByteRange
+
+__all__ = ["SMALL", "Field", "Scan", "WireFile", "scan_model", "varint"]
+
+SMALL = 1024
+"""Messages up to this many bytes are kept whole in the skeleton; longer ones lose payloads."""
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED_LENGTH = {FIXED64: 8, FIXED32: 4}
+
+_WINDOW = 1 << 14
+_PIECE = 1 << 20
+_LONGEST_KEY = 20  # a tag and a length, each a varint of ten bytes at most
+_MAX_FIELDS = 20_000_000
+_MAX_SKELETON = 128 << 20
+_MAX_DEPTH = 90  # protobuf itself refuses messages nested deeper than 100
+
+
+class Field(NamedTuple):
+    """One field of a message; a named tuple because a scan makes very many."""
+
+    number: int
+    wire: int
+    """Wire type: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes."""
+    start: int
+    """Offset of the tag in the file."""
+    body: int
+    """Offset of the value, after tag and length."""
+    end: int
+    """Offset behind the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """What the skeleton does with the fields of one kind of message."""
+
+    inner: dict[int, str]
+    """Fields that are messages which may hold payloads: field number -> kind."""
+    dropped: frozenset[int]
+    """Payloads, and prose that nobody reads."""
+
+
+_MESSAGES = {
+    "model": _Message({7: "graph", 25: "function"}, frozenset({6, 14, 20})),
+    "graph": _Message({1: "node", 5: "tensor", 15: "sparse"}, frozenset({10, 16})),
+    "node": _Message({5: "attribute"}, frozenset({6, 9})),
+    "attribute": _Message(
+        {5: "tensor", 10: "tensor", 6: "graph", 11: "graph", 22: "sparse", 23: "sparse"},
+        frozenset({4, 13}),
+    ),
+    "tensor": _Message({}, frozenset({4, 5, 6, 7, 9, 10, 11, 12, 16})),
+    "sparse": _Message({1: "tensor", 2: "tensor"}, frozenset()),
+    "function": _Message({7: "node", 11: "attribute"}, frozenset({8, 14})),
+}
+
+_GRAPH, _TRAINING = 7, 20
+_NODE, _INITIALIZER, _SPARSE = 1, 5, 15
+
+
+def varint(number: int) -> bytes:
+    """Return a non-negative number as protobuf writes it: seven bits a byte, lowest first."""
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+class WireFile:
+    """An open protobuf file, read by position: a file that shrinks is an error, never a signal."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; raise :class:`RankSliceError` unless it is a readable ordinary file."""
+        self.path = path
+        try:
+            if not path.is_file():
+                what = "is a folder" if path.is_dir() else "no such file"
+                raise RankSliceError(Mistake(str(path), what, "expected an ONNX model file"))
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no valid file name"
+            raise RankSliceError(Mistake(str(path), str(reason))) from None
+        self.size = os.fstat(self._descriptor).st_size
+        self._fields_left = _MAX_FIELDS
+
+    def __enter__(self) -> WireFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from offset ``start`` up to ``end``."""
+        found = os.pread(self._descriptor, end - start, start)
+        while len(found) < end - start:
+            more = os.pread(self._descriptor, end - start - len(found), start + len(found))
+            if not more:
+                raise self.malformed(start + len(found), "the file ends early")
+            found += more
+        return found
+
+    def malformed(self, offset: int, found: str) -> RankSliceError:
+        """Return the error that the file is no ONNX model, with the offset where that shows."""
+        return RankSliceError(
+            Mistake(str(self.path), f"{found} (at byte {offset})", "expected an ONNX model file")
+        )
+
+    def fields(self, start: int, end: int) -> Iterator[Field]:
+        """Yield the fields of the message that fills the file from ``start`` to ``end``.
+
+        Raises:
+            RankSliceError: a field is malformed or reaches beyond ``end``.
+        """
+        window, base, position = b"", start, start
+        while position < end:
+            if position + _LONGEST_KEY > base + len(window) < end:
+                window, base = self.read(position, min(position + _WINDOW, end)), position
+            field = self._field(window, base, position)
+            if field.end > end:
+                raise self.malformed(position, "a record is longer than what holds it")
+            yield field
+            position = field.end
+
+    def _field(self, window: bytes, base: int, position: int) -> Field:
+        self._fields_left -= 1
+        if self._fields_left < 0:
+            raise self.malformed(position, f"more than {_MAX_FIELDS} fields")
+        tag, cursor = self._varint(window, base, position - base)
+        number, wire = tag >> 3, tag & 7
+        body = base + cursor
+        if wire == BYTES:
+            length, cursor = self._varint(window, base, cursor)
+            body = base + cursor
+            end = body + length
+        elif wire == VARINT:
+            end = base + self._varint(window, base, cursor)[1]
+        elif wire in _FIXED_LENGTH:
+            end = body + _FIXED_LENGTH[wire]
+        else:
+            raise self.malformed(position, f"a field of the unknown wire type {wire}")
+        if not number:
+            raise self.malformed(position, "a field with number 0")
+        return Field(number, wire, position, body, end)
+
+    def _varint(self, window: bytes, base: int, cursor: int) -> tuple[int, int]:
+        number = 0
+        for index, byte in enumerate(window[cursor : cursor + 10]):
+            number |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return number, cursor + index + 1
+        raise self.malformed(base + cursor, "a number without end")
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What lies where in an ONNX file."""
+
+    header: tuple[ByteRange, ...]
+    """Fields of the model outside its graph (versions, operator sets, functions, ...): whole
+    records. Training information is left out: it names tensors that a sub-model may lack."""
+    nodes: tuple[Field, ...]
+    """The graph's nodes in the file's order."""
+    initializers: tuple[Field, ...]
+    sparse_initializers: tuple[Field, ...]
+    skeleton: bytes
+    """The model as protobuf, without large payloads; its lists match the ones here."""
+
+
+def scan_model(file: WireFile) -> Scan:
+    """Return the byte ranges of an ONNX file's records, and its skeleton.
+
+    Tensors of more than :data:`SMALL` bytes have no values in the skeleton.
+
+    Raises:
+        RankSliceError: the file is truncated or no protobuf message.
+    """
+    top = tuple(file.fields(0, file.size))
+    graph = tuple(
+        record
+        for field in top
+        if field.number == _GRAPH and field.wire == BYTES
+        for record in file.fields(field.body, field.end)
+        if record.wire == BYTES
+    )
+    if not graph:
+        raise file.malformed(0, "holds no graph")
+    return Scan(
+        header=tuple(
+            ByteRange(file.path, field.start, field.end - field.start)
+            for field in top
+            if field.number not in (_GRAPH, _TRAINING)
+        ),
+        nodes=tuple(field for field in graph if field.number == _NODE),
+        initializers=tuple(field for field in graph if field.number == _INITIALIZER),
+        sparse_initializers=tuple(field for field in graph if field.number == _SPARSE),
+        skeleton=_skeleton(file, 0, file.size, "model"),
+    )
+
+
+def _skeleton(file: WireFile, start: int, end: int, kind: str, depth: int = 0) -> bytes:
+    """Return the message from ``start`` to ``end`` without its large payloads."""
+    if depth > _MAX_DEPTH:
+        raise file.malformed(start, "graphs nested too deeply")
+    parts = bytearray()
+    for part in _skeleton_parts(file, start, end, kind, depth):
+        parts += part
+        if len(parts) > _MAX_SKELETON:
+            raise file.malformed(start, f"more than {_MAX_SKELETON >> 20} MiB that are no weights")
+    return bytes(parts)
+
+
+def _skeleton_parts(file: WireFile, start: int, end: int, kind: str, depth: int) -> Iterator[bytes]:
+    message = _MESSAGES[kind]
+    kept = start
+    for field in file.fields(start, end):
+        inner = message.inner.get(field.number)
+        large = field.wire == BYTES and field.end - field.body > SMALL
+        if field.number not in message.dropped and not (inner and large):
+            continue
+        yield from _pieces(file, kept, field.start)
+        kept = field.end
+        if inner and large:
+            body = _skeleton(file, field.body, field.end, inner, depth + 1)
+            yield varint(field.number << 3 | BYTES) + varint(len(body)) + body
+    yield from _pieces(file, kept, end)
+
+
+def _pieces(file: WireFile, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes from ``start`` to ``end`` in pieces, so that a limit can stop them."""
+    for offset in range(start, end, _PIECE):
+        yield file.read(offset, min(offset + _PIECE, end))

@@ -1,0 +1,140 @@
+"""Files composed of bytes and of byte ranges of other files, written without loading them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeAlias
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import ByteRange
+
+__all__ = ["Piece", "coalesce", "file_sha256", "pieces_length", "write_pieces"]
+
+Piece: TypeAlias = bytes | ByteRange
+
+_BUFFER = 1 << 20
+_NO_KERNEL_COPY = {
+    errno.EXDEV,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+    errno.EPERM,
+    errno.EACCES,
+}
+
+
+def pieces_length(pieces: Iterable[Piece]) -> int:
+    """Return the bytes that the pieces have together."""
+    return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in pieces)
+
+
+def coalesce(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield the same content in fewer pieces: neighbours joined, empty ones left out."""
+    pending: Piece = b""
+    for piece in pieces:
+        joined = _join(pending, piece)
+        if joined is None:
+            yield pending
+            pending = piece
+        else:
+            pending = joined
+    if pieces_length([pending]):
+        yield pending
+
+
+def _join(first: Piece, second: Piece) -> Piece | None:
+    if not pieces_length([second]):
+        return first
+    if not pieces_length([first]):
+        return second
+    if isinstance(first, bytes) and isinstance(second, bytes):
+        return first + second
+    if isinstance(first, bytes) or isinstance(second, bytes):
+        return None
+    if first.path == second.path and first.offset + first.length == second.offset:
+        return ByteRange(first.path, first.offset, first.length + second.length)
+    return None
+
+
+def write_pieces(pieces: Iterable[Piece], path: Path) -> None:
+    """Write a file composed of the pieces, the large ones copied inside the kernel.
+
+    Raises:
+        RankSliceError: a source file is missing or shorter than a piece of it.
+        OSError: ``path`` cannot be written.
+    """
+    with ExitStack() as stack:
+        target = stack.enter_context(path.open("wb", buffering=_BUFFER))
+        sources: dict[Path, int] = {}
+        for piece in coalesce(pieces):
+            if isinstance(piece, bytes):
+                target.write(piece)
+                continue
+            if piece.path not in sources:
+                sources[piece.path] = _open_source(piece.path)
+                stack.callback(os.close, sources[piece.path])
+            left = piece
+            if piece.length > _BUFFER:
+                target.flush()
+                left = _copy_in_kernel(sources[piece.path], target.fileno(), piece)
+            for part in _read(sources[piece.path], left):
+                target.write(part)
+
+
+def _open_source(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise RankSliceError(Mistake(str(path), str(error.strerror))) from None
+
+
+def _copy_in_kernel(source: int, target: int, piece: ByteRange) -> ByteRange:
+    """Copy as much as the system can without showing us the bytes; return what is left."""
+    offset, end = piece.offset, piece.offset + piece.length
+    try:
+        while offset < end and hasattr(os, "copy_file_range"):
+            copied = os.copy_file_range(source, target, end - offset, offset)
+            if not copied:
+                break
+            offset += copied
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_COPY:
+            raise
+    return ByteRange(piece.path, offset, end - offset)
+
+
+def _read(source: int, piece: ByteRange) -> Iterator[bytes]:
+    offset, end = piece.offset, piece.offset + piece.length
+    while offset < end:
+        part = os.pread(source, min(_BUFFER, end - offset), offset)
+        if not part:
+            raise RankSliceError(
+                Mistake(
+                    str(piece.path),
+                    f"ends at byte {offset}",
+                    f"expected {end} or more: was it changed meanwhile?",
+                )
+            )
+        yield part
+        offset += len(part)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal, read in small steps.
+
+    Raises:
+        RankSliceError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file:
+            while part := file.read(_BUFFER):
+                digest.update(part)
+    except OSError as error:
+        raise RankSliceError(Mistake(str(path), str(error.strerror))) from None
+    return digest.hexdigest()

@@ -1,0 +1,55 @@
+"""Layers in an order in which they can run."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import Layer
+
+__all__ = ["topological_order"]
+
+
+def topological_order(place: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return the layers, each after those it reads from, else in the given order.
+
+    Args:
+        place: the model file, for messages.
+        layers: in the file's order; each tensor is made by one of them at most.
+
+    Raises:
+        RankSliceError: layers read from each other in a circle, which is named.
+    """
+    maker = {tensor.name: index for index, layer in enumerate(layers) for tensor in layer.outputs}
+    sources = [
+        {maker[tensor.name] for tensor in layer.inputs if tensor.name in maker} for layer in layers
+    ]
+    readers: list[list[int]] = [[] for _ in layers]
+    for index, makers in enumerate(sources):
+        for source in makers:
+            readers[source].append(index)
+    missing = [len(makers) for makers in sources]
+    ready = [index for index, count in enumerate(missing) if not count]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(layers):
+        names = " -> ".join(repr(layers[index].name) for index in _circle(sources, set(order)))
+        raise RankSliceError(Mistake(place, f"the layers {names} read from each other in a circle"))
+    return tuple(layers[index] for index in order)
+
+
+def _circle(sources: Sequence[set[int]], done: set[int]) -> list[int]:
+    """Return a circle among the layers that are not done, in the order data would flow."""
+    index = min(set(range(len(sources))) - done)
+    path: list[int] = []
+    while index not in path:
+        path.append(index)
+        index = min(sources[index] - done)
+    return [*reversed(path[path.index(index) :]), path[-1]]

@@ -7,16 +7,33 @@ stands in it. The order of every list is fixed, so equal plans are equal bytes.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
+from rankslice.framework.records import read_record
+from rankslice.framework.wording import described, quoted
 
-__all__ = ["FORMAT", "VERSION", "Channel", "ModelInfo", "Plan", "Segment", "plan_to_json"]
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "Channel",
+    "ModelInfo",
+    "Plan",
+    "Segment",
+    "plan_from_json",
+    "plan_to_json",
+]
 
 FORMAT = "rankslice-plan"
 VERSION = 1
+
+_SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +112,125 @@ def plan_to_json(plan: Plan) -> str:
         rank["options"] = dict(rank["options"])
     record["window"] = plan.window
     return json.dumps(record, indent=1, ensure_ascii=True) + "\n"
+
+
+def plan_from_json(text: str, place: str = "plan.json") -> Plan:
+    """Return the plan of a text that :func:`plan_to_json` made, after checking it.
+
+    What comes back is sound: ranks, tensors and files that are named exist, files lie in
+    ``submodels``, segments are in a topological order, and channels bring each rank what it
+    needs.
+
+    Args:
+        text: The text of the file.
+        place: Name of the file, for messages.
+
+    Raises:
+        RankSliceError: It is not JSON, another format or version, has a field of another type,
+            or contradicts itself.
+    """
+    record = _json_object(text, place)
+    window = record.pop("window", None)
+    plan = read_record(Plan, record, place)
+    if type(window) is not int or window != plan.window:
+        found = f"found {described(window)}"
+        raise RankSliceError(Mistake(f"{place}: window", found, f"expected {plan.window}"))
+    raise_mistakes(_name_mistakes(plan, place))
+    raise_mistakes(_flow_mistakes(plan, place))
+    return plan
+
+
+def _json_object(text: str, place: str) -> dict[str, Any]:
+    """Return the object of a text that says that it is a plan, without saying so."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RankSliceError(Mistake(place, f"this is no JSON: {error}")) from None
+    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
+        raise RankSliceError(Mistake(place, "this is no plan", f"expected the format {FORMAT!r}"))
+    version = record.pop("version", None)
+    if type(version) is not int or version != VERSION:
+        found = f"this is a plan of version {described(version)}"
+        raise RankSliceError(Mistake(place, found, f"expected {VERSION}: build it again"))
+    return record
+
+
+def _name_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
+    """Yield what names something that is not there, or that is there twice."""
+    ranks = range(len(plan.ranks))
+    tensors = {tensor.name for tensor in plan.tensors}
+    used_ranks = [(f"segments[{n}].rank", segment.rank) for n, segment in enumerate(plan.segments)]
+    used_tensors = [
+        (f"segments[{n}].{side}", name)
+        for n, segment in enumerate(plan.segments)
+        for side, names in (("inputs", segment.inputs), ("outputs", segment.outputs))
+        for name in names
+    ]
+    for number, channel in enumerate(plan.channels):
+        used_ranks.append((f"channels[{number}].source", channel.source))
+        used_ranks.append((f"channels[{number}].destination", channel.destination))
+        used_tensors.append((f"channels[{number}].tensor", channel.tensor))
+        if channel.number != number + 1:
+            found = f"found {channel.number}"
+            yield Mistake(f"{place}: channels[{number}].number", found, f"expected {number + 1}")
+    for where, rank in (("source", plan.source), ("sink", plan.sink), *used_ranks):
+        if rank not in ranks:
+            yield Mistake(f"{place}: {where}", f"there is no rank {rank}")
+    for where, name in (
+        *(("model.inputs", name) for name in plan.model.inputs),
+        *(("model.outputs", name) for name in plan.model.outputs),
+        *used_tensors,
+    ):
+        if name not in tensors:
+            yield Mistake(f"{place}: {where}", f"there is no tensor {quoted(name)}")
+    yield from _record_mistakes(plan, place)
+
+
+def _record_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
+    """Yield ranks, tensors and segments that are wrong in themselves."""
+    for number, rank in enumerate(plan.ranks):
+        if rank.rank != number:
+            yield Mistake(f"{place}: ranks[{number}].rank", f"found {rank.rank}")
+    if len({rank.key for rank in plan.ranks}) < len(plan.ranks):
+        yield Mistake(f"{place}: ranks", "two ranks have the same key")
+    for number, tensor in enumerate(plan.tensors):
+        if not tensor.nbytes or min(tensor.shape or (), default=1) < 0:
+            yield Mistake(f"{place}: tensors[{number}]", "it has no type and shape of a fixed size")
+    if len({tensor.name for tensor in plan.tensors}) < len(plan.tensors):
+        yield Mistake(f"{place}: tensors", "two tensors have the same name")
+    seen: Counter[int] = Counter()
+    for number, segment in enumerate(plan.segments):
+        if not _SUBMODEL.fullmatch(segment.file):
+            found = f"{quoted(segment.file)} is no name of a sub-model's file"
+            yield Mistake(f"{place}: segments[{number}].file", found)
+        if segment.index != seen[segment.rank]:
+            yield Mistake(f"{place}: segments[{number}].index", f"found {segment.index}")
+        seen[segment.rank] += 1
+    if len({segment.file for segment in plan.segments}) < len(plan.segments):
+        yield Mistake(f"{place}: segments", "two segments have the same file")
+
+
+def _flow_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
+    """Yield tensors that are made twice, read before they are made, or do not arrive."""
+    origin = dict.fromkeys(plan.model.inputs, plan.source)
+    arriving = {(channel.tensor, channel.destination) for channel in plan.channels}
+    if len(arriving) < len(plan.channels):
+        yield Mistake(f"{place}: channels", "two of them bring the same tensor to the same rank")
+    for number, segment in enumerate(plan.segments):
+        here = f"{place}: segments[{number}]"
+        for name in segment.inputs:
+            if name not in origin:
+                yield Mistake(f"{here}.inputs", f"nothing before it makes {quoted(name)}")
+            elif origin[name] != segment.rank and (name, segment.rank) not in arriving:
+                yield Mistake(f"{here}.inputs", f"no channel brings {quoted(name)}")
+        for name in segment.outputs:
+            if name in origin:
+                yield Mistake(f"{here}.outputs", f"{quoted(name)} is there already")
+            origin[name] = segment.rank
+    for name in plan.model.outputs:
+        if name not in origin or (origin[name] != plan.sink and (name, plan.sink) not in arriving):
+            yield Mistake(f"{place}: model.outputs", f"{quoted(name)} does not reach the sink")
+    for number, channel in enumerate(plan.channels):
+        if origin.get(channel.tensor) != channel.source or channel.source == channel.destination:
+            found = f"it does not lead {quoted(channel.tensor)} away from the rank that makes it"
+            yield Mistake(f"{place}: channels[{number}]", found)

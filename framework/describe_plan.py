@@ -1,0 +1,59 @@
+"""A plan as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.wording import bare
+
+__all__ = ["PLAN_COLUMNS", "describe_plan", "plan_rows"]
+
+PLAN_COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
+"""Titles of the columns of :func:`plan_rows`."""
+
+
+def plan_rows(plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """Return a row per rank: what it runs, and what it receives and sends every frame."""
+    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    return tuple(
+        (
+            str(rank),
+            bare(placement.key),
+            str(len(plan.of_rank(rank))),
+            str(sum(len(segment.layers) for segment in plan.of_rank(rank))),
+            _traffic((c for c in plan.channels if c.destination == rank), size),
+            _traffic((c for c in plan.channels if c.source == rank), size),
+        )
+        for rank, placement in enumerate(plan.ranks)
+    )
+
+
+def describe_plan(plan: Plan) -> str:
+    """Return the plan as text: a summary, and a line per rank."""
+    count = "the fewest possible" if plan.minimal else "perhaps not the fewest possible"
+    summary = (
+        f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; segments: {len(plan.segments)} "
+        f"({count}); channels: {len(plan.channels)}; window: {plan.window}",
+        f"frames enter at rank {plan.source}, results come out at rank {plan.sink}",
+    )
+    rows = (PLAN_COLUMNS, *plan_rows(plan))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join((*summary, *lines)) + "\n"
+
+
+def _traffic(channels: Iterable[Channel], size: dict[str, int]) -> str:
+    """Return how much the channels carry per frame: ``3 tensors, 1.2 MB``."""
+    sizes = [size[channel.tensor] for channel in channels]
+    if not sizes:
+        return "-"
+    return f"{len(sizes)} tensor{'s'[: len(sizes) > 1]}, {_bytes(sum(sizes))}"
+
+
+def _bytes(number: int) -> str:
+    """Return a number of bytes with three digits and a decimal prefix."""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number} B"

@@ -72,11 +72,11 @@ def _fault(
 ) -> tuple[str, str] | None:
     """Return what is wrong with a resource and what was expected."""
     if kind == "cpu" and not unit:
-        return f"{word} without cores", f"expected such as {word}0, {word}0-3 or {word}0,2"
+        return f"{word} without cores", f"expected cores, such as {word}0, {word}0-3 or {word}0,2"
     if kind == "cpu" and core is not None:
         return "a host core after '@' on a CPU", "expected '@' after gpu or npu only"
     if kind != "cpu" and unit and not _NUMBER.fullmatch(unit):
-        return f"{quoted(unit)} is no number of a {kind.upper()}", f"expected {word} or {word}1"
+        return f"{quoted(unit)} after {word} is no number", f"expected {word} or {word}1"
     if core is not None and not _is_core(core):
         return f"{quoted(core)} is no host core", f"expected one core, such as {word}@4"
     if sharer is not None and (not _NUMBER.fullmatch(sharer) or int(sharer) < 2):
@@ -107,7 +107,9 @@ def read_cores(text: str, available: tuple[int, ...] | None, place: str) -> tupl
     try:
         return core_list(text)
     except ValueError as error:
-        raise RankSliceError(Mistake(place, str(error), "expected such as 0-3 or 0,2")) from None
+        raise RankSliceError(
+            Mistake(place, str(error), "expected cores such as 0-3 or 0,2")
+        ) from None
 
 
 def _read_digits(text: str, available: tuple[int, ...] | None, place: str) -> tuple[int, ...]:

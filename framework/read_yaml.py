@@ -10,6 +10,10 @@ from rankslice.framework.wording import bare
 __all__ = ["read_yaml"]
 
 
+class _AliasError(yaml.MarkedYAMLError):
+    """The text has an alias."""
+
+
 class _Loader(yaml.BaseLoader):
     """Takes every value as the text that stands there, and refuses aliases.
 
@@ -20,8 +24,8 @@ class _Loader(yaml.BaseLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            problem = f"aliases such as *{event.anchor} are not read; write out what it stands for"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            problem = f"found the alias *{bare(event.anchor)}; write out what it stands for"
+            raise _AliasError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -50,9 +54,9 @@ def read_yaml(text: str, source: str) -> object:
 def _syntax_mistake(error: yaml.YAMLError, source: str) -> Mistake:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    if mark is None:
-        return Mistake(source, f"no valid YAML: {bare(problem)}")
-    place = f"{source}: line {mark.line + 1}, column {mark.column + 1}"
+    place = f"{source}: line {mark.line + 1}, column {mark.column + 1}" if mark else source
+    if isinstance(error, _AliasError):
+        return Mistake(place, problem)
     return Mistake(place, f"no valid YAML: {bare(problem)}")
 
 
@@ -78,10 +82,12 @@ def _plain_mapping(
     for key_node, value_node in node.value:
         line = f"line {key_node.start_mark.line + 1}"
         if not isinstance(key_node, yaml.ScalarNode):
-            mistakes.append(Mistake(f"{path}{joint}{line}", "a key is no plain name"))
+            mistakes.append(Mistake(path, f"the key in {line} is no plain name"))
             continue
         place = f"{path}{joint}{bare(key_node.value)}"
         if key_node.value in data:
-            mistakes.append(Mistake(place, f"the key stands there again in {line}"))
+            mistakes.append(
+                Mistake(place, f"stands there again in {line}", "expected every key once")
+            )
         data[key_node.value] = _plain(value_node, place, ".", mistakes)
     return data

@@ -47,4 +47,7 @@ def described(value: object) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return bare(f"{value}")
-    return "a list" if isinstance(value, list) else "an object"
+    kind = "list" if isinstance(value, list) else "object"
+    if not value:
+        return f"an empty {kind}"
+    return f"a {kind}" if kind == "list" else f"an {kind}"

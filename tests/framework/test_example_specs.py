@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+from line_graphs import line_graph
+
+from rankslice.framework.assign import assign
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.place import place
+from rankslice.framework.read_mapping import read_mapping
+from rankslice.framework.read_platform import read_platform
+
+ROOT = Path(__file__).parents[2]
+
+AUTODICE_MAPPING = '{"lenovo_cpu0": ["conv1_1", "conv1_2"], "lenovo_cpu1": ["fc6_3", "prob_1"]}'
+AUTODICE_PLATFORM = "nx01\nnx02\nnx03\nnx04\n"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "platforms").iterdir()), ids=lambda path: path.name)
+def test_every_shipped_platform_loads(path: Path) -> None:
+    assert read_platform(path).boards
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "mappings").iterdir()), ids=lambda path: path.name)
+def test_every_shipped_mapping_loads(path: Path) -> None:
+    assert read_mapping(path).entries
+
+
+def test_figure_2_of_the_autodice_paper_is_placed_and_assigned() -> None:
+    mapping = read_mapping(ROOT / "mappings" / "autodice-figure2.json")
+    platform = read_platform(ROOT / "platforms" / "autodice-figure2.txt")
+    figure = line_graph(
+        """
+        MaxPool1: x -> Buff1
+        Conv1: Buff1 -> Buff3
+        FC1: Buff1 -> Buff2
+        Add1: Buff2 Buff3 -> Buff4
+        Relu1: Buff4 -> y
+        """,
+        outputs="y",
+    )
+    ranks = place(mapping, platform).ranks
+    assert [("edge01", (1, 2, 3)), ("edge01", (0,)), ("edge04", (4, 5))] == [
+        (rank.board, rank.cores) for rank in ranks
+    ]
+    assert (("MaxPool1", "Add1"), ("FC1",), ("Conv1", "Relu1")) == assign(mapping, figure).layers
+
+
+def test_autodices_own_example_lacks_its_board(tmp_path: Path) -> None:
+    (tmp_path / "mapping.json").write_text(AUTODICE_MAPPING)
+    (tmp_path / "platform.txt").write_text(AUTODICE_PLATFORM)
+    mapping = read_mapping(tmp_path / "mapping.json")
+    with pytest.raises(RankSliceError) as caught:
+        place(mapping, read_platform(tmp_path / "platform.txt"))
+    assert (
+        "mapping.json: lenovo_cpu0: no board 'lenovo' in platform.txt (2 keys name it);"
+        " it has nx01, nx02, nx03 and nx04"
+    ) == str(caught.value)
+
+
+def test_autodices_own_example_runs_where_its_board_is(tmp_path: Path) -> None:
+    (tmp_path / "mapping.json").write_text(AUTODICE_MAPPING)
+    (tmp_path / "platform.txt").write_text("lenovo\n")
+    mapping = read_mapping(tmp_path / "mapping.json")
+    ranks = place(mapping, read_platform(tmp_path / "platform.txt")).ranks
+    assert [(0,), (1,)] == [rank.cores for rank in ranks]

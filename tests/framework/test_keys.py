@@ -1,0 +1,114 @@
+import pytest
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.keys import Key, parse_key, read_cores
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        Key("edge01_cpu0-3", "edge01", "cpu", "0-3"),
+        Key("edge01_arm123", "edge01", "cpu", "123"),
+        Key("pc_x860,1", "pc", "cpu", "0,1"),
+        Key("edge01_gpu", "edge01", "gpu", ""),
+        Key("edge01_gpu1", "edge01", "gpu", "1"),
+        Key("edge01_gpu@4", "edge01", "gpu", "", host_core=4),
+        Key("edge01_npu0@12.3", "edge01", "npu", "0", host_core=12, sharer=3),
+        Key("edge01_cpu0-3.2", "edge01", "cpu", "0-3", sharer=2),
+        Key("my_board-2.lan_gpu", "my_board-2.lan", "gpu", ""),
+        Key("a_gpu_cpu1", "a_gpu", "cpu", "1"),
+    ],
+    ids=lambda key: key.text,
+)
+def test_a_key_is_a_board_and_a_resource(key: Key) -> None:
+    assert key == parse_key(key.text, "m")
+
+
+FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
+RESOURCES = "expected cpu, arm or x86 with cores (cpu0-3), gpu, or npu"
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("", f"the key is not of the form board_resource; {FORM}"),
+        ("edge01", f"the key is not of the form board_resource; {FORM}"),
+        ("_gpu", f"the key is not of the form board_resource; {FORM}"),
+        ("edge01_", f"the key is not of the form board_resource; {FORM}"),
+        ("edge01_tpu", f"unknown resource 'tpu'; {RESOURCES}"),
+        ("edge01_GPU", f"unknown resource 'GPU'; {RESOURCES}"),
+        ("edge01_cpu", "cpu without cores; expected cores, such as cpu0, cpu0-3 or cpu0,2"),
+        ("edge01_cpu0@1", "a host core after '@' on a CPU; expected '@' after gpu or npu only"),
+        ("edge01_gpux", "'x' after gpu is no number; expected gpu or gpu1"),
+        ("edge01_npu-1", "'-1' after npu is no number; expected npu or npu1"),
+        ("edge01_gpu@", "'' is no host core; expected one core, such as gpu@4"),
+        ("edge01_gpu@4,5", "'4,5' is no host core; expected one core, such as gpu@4"),
+        ("edge01_gpu@9999", "'9999' is no host core; expected one core, such as gpu@4"),
+        (
+            "edge01_gpu.1",
+            "'.1' is no suffix of ranks that share a resource; expected .2, .3 and so on",
+        ),
+        (
+            "edge01_cpu0.x",
+            "'.x' is no suffix of ranks that share a resource; expected .2, .3 and so on",
+        ),
+    ],
+)
+def test_what_is_no_key_is_told(text: str, mistake: str) -> None:
+    with pytest.raises(RankSliceError) as caught:
+        parse_key(text, "m")
+    assert f"m: {mistake}" == str(caught.value)
+
+
+SIX = tuple(range(6))
+SIXTEEN = tuple(range(16))
+
+
+@pytest.mark.parametrize(
+    ("text", "available", "cores"),
+    [
+        ("0-3", SIX, (0, 1, 2, 3)),
+        ("0,1,10", SIXTEEN, (0, 1, 10)),
+        ("0-1,4-5", SIX, (0, 1, 4, 5)),
+        ("12-12", SIXTEEN, (12,)),
+        ("3", SIX, (3,)),
+        ("0123", SIXTEEN, (0, 1, 2, 3)),
+        ("12", SIX, (1, 2)),
+        ("12", (10, 11, 12, 13), (12,)),
+        ("16", SIXTEEN, (1, 6)),
+        ("11", SIXTEEN, (11,)),
+        ("12", None, (1, 2)),
+        ("0123", None, (0, 1, 2, 3)),
+        ("11", None, (11,)),
+        ("100", None, (100,)),
+        ("1,0,0", None, (0, 0, 1)),
+    ],
+)
+def test_cores_are_read_in_the_way_that_fits_the_board(
+    text: str, available: tuple[int, ...] | None, cores: tuple[int, ...]
+) -> None:
+    assert cores == read_cores(text, available, "m")
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "12",
+            "'12' is core 12 or cores 1 and 2, and the board has both; write 12-12 or 1,2",
+        ),
+        ("00", "a core is repeated in '00'; expected cores separated by commas, each once"),
+        ("3-0", "the range '3-0' runs backwards; expected cores such as 0-3 or 0,2"),
+        (
+            "0-8192",
+            "core 8192 is beyond the last possible one, 8191; expected cores such as 0-3 or 0,2",
+        ),
+        ("0;1", "'0;1' is no list of cores; expected cores such as 0-3 or 0,2"),
+        ("1,", "'1,' is no list of cores; expected cores such as 0-3 or 0,2"),
+        ("٣", "'٣' is no list of cores; expected cores such as 0-3 or 0,2"),
+    ],
+)
+def test_cores_that_cannot_be_read_are_told(text: str, mistake: str) -> None:
+    with pytest.raises(RankSliceError) as caught:
+        read_cores(text, SIXTEEN, "m")
+    assert f"m: {mistake}" == str(caught.value)

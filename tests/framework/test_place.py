@@ -1,0 +1,141 @@
+import pytest
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Mapping, MappingEntry, Placement, Placements
+from rankslice.framework.place import place
+from rankslice.framework.platform import Accelerator, Board, Platform
+
+GPU = Accelerator("litert", (("delegate", "libgpu.so"),))
+NPU0, NPU1 = Accelerator("litert", (("n", "0"),)), Accelerator("litert", (("n", "1"),))
+PLATFORM = Platform(
+    "platform.yaml",
+    (
+        Board("edge01", "10.0.0.1", cores=tuple(range(6)), gpus=(GPU,), npus=(NPU0, NPU1)),
+        Board("edge_02", "edge_02", cores=(0, 1), engine="litert", gpus=(GPU,)),
+        Board("unknown", "unknown", gpus=(GPU,)),
+    ),
+)
+
+
+def mapping_of(*keys: str) -> Mapping:
+    return Mapping("mapping.json", tuple(MappingEntry(key, ("layer",)) for key in keys))
+
+
+def placed(*keys: str, share_cores: bool = False) -> Placements:
+    return place(mapping_of(*keys), PLATFORM, share_cores=share_cores)
+
+
+def cores_of(*keys: str, share_cores: bool = False) -> list[tuple[int, ...]]:
+    return [rank.cores for rank in placed(*keys, share_cores=share_cores).ranks]
+
+
+def mistakes_of(*keys: str, share_cores: bool = False) -> list[str]:
+    with pytest.raises(RankSliceError) as caught:
+        placed(*keys, share_cores=share_cores)
+    return str(caught.value).splitlines()
+
+
+def test_a_cpu_rank_gets_its_cores_and_the_boards_engine() -> None:
+    expected = Placement(0, "edge_02_cpu01", "edge_02", "edge_02", "cpu", (0, 1), "litert")
+    assert Placements((expected,)) == placed("edge_02_cpu01")
+
+
+def test_a_gpu_rank_gets_its_host_core_and_the_gpus_engine_and_options() -> None:
+    options = (("delegate", "libgpu.so"),)
+    expected = Placement(0, "edge01_gpu@4", "edge01", "10.0.0.1", "gpu", (4,), "litert", options)
+    assert Placements((expected,)) == placed("edge01_gpu@4")
+
+
+def test_an_accelerator_has_a_number_where_the_board_has_several() -> None:
+    ranks = placed("edge01_gpu0", "edge01_npu", "edge01_npu1").ranks
+    assert ["gpu", "npu0", "npu1"] == [rank.accelerator for rank in ranks]
+    assert [GPU.options, NPU0.options, NPU1.options] == [rank.options for rank in ranks]
+
+
+def test_a_gpu_without_a_host_core_gets_the_lowest_core_that_no_key_names() -> None:
+    keys = ("edge01_gpu", "edge01_npu0", "edge01_cpu0,2", "edge01_npu1@1")
+    assert [(3,), (4,), (0, 2), (1,)] == cores_of(*keys)
+
+
+def test_on_a_board_with_unknown_cores_too() -> None:
+    assert [(1,), (0, 2)] == cores_of("unknown_gpu", "unknown_cpu02")
+
+
+def test_a_gpu_shares_a_core_with_a_warning_if_none_is_left() -> None:
+    result = placed("edge_02_cpu0-1", "edge_02_gpu")
+    assert [(0, 1), (0,)] == [rank.cores for rank in result.ranks]
+    assert [True, True] == [rank.shared for rank in result.ranks]
+    assert (
+        "mapping.json: edge_02_gpu: no core of board edge_02 is free to drive the GPU;"
+        " it shares core 0 with another rank; leave a core free to avoid that",
+    ) == result.warnings
+
+
+def test_ranks_may_share_cores_and_accelerators_if_asked_to() -> None:
+    keys = ("edge01_cpu0-1", "edge01_cpu0-1.2", "edge01_cpu2", "edge01_gpu@3", "edge01_gpu@3.2")
+    result = placed(*keys, share_cores=True)
+    assert [True, True, False, True, True] == [rank.shared for rank in result.ranks]
+    assert () == result.warnings
+
+
+def test_a_core_named_twice_counts_once_if_cores_are_shared() -> None:
+    result = placed("edge01_cpu0,0", share_cores=True)
+    assert [((0,), False)] == [(rank.cores, rank.shared) for rank in result.ranks]
+
+
+SHARE = "give each rank its own, or allow sharing with --share-cores"
+
+
+def test_what_a_rank_wants_twice_is_told() -> None:
+    assert [
+        "mapping.json: edge01_cpu1,1: core 1 is repeated; expected every core once",
+        f"mapping.json: edge01_cpu2-4: cores 2-3 are in edge01_cpu0,2,3 too; {SHARE}",
+        f"mapping.json: edge01_gpu@4: core 4 is in edge01_cpu2-4 too; {SHARE}",
+        f"mapping.json: edge01_gpu0: the GPU is in edge01_gpu@4 too; {SHARE}",
+        "mapping.json: edge01_npu.2: the suffix .2 shares a resource between ranks;"
+        " allow that with --share-cores",
+    ] == mistakes_of(
+        "edge01_cpu0,2,3",
+        "edge01_cpu2-4",
+        "edge01_cpu1,1",
+        "edge01_gpu@4",
+        "edge01_gpu0",
+        "edge01_npu.2",
+    )
+
+
+def test_what_the_platform_does_not_have_is_told() -> None:
+    assert [
+        "mapping.json: edge1_cpu0: no board 'edge1' in platform.yaml; did you mean 'edge01'?",
+        "mapping.json: pc_gpu: no board 'pc' in platform.yaml (2 keys name it);"
+        " it has edge01, edge_02 and unknown",
+        "mapping.json: edge01_cpu4-7: board edge01 has no cores 6-7; it has cores 0-5",
+        "mapping.json: edge01_gpu@9: board edge01 has no core 9; it has cores 0-5",
+        "mapping.json: edge_02_npu: board edge_02 has no NPU; platform.yaml describes none",
+        "mapping.json: edge01_gpu1: board edge01 has no gpu1; platform.yaml describes gpu0 only",
+        "mapping.json: edge01_npu2: board edge01 has no npu2; platform.yaml describes npu0 to npu1",
+    ] == mistakes_of(
+        "edge1_cpu0",
+        "pc_gpu",
+        "pc_cpu0",
+        "edge01_cpu4-7",
+        "edge01_gpu@9",
+        "edge_02_npu",
+        "edge01_gpu1",
+        "edge01_npu2",
+    )
+
+
+def test_mistakes_of_all_kinds_are_told_at_once() -> None:
+    keys = ("edge01", "pc_gpu", "edge01_cpu7", "edge01_cpu0", "edge01_cpu0-1")
+    assert 4 == len(mistakes_of(*keys))
+
+
+def test_digits_that_are_several_cores_or_one_ask_for_more() -> None:
+    platform = Platform("platform.yaml", (Board("pc", "pc", cores=tuple(range(16))),))
+    with pytest.raises(RankSliceError) as caught:
+        place(mapping_of("pc_cpu12"), platform)
+    assert (
+        "mapping.json: pc_cpu12: '12' is core 12 or cores 1 and 2, and the board has both;"
+        " write 12-12 or 1,2"
+    ) == str(caught.value)

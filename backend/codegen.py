@@ -76,7 +76,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_refuse_plain_text,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Python, not HTML; plain text is refused altogether
+        autoescape=False,  # Python, not HTML; plain text is refused altogether
     )
     return environment.get_template("driver.py.j2").render(
         model=Literal(plan.model.name),

@@ -40,6 +40,35 @@ class RunOptions:
     bind: bool = True
     """Bind each rank to its cores."""
 
+    def to_arguments(self) -> list[str]:
+        """Return the command line that :func:`parse_options` reads as these options."""
+        arguments = [word for name in self.inputs for word in ("--input", name)]
+        numbers = {"--frames": self.frames, "--fps": self.fps, "--window": self.window}
+        for flag, number in numbers.items():
+            if number is not None:
+                arguments += [flag, str(number)]
+        if self.seed:
+            arguments += ["--seed", str(self.seed)]
+        if self.overflow != "fail":
+            arguments += ["--overflow", self.overflow]
+        arguments += ["--exact"] if self.exact else []
+        arguments += self._preprocessing_arguments()
+        arguments += ["--results", str(self.results)]
+        arguments += ["--report", str(self.report)] if self.report else []
+        arguments += ["--progress"] if self.progress else []
+        return arguments if self.bind else [*arguments, "--no-bind"]
+
+    def _preprocessing_arguments(self) -> list[str]:
+        chosen, default = self.preprocessing, Preprocessing()
+        texts = {
+            "--layout": (chosen.layout, default.layout),
+            "--size": ("x".join(map(str, chosen.size or ())), ""),
+            # With "=", for a negative value must not be taken for a flag.
+            "--mean": (",".join(map(repr, chosen.mean)), ",".join(map(repr, default.mean))),
+            "--scale": (",".join(map(repr, chosen.scale)), ",".join(map(repr, default.scale))),
+        }
+        return [f"{flag}={text}" for flag, (text, usual) in texts.items() if text != usual]
+
 
 def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     """Return the options that the driver was started with; exits with 2 if they make no sense."""

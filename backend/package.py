@@ -1,0 +1,117 @@
+"""What a board gets: driver, runtime, plan, tables, its sub-models, and a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+from rankslice.backend.codegen import render_driver
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.names import safe_file_name
+from rankslice.framework.plan import Plan, plan_to_json
+
+__all__ = ["write_driver", "write_packages"]
+
+_COMMON_FILES = (
+    "driver.py",
+    "plan.json",
+    "sender.json",
+    "receiver.json",
+    "rankfile",
+    "hostfile",
+)
+_REQUIREMENTS = {"onnxruntime": ("onnxruntime>=1.19",), "null": ()}
+"""Engine -> what pip installs on the board for it."""
+
+
+def write_driver(folder: Path, plan: Plan) -> None:
+    """Write ``plan.json``, ``driver.py`` and ``runtime/`` into ``folder``."""
+    text = plan_to_json(plan).encode()
+    (folder / "plan.json").write_bytes(text)
+    driver = folder / "driver.py"
+    driver.write_text(render_driver(plan, hashlib.sha256(text).hexdigest()), encoding="ascii")
+    driver.chmod(0o755)
+    _copy_runtime(folder / "runtime")
+
+
+def write_packages(folder: Path, plan: Plan, *, archive: bool = False) -> tuple[Path, ...]:
+    """Write ``packages/<board>/`` for each board of the plan; return the folders.
+
+    Args:
+        folder: the build folder, with everything else in place.
+        plan: which boards there are, and which segments each one runs.
+        archive: also write ``packages/<board>.tar``.
+    """
+    boards = dict.fromkeys(placement.board for placement in plan.ranks)
+    return tuple(_write_package(folder, plan, board, archive) for board in boards)
+
+
+def _write_package(folder: Path, plan: Plan, board: str, archive: bool) -> Path:
+    package = folder / "packages" / safe_file_name(board)
+    ranks = {placement.rank for placement in plan.ranks if placement.board == board}
+    models = [
+        path.relative_to(folder).as_posix()
+        for segment in plan.segments
+        if segment.rank in ranks
+        for path in sorted((folder / segment.file).parent.glob(f"{Path(segment.file).name}*"))
+    ]
+    runtime = sorted(
+        path.relative_to(folder).as_posix()
+        for path in (folder / "runtime").rglob("*")
+        if path.is_file()
+    )
+    for name in (*_COMMON_FILES, *runtime, *models):
+        _link_or_copy(folder / name, package / name)
+    (package / "requirements.txt").write_text(_requirements(plan, board))
+    _write_manifest(package, board)
+    if archive:
+        _write_archive(package)
+    return package
+
+
+def _requirements(plan: Plan, board: str) -> str:
+    engines = {placement.engine for placement in plan.ranks if placement.board == board}
+    wanted = [name for engine in sorted(engines) for name in _REQUIREMENTS[engine]]
+    return "".join(f"{name}\n" for name in ("mpi4py>=4.0", "numpy>=1.26", *wanted))
+
+
+def _write_manifest(package: Path, board: str) -> None:
+    contents = {}
+    for path in sorted(package.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(package).as_posix()
+            contents[name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+    record = {"board": board, "files": contents}
+    (package / "manifest.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _write_archive(package: Path) -> None:
+    def normal(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime = entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with tarfile.open(package.with_name(package.name + ".tar"), "w") as tar:
+        for path in sorted(package.rglob("*")):
+            if path.is_file():
+                tar.add(path, path.relative_to(package).as_posix(), filter=normal)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _copy_runtime(target: Path) -> None:
+    source = Path(__file__).parent / "runtime"
+    for path in sorted(source.rglob("*.py")):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())

@@ -1,0 +1,323 @@
+"""The command line: each command is a thin shell over one library call."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rankslice import __version__
+from rankslice.framework.errors import Mistake, RankSliceError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="rankslice",
+    help="Run neural networks across the accelerators of several boards, one MPI rank per slice.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+_talk = Console(stderr=True, highlight=False)
+_out = Console(highlight=False)
+
+_Json = Annotated[
+    Path | None, typer.Option("--json", help="Write the result as JSON; '-' for stdout.")
+]
+
+
+class _Layout(str, Enum):
+    nchw = "nchw"
+    nhwc = "nhwc"
+
+
+class _Verify(str, Enum):
+    deployed = "deployed"
+    exact = "exact"
+
+
+class _Overflow(str, Enum):
+    fail = "fail"
+    drop = "drop"
+
+
+def main() -> NoReturn:
+    """Run the command line; exit 0 on success, 1 if input or run failed, 2 on misuse."""
+    # So that a terminated build removes what it has half written.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        app(_with_verify_value(sys.argv[1:]))
+    except RankSliceError as error:
+        for mistake in error.mistakes:
+            _talk.print(f"[red]error:[/red] {escape(str(mistake))}", soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _talk.print("interrupted")
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _with_verify_value(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a value after each ``--verify``, which may stand alone."""
+    spelled = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        is_bare = argument == "--verify" and following not in [mode.value for mode in _Verify]
+        spelled += [argument, _Verify.deployed.value] if is_bare else [argument]
+    return spelled
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+@app.command(epilog="Example: rankslice inspect models/digits.onnx")
+def inspect(
+    model: Annotated[Path, typer.Argument(help="An .onnx model.")],
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
+    ] = None,
+    json_file: _Json = None,
+) -> None:
+    """Show a model's layers, tensors, parameters and sizes."""
+    from rankslice.framework.commands.inspect import (
+        inspect_model,
+        inspection_to_json,
+        print_inspection,
+    )
+
+    inspection = inspect_model(model, _shapes(shape))
+    if json_file is not None:
+        _write_json(json_file, inspection_to_json(inspection))
+    if json_file != Path("-"):
+        print_inspection(inspection, _out)
+
+
+@app.command(
+    epilog="Example: rankslice build models/digits.onnx --mapping mappings/digits-three-ranks.json"
+    " --platform local --out out"
+)
+def build(
+    model: Annotated[Path, typer.Argument(help="An .onnx model.")],
+    mapping: Annotated[Path, typer.Option(help="JSON: which layers go to which accelerator.")],
+    platform: Annotated[
+        str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")
+    ] = "local",
+    out: Annotated[Path, typer.Option(help="Folder to make.")] = Path("out"),
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
+    ] = None,
+    share_cores: Annotated[
+        bool, typer.Option("--share-cores", help="Let several ranks have the same cores.")
+    ] = False,
+    source_board: Annotated[
+        str | None, typer.Option(help="Board where frames enter (default: the first layer's).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an older build folder.")] = False,
+    archive: Annotated[
+        bool, typer.Option("--archive", help="Also write each package as a .tar.")
+    ] = False,
+    json_file: _Json = None,
+) -> None:
+    """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
+    from rankslice.framework.commands.build import build as build_folder
+    from rankslice.framework.commands.show import print_build
+    from rankslice.framework.plan import plan_to_json
+
+    with _talk.status("reading") as status:
+        result = build_folder(
+            model,
+            mapping,
+            platform,
+            out,
+            shapes=_shapes(shape),
+            share_cores=share_cores,
+            source_board=source_board,
+            force=force,
+            archive=archive,
+            on_step=status.update,
+        )
+    for warning in result.warnings:
+        _talk.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
+    if json_file is not None:
+        _write_json(json_file, json.loads(plan_to_json(result.plan)))
+    if json_file != Path("-"):
+        print_build(result, _out)
+
+
+@app.command(
+    epilog="Examples: rankslice run out --frames 200 --verify"
+    " | rankslice run out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt"
+)
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="A folder made by 'build'.")],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="random, FILE.npz, or image files and folders."),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option(min=1, help="How many frames (default: all; 100 if random).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of random frames.")] = 0,
+    fps: Annotated[
+        float | None,
+        typer.Option(min=1e-3, help="Frames arrive at this rate (default: as fast as taken)."),
+    ] = None,
+    overflow: Annotated[
+        _Overflow, typer.Option(help="What to do when --fps is faster than the pipeline.")
+    ] = _Overflow.fail,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Most frames inside (default: longest path + 1).")
+    ] = None,
+    verify: Annotated[
+        _Verify | None,
+        typer.Option(
+            metavar="[exact]",
+            help="Compare with the unsliced model; 'exact': every bit, unoptimised engines.",
+        ),
+    ] = None,
+    layout: Annotated[_Layout, typer.Option(help="Of image inputs.")] = _Layout.nchw,
+    size: Annotated[
+        str | None, typer.Option(help="HxW: resize images to this, then cut the middle out.")
+    ] = None,
+    mean: Annotated[str, typer.Option(help="Subtracted from pixels (0-255): M or R,G,B.")] = "0",
+    scale: Annotated[
+        str, typer.Option(help="Multiplies the difference: S or R,G,B.")
+    ] = "0.00392156862745098",
+    labels: Annotated[
+        Path | None, typer.Option(help="Text file, a class name per line, for the top classes.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="Classes shown per frame.")] = 3,
+    results: Annotated[
+        Path | None, typer.Option(help="File for the outputs (default: OUT/results.bin).")
+    ] = None,
+    mpirun: Annotated[Path | None, typer.Option(help="Open MPI's mpirun to use.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the mpirun line.")] = False,
+    json_file: _Json = None,
+) -> None:
+    """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
+    from rankslice.backend.runtime.images import Preprocessing
+    from rankslice.backend.runtime.options import RunOptions
+    from rankslice.framework.commands.run import prepare
+    from rankslice.framework.commands.run import run as run_folder
+    from rankslice.framework.commands.show import print_run, print_top, read_labels
+
+    names = read_labels(labels) if labels is not None else None
+    options = RunOptions(
+        inputs=tuple(input or ("random",)),
+        frames=frames,
+        seed=seed,
+        fps=fps,
+        overflow=overflow.value,
+        window=window,
+        exact=verify is _Verify.exact,
+        preprocessing=Preprocessing(
+            layout.value, _size(size), _numbers("--mean", mean), _numbers("--scale", scale)
+        ),
+    )
+    prepared = prepare(folder, options, results=results, mpirun=mpirun)
+    if dry_run:
+        print(shlex.join(prepared.command))
+        return
+    total = prepared.source.frames
+    with _progress() as progress:
+        running = progress.add_task("running", total=total)
+        comparing = progress.add_task("comparing", total=total, visible=verify is not None)
+        finished = run_folder(
+            prepared,
+            verify=verify is not None,
+            on_completed=lambda count: progress.update(running, completed=count),
+            on_verified=lambda count: progress.update(comparing, completed=count),
+        )
+    if json_file is not None:
+        _write_json(json_file, finished.summary.to_json())
+    if json_file != Path("-"):
+        if names is not None:
+            print_top(finished, names, top, _out)
+        print_run(finished.summary, _out)
+    verdict = finished.summary.verify
+    if verdict is not None and not verdict.passed:
+        raise RankSliceError(f"verify: {verdict.complaint}")
+
+
+@app.command(epilog="Example: rankslice demo")
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep everything in this folder (default: temporary).")
+    ] = None,
+) -> None:
+    """Slice a digit classifier over three ranks and ResNet-50 over two, on this machine."""
+    from rankslice.framework.commands.demo import demo as show_demo
+
+    show_demo(_out, _talk, folder)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=_talk,
+        transient=True,
+    )
+
+
+def _write_json(file: Path, record: dict[str, Any]) -> None:
+    text = json.dumps(record, indent=1) + "\n"
+    if file == Path("-"):
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise RankSliceError(Mistake(str(file), f"cannot be written: {error.strerror}")) from None
+
+
+def _shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for text in texts or ():
+        name, _, sizes = text.rpartition("=")
+        if not name or not all(size.isdigit() for size in sizes.split(",")):
+            raise typer.BadParameter(
+                f"{text!r} is not of the form IN=1,3,224,224", param_hint="--shape"
+            )
+        shapes[name] = tuple(int(size) for size in sizes.split(","))
+    return shapes
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and (width or height).isdigit() and int(height)):
+        raise typer.BadParameter(f"{text!r} is not of the form HxW", param_hint="--size")
+    return int(height), int(width or height)
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers", param_hint=option) from None

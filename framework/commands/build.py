@@ -1,0 +1,178 @@
+"""``rankslice build``: model + mapping + platform to a build folder that mpirun can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from rankslice.backend.package import write_driver, write_packages
+from rankslice.framework.assign import assign
+from rankslice.framework.commands.run import REFERENCE
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.mapping import Placement
+from rankslice.framework.new_folder import new_folder
+from rankslice.framework.place import place
+from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.framework.read_mapping import read_mapping
+from rankslice.framework.read_platform import read_platform
+from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.partition import Partition, partition
+from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.planner import make_plan
+from rankslice.frontend.rankfile import hostfile, rankfile
+from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
+
+__all__ = ["Build", "build"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build folder, complete."""
+
+    folder: Path
+    plan: Plan
+    packages: tuple[Path, ...]
+    """One folder per board."""
+    warnings: tuple[str, ...]
+
+
+def build(
+    model: Path,
+    mapping: Path,
+    platform: str | Path,
+    out: Path,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    share_cores: bool = False,
+    source_board: str | None = None,
+    force: bool = False,
+    archive: bool = False,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Build:
+    """Slice a model and write everything that its ranks need.
+
+    Args:
+        model: an ``.onnx`` file.
+        mapping: a JSON file: accelerators and their layers.
+        platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
+        out: the folder to make; it appears complete or not at all.
+        shapes: sizes of model inputs that the model leaves open.
+        share_cores: let several ranks have the same cores.
+        source_board: board where frames enter; that of the first layer by default.
+        force: replace a build folder at ``out``.
+        archive: also write each package as a ``.tar``.
+        on_step: told what is being done.
+
+    Raises:
+        RankSliceError: with all mistakes that were found.
+    """
+    on_step("reading")
+    specs = _Mistakes()
+    loaded = specs.catch(lambda: _read_model(model, shapes))
+    wanted = specs.catch(lambda: read_mapping(mapping))
+    boards = specs.catch(lambda: read_platform(platform))
+    if wanted and boards:
+        placements = specs.catch(lambda: place(wanted, boards, share_cores=share_cores))
+    if wanted and loaded:
+        assignment = specs.catch(lambda: assign(wanted, loaded.graph))
+    specs.raise_all()
+    assert loaded
+    assert wanted
+    assert boards
+    assert placements
+    assert assignment
+
+    on_step("partitioning")
+    ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
+    cut = partition(loaded.graph, ranks)
+    plan = make_plan(
+        _model_info(loaded),
+        cut,
+        placements.ranks,
+        source_rank=_source_rank(cut, placements.ranks, source_board),
+    )
+    with new_folder(out, replaces="plan.json" if force else None) as folder:
+        on_step("writing sub-models")
+        _write_submodels(folder, loaded, cut, plan)
+        _write_tables(folder, plan)
+        write_driver(folder, plan)
+        on_step("packing")
+        packages = write_packages(folder, plan, archive=archive)
+        (folder / REFERENCE).symlink_to(model.resolve())
+    packages = tuple(out / package.relative_to(folder) for package in packages)
+    return Build(out, plan, packages, tuple(placements.warnings))
+
+
+class _Mistakes:
+    """Goes on after mistakes as long as there is something to check, then raises all."""
+
+    def __init__(self) -> None:
+        self._found: list[Mistake | str] = []
+
+    def catch(self, step: Callable[[], _T]) -> _T | None:
+        try:
+            return step()
+        except RankSliceError as error:
+            self._found.extend(error.mistakes)
+            return None
+
+    def raise_all(self) -> None:
+        raise_mistakes(self._found)
+
+
+def _read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> OnnxModel:
+    if path.suffix.lower() != ".onnx":
+        raise RankSliceError(
+            Mistake(str(path), f"has the suffix {path.suffix!r}", "expected an .onnx model")
+        )
+    return read_onnx(path, shapes)
+
+
+def _model_info(model: OnnxModel) -> ModelInfo:
+    graph = model.graph
+    return ModelInfo(
+        name=graph.name,
+        sha256=file_sha256(model.path),
+        format=graph.format,
+        inputs=tuple(tensor.name for tensor in graph.inputs),
+        outputs=tuple(tensor.name for tensor in graph.outputs),
+    )
+
+
+def _source_rank(cut: Partition, placements: Sequence[Placement], board: str | None) -> int | None:
+    """Return the rank on ``board`` that a frame reaches first."""
+    if board is None:
+        return None
+    for segment in cut.segments:
+        if placements[segment.rank].board == board:
+            return segment.rank
+    known = sorted({placement.board for placement in placements})
+    hint = nearest(board, known) or f"boards with ranks are: {', '.join(known)}"
+    raise RankSliceError(Mistake("--source-board", f"no rank is on board {board!r}", hint))
+
+
+def _write_submodels(folder: Path, model: OnnxModel, cut: Partition, plan: Plan) -> None:
+    for part, segment in zip(cut.segments, plan.segments, strict=True):
+        path = folder / segment.file
+        path.parent.mkdir(exist_ok=True)
+        files = segment_pieces(model, part.layers, part.inputs, part.outputs, name=path.name)
+        write_pieces(files.model, path)
+        if files.data is not None:
+            write_pieces(files.data, path.with_name(f"{path.name}.data"))
+
+
+def _write_tables(folder: Path, plan: Plan) -> None:
+    texts = {
+        "sender.json": table_to_json(sender_table(plan)),
+        "receiver.json": table_to_json(receiver_table(plan)),
+        "rankfile": rankfile(plan.ranks),
+        "hostfile": hostfile(plan.ranks),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,217 @@
+"""``rankslice run``: start the job in a build folder, wait, and tell what happened."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.launch import find_mpirun, launch_command, run_job
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.results import Results, read_results
+from rankslice.backend.runtime.sources import open_source
+from rankslice.backend.runtime.stages import Source
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.measurement.summary import RunSummary, summarise
+from rankslice.measurement.verify import Comparison, Verification
+
+__all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
+
+REFERENCE = "model"
+"""Name of the link in the build folder that leads to the unsliced model."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that came to its end, and where its results are."""
+
+    summary: RunSummary
+    results: Results
+    labels: tuple[str, ...]
+    """What each frame was: the name of its file, say."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """All that is known before the job starts."""
+
+    folder: Path
+    plan: Plan
+    options: RunOptions
+    source: Source
+    command: tuple[str, ...]
+    """The mpirun line."""
+
+
+def prepare(
+    folder: Path,
+    options: RunOptions,
+    *,
+    results: Path | None = None,
+    mpirun: Path | None = None,
+) -> PreparedRun:
+    """Check what can be checked before the start, and return the mpirun line.
+
+    Args:
+        folder: made by ``build``.
+        options: of the run.
+        results: file for the outputs; ``results.bin`` in ``folder`` by default.
+        mpirun: path of an mpirun; the one of this environment by default.
+
+    Raises:
+        RankSliceError: the folder is no build folder, the input does not fit the model, or there
+            is no usable mpirun.
+    """
+    folder = folder.resolve()
+    plan_file = folder / "plan.json"
+    if not plan_file.is_file():
+        raise RankSliceError(
+            Mistake(str(folder), "has no plan.json", "make a build folder with: rankslice build")
+        )
+    plan = plan_from_json(plan_file.read_text(encoding="utf-8"))
+    options = replace(
+        options,
+        inputs=tuple(
+            name if name == "random" else str(Path(name).resolve()) for name in options.inputs
+        ),
+        results=(results or folder / "results.bin").resolve(),
+        report=folder / "report.json",
+        progress=True,
+    )
+    with _told_to_people():
+        source = _open_source(load_job(plan_file).inputs, options)
+    command = launch_command(plan, folder, find_mpirun(mpirun), options.to_arguments())
+    return PreparedRun(folder, plan, options, source, tuple(command))
+
+
+def run(
+    prepared: PreparedRun,
+    *,
+    verify: bool = False,
+    on_completed: Callable[[int], None] = lambda count: None,
+    on_verified: Callable[[int], None] = lambda count: None,
+) -> FinishedRun:
+    """Run the job; return its summary and results.
+
+    Args:
+        prepared: from :func:`prepare`.
+        verify: compare all results with the unsliced model's: bit by bit if the options say
+            ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
+        on_completed: told now and then how many frames have come out.
+        on_verified: told now and then how many frames have been compared.
+
+    Raises:
+        RankSliceError: the job failed; the results of finished frames are kept.
+    """
+    options = prepared.options
+    reference = _find_reference(prepared) if verify else None
+    assert options.report is not None
+    options.report.unlink(missing_ok=True)
+    options.results.unlink(missing_ok=True)
+    try:
+        run_job(prepared.command, on_completed)
+    except RankSliceError as error:
+        raise RankSliceError(*error.mistakes, *_kept(options.results)) from None
+    with _told_to_people():
+        results = read_results(options.results)
+        records = json.loads(options.report.read_text())["ranks"]
+        arrivals = _arrivals(records, len(results))
+        verification = None
+        if reference is not None:
+            verification = _verify(prepared, reference, results, arrivals, on_verified)
+    labels = tuple(prepared.source.label(index) for index in arrivals)
+    summary = summarise(records, results.completed_s, verification)
+    return FinishedRun(summary, results, labels)
+
+
+@contextmanager
+def _told_to_people() -> Iterator[None]:
+    """Turn the runtime's own kind of error into the one that the command line prints."""
+    try:
+        yield
+    except JobError as error:
+        raise RankSliceError(str(error)) from None
+
+
+def _open_source(inputs: Sequence[TensorSpec], options: RunOptions) -> Source:
+    return open_source(
+        options.inputs,
+        inputs,
+        frames=options.frames,
+        seed=options.seed,
+        preprocessing=options.preprocessing,
+    )
+
+
+def _kept(results: Path) -> list[str]:
+    try:
+        count = len(read_results(results))
+    except JobError:
+        return []
+    return [f"the results of {count} finished frames are in {results}"]
+
+
+def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:
+    """Return for each completed frame which arrival it was: they differ once some were dropped."""
+    dropped = next(set(record["source"]["dropped"]) for record in records if "source" in record)
+    kept = (index for index in itertools.count() if index not in dropped)
+    return list(itertools.islice(kept, completed))
+
+
+def _find_reference(prepared: PreparedRun) -> Path:
+    link = prepared.folder / REFERENCE
+    model = prepared.plan.model
+    if not link.exists():
+        raise RankSliceError(
+            Mistake(str(link), f"does not lead to {model.name}", "build again to verify a run")
+        )
+    if file_sha256(link) != model.sha256:
+        raise RankSliceError(
+            Mistake(
+                str(link.resolve()),
+                "has changed since it was sliced",
+                "build again to verify a run",
+            )
+        )
+    return link.resolve()
+
+
+def _verify(
+    prepared: PreparedRun,
+    reference: Path,
+    results: Results,
+    arrivals: Sequence[int],
+    on_verified: Callable[[int], None],
+) -> Verification:
+    """Run the unsliced model on the same frames, on one thread, and compare."""
+    job = load_job(prepared.folder / "plan.json")
+    engine = open_engine("onnxruntime", EngineSettings(exact=prepared.options.exact))
+    engine.load(reference, job.inputs, job.outputs)
+    inputs = [_array(spec) for spec in job.inputs]
+    outputs = [_array(spec) for spec in job.outputs]
+    comparison = Comparison([spec.name for spec in job.outputs])
+    for frame, arrival in enumerate(arrivals):
+        prepared.source.read(arrival, inputs)
+        engine.run(inputs, outputs)
+        actual = [results.records[f"output_{number}"][frame] for number in range(len(outputs))]
+        comparison.add(outputs, actual)
+        on_verified(frame + 1)
+    engine.close()
+    return comparison.verdict(exact=prepared.options.exact)
+
+
+def _array(spec: TensorSpec) -> NDArray[Any]:
+    dtype, shape = spec.storage
+    return np.empty(shape, dtype)

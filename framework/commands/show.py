@@ -1,0 +1,131 @@
+"""Builds and runs, printed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankslice.framework.commands.build import Build
+from rankslice.framework.commands.run import FinishedRun
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.measurement.summary import RunSummary
+
+__all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
+
+_MOST_FRAMES_SHOWN = 20
+
+
+def print_build(build: Build, console: Console) -> None:
+    """Print what each rank runs, receives and sends."""
+    plan = build.plan
+    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    table = Table("rank", "accelerator", "segments", "layers", "receives", "sends", "kB/frame out")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for placement in plan.ranks:
+        segments = plan.of_rank(placement.rank)
+        sends = [c for c in plan.channels if c.source == placement.rank]
+        receives = [c for c in plan.channels if c.destination == placement.rank]
+        table.add_row(
+            str(placement.rank),
+            escape(placement.key),
+            str(len(segments)),
+            str(sum(len(segment.layers) for segment in segments)),
+            str(len(receives)),
+            str(len(sends)),
+            f"{sum(sizes[channel.tensor] for channel in sends) / 1e3:.1f}",
+        )
+    console.print(table)
+    console.print(_plan_sentence(plan))
+    console.print(f"written to {escape(str(build.folder))}", soft_wrap=True)
+
+
+def _plan_sentence(plan: Plan) -> str:
+    proven = "the fewest possible" if plan.minimal else "perhaps not the fewest possible"
+    return (
+        f"{len(plan.segments)} segments, {proven}; frames enter at rank {plan.source} and leave at"
+        f" rank {plan.sink}; window {plan.window}"
+    )
+
+
+def print_run(summary: RunSummary, console: Console) -> None:
+    """Print what a run showed, rank by rank, and what limits it."""
+    table = Table("rank", "accelerator", "host", "compute p50", "p99", "wait", "send", "memory")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for rank in summary.ranks:
+        table.add_row(
+            str(rank.rank),
+            escape(rank.key),
+            escape(rank.host),
+            f"{rank.compute_ms['p50']:.2f} ms",
+            f"{rank.compute_ms['p99']:.2f} ms",
+            f"{rank.wait_ms:.2f} ms",
+            f"{rank.send_ms:.2f} ms",
+            f"{rank.memory_mb:.0f} MB",
+        )
+    console.print(table)
+    latency = summary.latency_ms
+    console.print(
+        f"{summary.completed} frames, {summary.throughput_fps:.2f} frames/s"
+        f" ({summary.throughput_of}), window {summary.window}"
+    )
+    if summary.dropped:
+        shown = ", ".join(map(str, summary.dropped[:_MOST_FRAMES_SHOWN]))
+        more = len(summary.dropped) - _MOST_FRAMES_SHOWN
+        console.print(
+            f"{len(summary.dropped)} arrivals dropped: {shown}"
+            + (f" and {more} more" if more > 0 else "")
+        )
+    console.print(
+        "latency "
+        + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
+    )
+    console.print(f"bottleneck: {escape(summary.bottleneck)}", soft_wrap=True)
+    if summary.verify is not None:
+        verdict = summary.verify
+        word = "passed" if verdict.passed else "failed"
+        equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
+        console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Return the class names of a text file, one per line.
+
+    Raises:
+        RankSliceError: the file cannot be read.
+    """
+    try:
+        return tuple(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise RankSliceError(Mistake(str(path), f"cannot be read: {error}")) from None
+
+
+def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:
+    """Return the ``count`` best classes with their scores, best first; [1, K] or [K] scores."""
+    flat = scores.reshape(-1)
+    best = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    return [(int(index), float(flat[index])) for index in best]
+
+
+def print_top(finished: FinishedRun, names: Sequence[str], count: int, console: Console) -> None:
+    """Print the best classes of the first frames, by the model's first output."""
+    table = Table("frame", "input", f"top {count}")
+    scores = finished.results.values(0)
+    for frame, label in enumerate(finished.labels[:_MOST_FRAMES_SHOWN]):
+        classes = [
+            f"{names[index] if index < len(names) else index} {score:.3f}"
+            for index, score in top_classes(scores[frame], count)
+        ]
+        table.add_row(str(frame), escape(label), escape(", ".join(classes)))
+    console.print(table)
+    if len(finished.labels) > _MOST_FRAMES_SHOWN:
+        console.print(f"... and {len(finished.labels) - _MOST_FRAMES_SHOWN} more frames")

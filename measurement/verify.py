@@ -1,0 +1,122 @@
+"""Whether slicing changed a number: results against those of the unsliced model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["TOLERANCE", "Comparison", "Verification"]
+
+TOLERANCE = 1e-5
+"""Largest difference allowed for floating point outputs, relative to the reference's range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdict over all frames and outputs."""
+
+    passed: bool
+    bit_equal: bool
+    max_abs_diff: float
+    max_rel_diff: float
+    """Largest difference / (max - min of the reference output over all frames)."""
+    frames: int
+    complaint: str = ""
+    """Why it did not pass."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        return asdict(self)
+
+
+class _OutputComparison:
+    """Differences and range of one output."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_float = True
+        self.is_finite = True
+        self.is_saturated = True
+        self.bit_equal = True
+        self.low, self.high, self.difference = np.inf, -np.inf, 0.0
+
+    def add(self, reference: NDArray[Any], actual: NDArray[Any]) -> None:
+        self.bit_equal &= reference.tobytes() == actual.tobytes()
+        self.is_float = reference.dtype.kind in "fc"
+        wide = reference.astype(np.float64).reshape(-1)
+        self.is_finite &= bool(np.isfinite(wide).all())
+        if not self.is_finite or not wide.size:
+            return
+        low, high = float(wide.min()), float(wide.max())
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        difference = np.abs(wide - actual.astype(np.float64).reshape(-1)).max()
+        # A NaN that slicing brought in must not vanish in a maximum.
+        self.difference = max(self.difference, float(np.nan_to_num(difference, nan=np.inf)))
+        margin = 1e-6 * (high - low)
+        inside = (wide > low + margin) & (wide < high - margin)
+        self.is_saturated &= wide.size > 2 and not inside.any()
+
+    @property
+    def is_constant(self) -> bool:
+        return self.high <= self.low
+
+    @property
+    def relative(self) -> float:
+        return 0.0 if not self.difference else self.difference / max(self.high - self.low, 1e-300)
+
+    def complaint(self) -> str:
+        if not self.is_finite:
+            return f"the unsliced model's output {self.name!r} is not finite: it proves nothing"
+        if self.is_float and self.is_constant:
+            return f"the unsliced model's output {self.name!r} is constant: it proves nothing"
+        if self.is_float and self.is_saturated:
+            return f"the unsliced model's output {self.name!r} is saturated: it proves nothing"
+        if self.relative > (TOLERANCE if self.is_float else 0.0):
+            return (
+                f"output {self.name!r} differs by up to {self.difference:.3g},"
+                f" {self.relative:.3g} of its range"
+            )
+        return ""
+
+
+class Comparison:
+    """Collects reference and result frame by frame, in constant memory."""
+
+    def __init__(self, outputs: Sequence[str]) -> None:
+        """Take the names of the model's outputs."""
+        self._outputs = [_OutputComparison(name) for name in outputs]
+        self._frames = 0
+
+    def add(self, reference: Sequence[NDArray[Any]], actual: Sequence[NDArray[Any]]) -> None:
+        """Compare one frame: arrays of equal shape and type per output."""
+        self._frames += 1
+        for output, expected, found in zip(self._outputs, reference, actual, strict=True):
+            output.add(expected, found)
+
+    def verdict(self, *, exact: bool) -> Verification:
+        """Return whether all frames agree.
+
+        Args:
+            exact: every bit must be equal; else floating point outputs may differ by
+                :data:`TOLERANCE` of their range, and integers not at all.
+        """
+        complaints = [text for output in self._outputs if (text := output.complaint())]
+        bit_equal = all(output.bit_equal for output in self._outputs)
+        if not self._frames:
+            complaints.append("no frame was compared")
+        elif all(output.is_constant for output in self._outputs) and not complaints:
+            complaints.append("all outputs of the unsliced model are constant: it proves nothing")
+        if exact and not bit_equal:
+            complaints.append("results are not bit-equal to those of the unsliced model")
+        return Verification(
+            passed=not complaints,
+            bit_equal=bit_equal,
+            max_abs_diff=max((output.difference for output in self._outputs), default=0.0),
+            max_rel_diff=max((output.relative for output in self._outputs), default=0.0),
+            frames=self._frames,
+            complaint="; ".join(complaints),
+        )

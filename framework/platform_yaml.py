@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import ErrorDetails
@@ -30,7 +31,7 @@ from rankslice.framework.platform_names import (
 from rankslice.framework.read_yaml import read_yaml
 from rankslice.framework.wording import bare, described, joined, quoted
 
-__all__ = ["parse_platform_yaml"]
+__all__ = ["parse_platform_yaml", "platform_schema"]
 
 
 def parse_platform_yaml(text: str, source: str) -> Platform:
@@ -54,6 +55,15 @@ def parse_platform_yaml(text: str, source: str) -> Platform:
     return _platform(spec, source)
 
 
+def platform_schema() -> dict[str, Any]:
+    """Return the JSON Schema of platform files, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_PlatformSpec.model_json_schema(),
+        "title": "RankSlice platform",
+    }
+
+
 # The specs: what may stand in the file. A field's description completes "expected ...".
 
 _ONE, _SEVERAL = "<one>", "<several>"
@@ -65,6 +75,15 @@ def _cores(value: object) -> tuple[int, ...]:
     if isinstance(value, list) and value and all(isinstance(core, str) for core in value):
         return each_once(core_list(",".join(value)))
     raise ValueError(f"found {described(value)}")
+
+
+_CORES_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+    ]
+}
 
 
 class _Spec(BaseModel):
@@ -85,6 +104,9 @@ class _Spec(BaseModel):
         }
 
 
+_Option = Annotated[str, WithJsonSchema({"type": ["string", "number", "boolean"]})]
+
+
 def _without_delegate(options: dict[str, str]) -> dict[str, str]:
     if "delegate" in options:
         raise ValueError("the delegate stands beside the options, not among them")
@@ -98,7 +120,7 @@ class _AcceleratorSpec(_Spec):
     ]
     delegate: Annotated[str, Field(description="the file of a delegate library")] = ""
     options: Annotated[
-        Annotated[dict[str, str], AfterValidator(_without_delegate)],
+        Annotated[dict[str, _Option], AfterValidator(_without_delegate)],
         Field(description="names and values for the engine or its delegate"),
     ] = {}
 
@@ -125,7 +147,7 @@ class _BoardSpec(_Spec):
     ] = ""
     arch: Annotated[str, Field(description="an architecture such as aarch64 or x86_64")] = ""
     cores: Annotated[
-        Annotated[tuple[int, ...], BeforeValidator(_cores)] | None,
+        Annotated[tuple[int, ...], BeforeValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None,
         Field(description="cores such as 0-5, [0, 1], or 6 for the first six"),
     ] = None
     memory_mb: Annotated[

@@ -11,7 +11,7 @@ from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.read_text import read_text
 from rankslice.framework.wording import bare, described
 
-__all__ = ["read_mapping"]
+__all__ = ["mapping_schema", "read_mapping"]
 
 _SHAPE = 'expected an object such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}'
 
@@ -38,6 +38,23 @@ def read_mapping(path: Path) -> Mapping:
     raise_mistakes(mistakes)
     entries = tuple(MappingEntry(key, tuple(layers)) for key, layers in value)
     return Mapping(path.name, entries)
+
+
+def mapping_schema() -> dict[str, object]:
+    """Return the JSON Schema of mapping files, for editors."""
+    name = {"type": "string", "description": "a layer, an output tensor, or a range first..last"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "RankSlice mapping",
+        "description": "Layers by board and resource; rank i is the i-th key.",
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {
+            "description": "<board>_<resource>, such as edge01_cpu0-3 or edge01_gpu@4",
+            "pattern": "^.+_((cpu|arm|x86)[0-9][0-9,-]*|(gpu|npu)[0-9]*(@[0-9]+)?)([.][0-9]+)?$",
+        },
+        "additionalProperties": {"type": "array", "items": name, "minItems": 1},
+    }
 
 
 def _parse(text: str, name: str) -> object:

@@ -15,6 +15,8 @@ from rankslice.frontend.onnx_wire import SMALL
 
 __all__ = ["bind_inputs", "infer_tensors", "input_mistakes"]
 
+_LONGEST_FOLLOWED = 1 << 12  # elements; vectors of shapes have a few
+
 
 def bind_inputs(
     place: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]
@@ -82,18 +84,42 @@ def infer_tensors(model: ModelProto, weights: Mapping[str, Weight]) -> dict[str,
         weights: the graph's weights by name; small ones in files of their own are read, since
             shapes may depend on them.
     """
-    declared = _tensors(model.graph)
+    inferred = _infer(_inference_model(model, weights), data_prop=False)
+    results = [model, inferred]
+    if _is_incomplete(inferred):
+        results.append(_infer(_without_long_vectors(inferred), data_prop=True))
+    found: dict[str, Tensor] = {}
+    for result in results:
+        for name, tensor in _tensors(result.graph).items():
+            if tensor.shape is not None or name not in found:
+                found[name] = tensor
+    return found
+
+
+def _infer(model: ModelProto, *, data_prop: bool) -> ModelProto:
     try:
-        inferred = onnx.shape_inference.infer_shapes(
-            _inference_model(model, weights), data_prop=True
-        )
+        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return declared
-    return declared | {
-        name: tensor
-        for name, tensor in _tensors(inferred.graph).items()
-        if tensor.shape is not None or name not in declared or declared[name].shape is None
-    }
+        return model
+
+
+def _is_incomplete(model: ModelProto) -> bool:
+    known = {name for name, tensor in _tensors(model.graph).items() if tensor.shape is not None}
+    return any(name and name not in known for node in model.graph.node for name in node.output)
+
+
+def _without_long_vectors(model: ModelProto) -> ModelProto:
+    """Return a model whose long vectors have no length, so that their values are not followed.
+
+    Following values takes some hundred bytes per element of every vector, shape or not.
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value in (*copy.graph.input, *copy.graph.value_info):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value > _LONGEST_FOLLOWED:
+            dims[0].Clear()
+    return copy
 
 
 def _inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
+import onnx.shape_inference
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from rankslice.framework.errors import Mistake, nearest
@@ -34,7 +35,11 @@ def bind_inputs(
     mistakes: list[Mistake] = []
     for name, shape in shapes.items():
         if name not in inputs:
-            mistakes.append(Mistake(f"{place}: input {name!r}", "no such", nearest(name, inputs)))
+            mistakes.append(
+                Mistake(
+                    f"{place}: input {name!r}", "the model has no such input", nearest(name, inputs)
+                )
+            )
             continue
         declared = inputs[name].type.tensor_type
         if declared.HasField("shape") and not _fits(declared.shape.dim, shape):
@@ -64,12 +69,14 @@ def input_mistakes(place: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mis
             kind = value.type.WhichOneof("value") or "value without a type"
             yield Mistake(here, f"is a {kind}", "expected a tensor with an element type")
         elif not declared.HasField("shape"):
-            yield Mistake(here, "has no declared shape", "expected a fixed shape")
+            yield Mistake(here, "has no declared shape", "give its sizes with --shape")
         for index, dim in enumerate(declared.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value < 0:
                 name = f" ({dim.dim_param!r})" if dim.dim_param else ""
                 yield Mistake(
-                    here, f"dimension {index} is not fixed{name}", "expected a fixed size"
+                    here,
+                    f"dimension {index} is not fixed{name}",
+                    "give all its sizes with --shape",
                 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 
-__all__ = ["Piece", "coalesce", "file_sha256", "pieces_length", "write_pieces"]
+__all__ = ["Piece", "coalesce", "pieces_length", "write_pieces"]
 
 Piece: TypeAlias = bytes | ByteRange
 
@@ -122,19 +121,3 @@ def _read(source: int, piece: ByteRange) -> Iterator[bytes]:
             )
         yield part
         offset += len(part)
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal, read in small steps.
-
-    Raises:
-        RankSliceError: the file cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb", buffering=0) as file:
-            while part := file.read(_BUFFER):
-                digest.update(part)
-    except OSError as error:
-        raise RankSliceError(Mistake(str(path), str(error.strerror))) from None
-    return digest.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,17 @@ class Inspection:
     weight_bytes: int
 
 
-def inspect_model(model: Path) -> Inspection:
+def inspect_model(model: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Inspection:
     """Return what a model file consists of.
+
+    Args:
+        model: the model file.
+        shapes: sizes of inputs that the file does not fix, by the input's name.
 
     Raises:
         RankSliceError: the file is no ONNX model, or one that cannot be sliced.
     """
-    found = read_onnx(model)
+    found = read_onnx(model, shapes)
     return Inspection(
         graph=found.graph,
         ir_version=found.ir_version,

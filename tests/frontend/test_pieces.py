@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.pieces import coalesce, file_sha256, pieces_length, write_pieces
+from rankslice.frontend.pieces import coalesce, pieces_length, write_pieces
 
 CONTENT = bytes(index * 7 % 251 for index in range(1000))
 
@@ -69,9 +68,3 @@ def test_a_source_that_has_become_shorter_is_an_error(tmp_path, length):
 def test_a_source_that_is_gone_is_an_error(tmp_path):
     with pytest.raises(RankSliceError, match="No such file"):
         write_pieces([ByteRange(tmp_path / "gone", 0, 1)], tmp_path / "target")
-
-
-def test_the_hash_of_a_file_is_its_sha256(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(CONTENT)
-    assert hashlib.sha256(CONTENT).hexdigest() == file_sha256(path)

@@ -188,6 +188,8 @@ def _name_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
 
 def _record_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
     """Yield ranks, tensors and segments that are wrong in themselves."""
+    if plan.path_length < 1:
+        yield Mistake(f"{place}: path_length", f"found {plan.path_length}")
     for number, rank in enumerate(plan.ranks):
         if rank.rank != number:
             yield Mistake(f"{place}: ranks[{number}].rank", f"found {rank.rank}")
@@ -206,6 +208,8 @@ def _record_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
         if segment.index != seen[segment.rank]:
             yield Mistake(f"{place}: segments[{number}].index", f"found {segment.index}")
         seen[segment.rank] += 1
+        if segment.level < 1:
+            yield Mistake(f"{place}: segments[{number}].level", f"found {segment.level}")
     if len({segment.file for segment in plan.segments}) < len(plan.segments):
         yield Mistake(f"{place}: segments", "two segments have the same file")
 

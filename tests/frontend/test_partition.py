@@ -1,0 +1,239 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from line_graphs import line_graph
+from plans import FIGURE_2, FIGURE_2_RANKS
+from strategies import mapped_graphs
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import constant_layers
+from rankslice.frontend.partition import partition, used_layers
+
+
+def names(items):
+    return [item.name for item in items]
+
+
+def shown(found):
+    return [(s.rank, s.index, *names(s.layers)) for s in found.segments]
+
+
+def mistakes(graph, ranks):
+    with pytest.raises(RankSliceError) as raised:
+        partition(graph, ranks)
+    return [str(mistake) for mistake in raised.value.mistakes]
+
+
+def with_tensor(graph, name, **changes):
+    """Return the graph with another description of one tensor."""
+
+    def changed(tensors):
+        return tuple(replace(t, **changes) if t.name == name else t for t in tensors)
+
+    layers = [
+        replace(x, inputs=changed(x.inputs), outputs=changed(x.outputs)) for x in graph.layers
+    ]
+    return replace(
+        graph,
+        layers=tuple(layers),
+        inputs=changed(graph.inputs),
+        outputs=changed(graph.outputs),
+    )
+
+
+@given(mapped_graphs())
+@settings(max_examples=100)
+def test_every_layer_that_a_frame_needs_is_in_one_segment_of_its_rank(mapped):
+    graph, ranks = mapped
+    placed = [
+        (layer.name, segment.rank)
+        for segment in partition(graph, ranks).segments
+        for layer in segment.layers
+        if layer.name not in segment.copies
+    ]
+    needed = used_layers(graph) - constant_layers(graph)
+    assert sorted((name, ranks[name]) for name in needed) == sorted(placed)
+
+
+@given(mapped_graphs())
+@settings(max_examples=100)
+def test_a_segment_needs_only_model_inputs_and_outputs_of_segments_before_it(mapped):
+    found = partition(*mapped)
+    there = set(names(found.graph.inputs))
+    for segment in found.segments:
+        assert set(names(segment.inputs)) <= there
+        there |= set(names(segment.outputs))
+    assert set(names(found.graph.outputs)) <= there
+
+
+@given(mapped_graphs())
+@settings(max_examples=100)
+def test_the_layers_of_a_segment_run_one_after_the_other_from_its_inputs(mapped):
+    for segment in partition(*mapped).segments:
+        there = set(names(segment.inputs))
+        for layer in segment.layers:
+            assert set(names(layer.inputs)) <= there
+            there |= set(names(layer.outputs))
+        assert set(names(segment.outputs)) <= there - set(names(segment.inputs))
+
+
+@given(mapped_graphs())
+@settings(max_examples=100)
+def test_a_segment_gives_out_what_others_read_and_what_leaves_the_model_and_no_more(mapped):
+    found = partition(*mapped)
+    wanted = set(names(found.graph.outputs))
+    wanted |= {name for segment in found.segments for name in names(segment.inputs)}
+    given_out = [name for segment in found.segments for name in names(segment.outputs)]
+    assert sorted(wanted - set(names(found.graph.inputs))) == sorted(given_out)
+
+
+@given(mapped_graphs())
+@settings(max_examples=100)
+def test_a_segment_has_no_constant_layer_that_it_does_not_need(mapped):
+    for segment in partition(*mapped).segments:
+        for position, layer in enumerate(segment.layers):
+            if layer.name in segment.copies:
+                later = segment.layers[position + 1 :]
+                read = {name for reader in later for name in names(reader.inputs)}
+                assert read & set(names(layer.outputs))
+
+
+@given(mapped_graphs())
+def test_segments_are_numbered_from_0_within_each_rank(mapped):
+    found = partition(*mapped).segments
+    for rank in {segment.rank for segment in found}:
+        indices = [segment.index for segment in found if segment.rank == rank]
+        assert list(range(len(indices))) == indices
+
+
+@given(mapped_graphs())
+def test_the_same_model_and_mapping_give_the_same_partition(mapped):
+    assert partition(*mapped) == partition(*mapped)
+
+
+def test_the_figure_of_autodice_has_two_ranks_in_two_segments():
+    found = partition(FIGURE_2, FIGURE_2_RANKS)
+    assert [
+        (0, 0, "MaxPool1"),
+        (1, 0, "FC1"),
+        (2, 0, "Conv1"),
+        (0, 1, "Add1"),
+        (2, 1, "Relu1"),
+    ] == shown(found)
+    assert found.minimal
+
+
+def test_one_rank_with_all_layers_is_one_segment():
+    found = partition(FIGURE_2, dict.fromkeys(names(FIGURE_2.layers), 0))
+    assert [(0, 0, *names(FIGURE_2.layers))] == shown(found)
+    assert ["input"] == names(found.segments[0].inputs)
+    assert ["output"] == names(found.segments[0].outputs)
+
+
+def test_segments_that_are_convex_but_wait_for_each_other_are_cut_apart():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: x -> v\nd: v -> w", outputs="u w")
+    found = partition(graph, {"a": 0, "b": 1, "c": 1, "d": 0})
+    assert 3 == len(found.segments)
+
+
+def test_a_layer_that_chains_have_in_common_is_not_computed_twice():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: t -> v", outputs="u v")
+    found = partition(graph, {"a": 0, "b": 1, "c": 2})
+    assert [["t"], ["u"], ["v"]] == [names(s.outputs) for s in found.segments]
+
+
+def test_segments_stand_by_level_where_a_hop_between_ranks_counts():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: x -> w", outputs="v w")
+    found = partition(graph, {"a": 0, "b": 1, "c": 0, "d": 2})
+    assert [(0, 0, "a"), (2, 0, "d"), (1, 0, "b"), (0, 1, "c")] == shown(found)
+
+
+def test_a_constant_is_copied_to_each_segment_that_needs_it():
+    graph = line_graph("one: -> c\ntwo: c -> d\na: x d -> t\nb: t d -> y", outputs="y")
+    found = partition(graph, {"one": 1, "a": 0, "b": 1})
+    assert [(0, 0, "one", "two", "a"), (1, 0, "one", "two", "b")] == shown(found)
+    assert [("one", "two"), ("one", "two")] == [s.copies for s in found.segments]
+    assert [["x"], ["t"]] == [names(s.inputs) for s in found.segments]
+
+
+def test_a_constant_that_is_a_model_output_is_run_by_its_rank_alone():
+    graph = line_graph("one: -> c\na: x c -> y", outputs="y c")
+    found = partition(graph, {"one": 1, "a": 0})
+    assert [(1, 0, "one"), (0, 0, "a")] == shown(found)
+
+
+def test_layers_that_lead_to_no_model_output_are_left_out():
+    graph = line_graph("a: x -> t\nlost: t -> u\nb: t -> y", outputs="y")
+    found = partition(graph, {"a": 0, "lost": 1, "b": 1})
+    assert [(0, 0, "a"), (1, 0, "b")] == shown(found)
+    assert ["t"] == names(found.segments[0].outputs)
+
+
+def test_random_layers_are_not_copied():
+    graph = line_graph("noise!: -> r\na: x r -> t\nb: t r -> y", outputs="y")
+    found = partition(graph, {"noise": 0, "a": 1, "b": 0})
+    assert [()] * 3 == [segment.copies for segment in found.segments]
+
+
+def test_a_tensor_of_unknown_shape_between_segments_is_refused_with_both_layers():
+    graph = with_tensor(FIGURE_2, "Buff3", shape=None)
+    assert [
+        "model.onnx: tensor 'Buff3', made by layer 'Conv1' and read by layer 'Add1': its shape is "
+        "not known before the run: the model cannot be cut here; map layers 'Conv1' and 'Add1', "
+        "and those between, to one key"
+    ] == mistakes(graph, FIGURE_2_RANKS)
+
+
+def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
+    graph = with_tensor(FIGURE_2, "Buff3", shape=None)
+    assert 1 == len(partition(graph, dict.fromkeys(names(graph.layers), 0)).segments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"dtype": ""}, "it is no tensor of a known element type"),
+        ({"dtype": "str"}, "its elements (str) have no fixed size"),
+        ({"shape": (2, 0)}, "it has no elements"),
+        (
+            {"shape": (2**29,)},
+            "it has 2147483648 bytes, and one message carries 2147483647 at most",
+        ),
+    ],
+)
+def test_what_no_message_can_carry_is_refused(changes, fault):
+    graph = with_tensor(line_graph("a: x -> t\nb: t -> y", outputs="y"), "t", **changes)
+    (mistake,) = mistakes(graph, {"a": 0, "b": 1})
+    assert fault in mistake
+
+
+def test_a_message_of_two_gigabytes_less_a_byte_is_fine():
+    graph = line_graph("a: x -> t\nb: t -> y", outputs="y")
+    graph = with_tensor(graph, "t", shape=(2**31 - 1,), dtype="uint8")
+    assert 2 == len(partition(graph, {"a": 0, "b": 1}).segments)
+
+
+def test_model_inputs_and_outputs_need_a_known_size_too():
+    graph = with_tensor(line_graph("a: x -> y", outputs="y"), "y", dtype="str")
+    graph = with_tensor(graph, "x", shape=None)
+    assert [
+        "model.onnx: input 'x': its shape is not known before the run",
+        "model.onnx: tensor 'y', made by layer 'a': its elements (str) have no fixed size: "
+        "it can be no model output",
+    ] == mistakes(graph, {"a": 0})
+
+
+def test_inputs_and_weights_as_model_outputs_are_refused_together():
+    graph = line_graph("a: x -> y", outputs="x w y")
+    advice = "an output has to be the result of a layer: put an Identity in between"
+    assert [
+        f"model.onnx: output 'x': this is an input of the model as it is; {advice}",
+        f"model.onnx: output 'w': this is a weight, the same for every frame; {advice}",
+    ] == mistakes(graph, {"a": 0})
+
+
+def test_a_model_without_outputs_is_refused():
+    assert ["model.onnx: the model has no outputs"] == mistakes(
+        line_graph("a: x -> y", outputs=""), {"a": 0}
+    )

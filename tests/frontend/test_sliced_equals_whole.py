@@ -1,0 +1,41 @@
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx_models import random_inputs, run
+from strategies import assignments, networks
+
+from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.partition import partition
+from rankslice.frontend.pieces import write_pieces
+
+
+@st.composite
+def mapped_networks(draw):
+    network = draw(networks())
+    return network, draw(assignments(network.graph()))
+
+
+@given(mapped_networks())
+@settings(max_examples=50)
+def test_segments_run_one_by_one_give_the_bits_of_the_whole_model(mapped):
+    network, ranks = mapped
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "network.onnx"
+        onnx.save(network.model(), path)
+        model = read_onnx(path)
+        inputs = random_inputs(model.graph.inputs)
+        values = dict(inputs)
+        for number, segment in enumerate(partition(model.graph, ranks).segments):
+            part = path.with_name(f"{number}.onnx")
+            files = segment_pieces(
+                model, segment.layers, segment.inputs, segment.outputs, name=part.name
+            )
+            write_pieces(files.model, part)
+            values |= run(part, {tensor.name: values[tensor.name] for tensor in segment.inputs})
+        for name, expected in run(path, inputs).items():
+            np.testing.assert_array_equal(expected, values[name], strict=True)

@@ -1,0 +1,52 @@
+"""Plans without files: AutoDiCE's example, and random ones."""
+
+from hypothesis import strategies as st
+from line_graphs import line_graph
+from placements import many_placements, placements
+from strategies import mapped_graphs
+
+from rankslice.framework.graph import Graph
+from rankslice.framework.mapping import Placement
+from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.frontend.partition import partition
+from rankslice.frontend.planner import make_plan
+
+FIGURE_2 = line_graph(
+    """MaxPool1: input -> Buff1
+       Conv1: Buff1 -> Buff3
+       FC1: Buff1 -> Buff2
+       Add1: Buff2 Buff3 -> Buff4
+       Relu1: Buff4 -> output""",
+    inputs="input",
+    outputs="output",
+)
+"""The example of AutoDiCE's Figure 2; its tensors are named as the figure's buffers."""
+
+FIGURE_2_RANKS = {"MaxPool1": 0, "Add1": 0, "FC1": 1, "Conv1": 2, "Relu1": 2}
+FIGURE_2_PLACEMENTS = placements("edge01_arm123", "edge01_gpu", "edge04_arm45")
+
+
+def planned(
+    graph: Graph,
+    ranks: dict[str, int],
+    places: tuple[Placement, ...] = (),
+    source_rank: int | None = None,
+) -> Plan:
+    """Return the plan of a graph; unless told otherwise, the ranks are cores of one board."""
+    model = ModelInfo(
+        name=graph.name,
+        sha256="0" * 64,
+        format=graph.format,
+        inputs=tuple(tensor.name for tensor in graph.inputs),
+        outputs=tuple(tensor.name for tensor in graph.outputs),
+    )
+    places = places or many_placements(max(ranks.values()) + 1)
+    return make_plan(model, partition(graph, ranks), places, source_rank=source_rank)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Draw plans, with any rank as the source."""
+    graph, ranks = draw(mapped_graphs())
+    source = draw(st.none() | st.integers(0, max(ranks.values())))
+    return planned(graph, ranks, source_rank=source)

@@ -108,8 +108,14 @@ class TwinTransport:
                 end.slots[slot][:size] = message.payload
                 message.taken.set()
                 received.append(Completion(lane, slot, is_end=not size))
-        sent = [completion for message, completion in self._sending if message.taken.is_set()]
-        self._sending = [item for item in self._sending if not item[0].taken.is_set()]
+        sent, sending = [], []
+        for message, completion in self._sending:
+            # Asked once: the receiver may take the message at any time.
+            if message.taken.is_set():
+                sent.append(completion)
+            else:
+                sending.append((message, completion))
+        self._sending = sending
         return sent, received
 
     def exchange(self, record: bytes) -> list[bytes]:

@@ -40,7 +40,13 @@ _MOST_BINDINGS = 64
 
 
 def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:
-    """Return the engine for ``settings.threads`` threads."""
+    """Return the engine for ``settings.threads`` threads.
+
+    Raises:
+        JobError: the platform file asks for an execution provider; only the CPU's is used here.
+    """
+    if settings.options:
+        raise JobError(f"onnxruntime: options {settings.options} are not supported, only the CPU is")
     return OnnxRuntimeEngine(settings)
 
 
@@ -99,7 +105,7 @@ class OnnxRuntimeEngine:
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         """Run the session on the slots' own memory."""
-        addresses = tuple(map(id, inputs)) + tuple(map(id, outputs))
+        addresses = tuple(array.ctypes.data for array in (*inputs, *outputs))
         binding = self._bindings.get(addresses)
         if binding is None:
             binding = self._bind(inputs, outputs)

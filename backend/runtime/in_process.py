@@ -1,0 +1,58 @@
+"""A whole job inside one process: each rank is a thread, messages go through the twin."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .job import load_job
+from .options import RunOptions
+from .rank import run_rank
+from .twin import Network
+
+__all__ = ["run_in_process"]
+
+
+def run_in_process(
+    folder: Path, options: RunOptions, *, eager_bytes: int = 4096
+) -> list[dict[str, Any]]:
+    """Run a build folder without MPI; return the measurements of all ranks, by rank.
+
+    Everything is as under mpirun, except that ranks are not bound to their cores.
+
+    Args:
+        folder: where ``plan.json`` and the sub-models lie.
+        options: of the run.
+        eager_bytes: largest message that leaves its slot before the receiver takes it.
+
+    Raises:
+        JobError: of the rank that failed first.
+    """
+    job = load_job(folder / "plan.json")
+    network = Network(len(job.ranks), eager_bytes=eager_bytes)
+    options = replace(options, bind=False)
+    records: list[dict[str, Any]] = []
+    failures: dict[int, BaseException] = {}
+
+    def work(rank: int) -> None:
+        transport = network.transport(rank)
+        try:
+            found = run_rank(job, folder, options, transport)
+        except BaseException as error:
+            failures[rank] = error
+            transport.abort()
+        else:
+            records[:] = found
+
+    threads = [
+        threading.Thread(target=work, args=(spec.rank,), name=spec.key) for spec in job.ranks
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if network.aborted_by is not None:
+        raise failures[network.aborted_by]
+    return records

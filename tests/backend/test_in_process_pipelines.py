@@ -1,0 +1,168 @@
+"""Whole pipelines through the in-process twin."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, use_null_engine
+from strategies import Network, assignments, networks
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.in_process import run_in_process
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.results import Results, read_results
+
+
+def run(folder: Path, *, eager_bytes: int = 4096, **options: object) -> Results:
+    results = folder / "results.bin"
+    run_in_process(
+        folder,
+        RunOptions(results=results, exact=True, **options),  # type: ignore[arg-type]
+        eager_bytes=eager_bytes,
+    )
+    return read_results(results)
+
+
+@pytest.fixture(scope="module")
+def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_folder(tmp_path_factory.mktemp("figure2"), figure_2(), FIGURE_2_RANKS)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), network=networks())
+def test_a_sliced_network_computes_what_the_unsliced_one_does(
+    data: st.DataObject, network: Network
+) -> None:
+    ranks = data.draw(assignments(network.graph()))
+    window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
+    eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = build_folder(Path(temporary), network.model(), ranks)
+        results = run(folder, eager_bytes=eager_bytes, frames=7, window=window)
+        expected = unsliced_outputs(folder, ["random"], 7)
+        assert list(range(7)) == results.records["frame"].tolist()
+        for output, values in enumerate(expected):
+            np.testing.assert_array_equal(values, results.values(output))
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 20])
+@pytest.mark.parametrize("eager_bytes", [0, 1 << 20])
+def test_any_window_gives_every_frame_once_and_in_order(
+    interleaved: Path, window: int, eager_bytes: int
+) -> None:
+    results = run(interleaved, eager_bytes=eager_bytes, frames=50, window=window)
+    assert list(range(50)) == results.records["frame"].tolist()
+
+
+def test_a_run_without_frames_ends_with_an_empty_result(interleaved: Path, tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    assert len(run(folder, frames=0)) == 0
+
+
+def test_the_source_may_be_another_rank_than_the_first_layers(tmp_path: Path) -> None:
+    ranks = {**FIGURE_2_RANKS, "MaxPool1": 1, "FC1": 0}
+    folder = build_folder(tmp_path, figure_2(), ranks)
+    expected = unsliced_outputs(folder, ["random"], 5)
+    np.testing.assert_array_equal(expected[0], run(folder, frames=5).values(0))
+
+
+def test_every_frame_keeps_its_identity_through_a_null_engine(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder)
+    frames = np.arange(300, dtype=np.float32).reshape(300, 1, 1, 1) * np.ones((4, 8, 8), np.float32)
+    np.savez(tmp_path / "frames.npz", x=frames)
+    results = run(folder, inputs=(str(tmp_path / "frames.npz"),))
+    assert list(range(300)) == results.values(0)[:, 0, 0, 0, 0].tolist()
+
+
+def test_no_more_frames_than_the_window_are_inside(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder, sleep_ms=2)
+    options = RunOptions(results=folder / "results.bin", frames=40, window=3)
+    source = next(r["source"] for r in run_in_process(folder, options) if "source" in r)
+    # Five sleeps of 2 ms lie on the way of a frame, and at most two frames are before it.
+    assert source["latency_ms"]["p50"] >= 8
+    assert source["window"] == 3
+
+
+def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder, sleep_ms=20)
+    with pytest.raises(JobError, match=r"rank 0 .*source, frame \d+: frame \d+ arrived while"):
+        run(folder, frames=500, fps=1000)
+
+
+def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder, sleep_ms=5)
+    options = RunOptions(results=folder / "results.bin", frames=100, fps=1000, overflow="drop")
+    source = next(r["source"] for r in run_in_process(folder, options) if "source" in r)
+    assert source["dropped"]
+    assert source["frames"] + len(source["dropped"]) == 100
+    assert len(read_results(folder / "results.bin")) == source["frames"]
+
+
+def test_a_frame_rate_below_the_pipelines_is_kept(interleaved: Path) -> None:
+    results = run(interleaved, frames=21, fps=200)
+    elapsed = results.completed_s[-1] - results.completed_s[0]
+    assert elapsed >= 0.09
+
+
+def test_an_engine_that_fails_ends_the_job_with_its_place(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    victim = next(folder.glob("submodels/*.3.0.onnx"))
+    victim.write_bytes(victim.read_bytes()[:-40])
+    with pytest.raises(JobError, match=r"rank 2 \(local_cpu\d+\.3 on .*\): .*cannot load it"):
+        run(folder, frames=5)
+
+
+def test_a_source_that_fails_later_ends_the_job_with_its_frame(
+    interleaved: Path, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,4,4] x) => (float[1,3,4,4] y) '
+        "{ a = Relu(x) y = Sigmoid(a) }"
+    )
+    folder = build_folder(tmp_path, model, {"Relu_0": 0, "Sigmoid_1": 1})
+    for number in range(3):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{number}.png")
+    (tmp_path / "3.png").write_bytes(b"no image")
+    with pytest.raises(JobError, match=r"rank 0 .*: source, frame 3: .*3.png: not an image"):
+        run(folder, inputs=(str(tmp_path),))
+    assert 3 >= len(read_results(folder / "results.bin"))
+
+
+def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
+    import threading
+
+    from rankslice.backend.runtime.job import load_job
+    from rankslice.backend.runtime.rank import run_rank
+    from rankslice.backend.runtime.twin import Network as TwinNetwork
+
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    job = load_job(folder / "plan.json")
+    network = TwinNetwork(3)
+    messages: list[str] = []
+
+    def work(rank: int) -> None:
+        options = RunOptions(results=tmp_path / "r", window=4 if rank == 2 else 5, bind=False)
+        try:
+            run_rank(job, folder, options, network.transport(rank))
+        except JobError as error:
+            messages.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(messages) == 3
+    assert all("rank 2 was started with window 4, rank 0 with 5" in text for text in messages)

@@ -1,0 +1,104 @@
+"""Build folders for tests, and the unsliced model to compare with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.sources import open_source
+from rankslice.framework.commands.build import build
+
+FIRST_CORE = min(os.sched_getaffinity(0))
+
+FIGURE_2 = """
+<ir_version: 8, opset_import: ["" : 17]>
+figure2 (float[1,4,8,8] x) => (float[1,4,4,4] y) {
+  pooled = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+  convolved = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (pooled, k)
+  fc = Mul (pooled, w)
+  added = Add (convolved, fc)
+  y = Relu (added)
+}
+"""
+"""AutoDiCE's example: rank 0 has the first layer and one in the middle."""
+
+
+def figure_2() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(FIGURE_2)
+    random = np.random.default_rng(0)
+    for name, shape in {"k": (4, 4, 3, 3), "w": (1, 4, 1, 1)}.items():
+        values = random.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    for node, name in zip(
+        model.graph.node, ["MaxPool1", "Conv1", "FC1", "Add1", "Relu1"], strict=True
+    ):
+        node.name = name
+    return model
+
+
+FIGURE_2_RANKS = {"MaxPool1": 0, "Add1": 0, "FC1": 1, "Conv1": 2, "Relu1": 2}
+
+
+def shared_core_key(rank: int) -> str:
+    return f"local_cpu{FIRST_CORE}" + (f".{rank + 1}" if rank else "")
+
+
+def write_mapping(path: Path, ranks: Mapping[str, int]) -> Path:
+    """Write a mapping file in which all ranks share one core of this machine."""
+    mapping: dict[str, list[str]] = {
+        shared_core_key(rank): [] for rank in range(max(ranks.values()) + 1)
+    }
+    for layer, rank in ranks.items():
+        mapping[shared_core_key(rank)].append(layer)
+    path.write_text(json.dumps(mapping))
+    return path
+
+
+def build_folder(folder: Path, model: onnx.ModelProto | Path, ranks: Mapping[str, int]) -> Path:
+    """Slice a model for this machine; return the build folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = model if isinstance(model, Path) else folder / "model.onnx"
+    if not isinstance(model, Path):
+        onnx.save(model, path)
+    mapping = write_mapping(folder / "mapping.json", ranks)
+    return build(path, mapping, "local", folder / "out", share_cores=True).folder
+
+
+def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:
+    """Change a build folder's plan so that its ranks sleep instead of computing."""
+    plan = json.loads((folder / "plan.json").read_text())
+    for rank in plan["ranks"]:
+        rank["engine"] = "null"
+        rank["options"] = {"sleep_ms": str(sleep_ms)}
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[NDArray[Any]]:
+    """Run the unsliced, unoptimised model; return one array [frames, *shape] per output."""
+    job = load_job(folder / "plan.json")
+    source = open_source(inputs, job.inputs, frames=frames)
+    engine = open_engine("onnxruntime", EngineSettings(exact=True))
+    engine.load(folder / "model", job.inputs, job.outputs)
+    slots = [np.empty(spec.shape, spec.dtype) for spec in job.inputs]
+    stacks = [np.empty((frames, *spec.shape), spec.dtype) for spec in job.outputs]
+    for frame in range(frames):
+        source.read(frame, slots)
+        engine.run(slots, [stack[frame] for stack in stacks])
+    engine.close()
+    return stacks
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

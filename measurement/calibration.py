@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import (
     GraphProto,
@@ -143,6 +142,8 @@ def _frame(shape: Sequence[int], cells: Sequence[int], random: np.random.Generat
 
 def _session(step: Step, opsets: Sequence[OperatorSetIdProto]) -> Run:
     """Return a function that runs the step alone: weights are inputs, so none is copied."""
+    import onnxruntime
+
     weights = [tensor.name for tensor in step.weights]
     constants = {tensor.name for tensor in step.constants}
     made = {name for node in step.nodes for name in node.output}

@@ -7,6 +7,7 @@ can still wait for each other. :mod:`rankslice.frontend.segments` finds as few a
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ class PartitionSegment:
     copies: tuple[str, ...]
     """Names of those of its layers that are constant: other segments may have them as well."""
     inputs: tuple[Tensor, ...]
-    """Model inputs and outputs of other segments that it reads, by first use."""
+    """Model inputs and outputs of other segments that it reads, by first use. One that reads
+    nothing is given the smallest model input: that is how it knows of a frame."""
     outputs: tuple[Tensor, ...]
     """What other segments read, of whatever rank, and model outputs, in the layers' order."""
 
@@ -146,10 +148,14 @@ def _segments(
             index=count[rank],
             layers=tuple(sorted((*block, *copies), key=lambda layer: position[layer.name])),
             copies=tuple(layer.name for layer in copies),
-            inputs=tuple(inputs.values()),
+            inputs=tuple(inputs.values()) or (_smallest(graph.inputs),),
             outputs=tuple(t for t in made if t.name in given or readers[t.name] - names),
         )
         count[rank] += 1
+
+
+def _smallest(tensors: Sequence[Tensor]) -> Tensor:
+    return min(tensors, key=lambda tensor: tensor.nbytes or math.inf)
 
 
 def _readers(blocks: Iterable[tuple[Layer, ...]]) -> dict[str, set[str]]:
@@ -177,6 +183,8 @@ def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
     """Yield what is wrong with the model's outputs, and with there being none."""
     inputs = {tensor.name for tensor in graph.inputs}
     made = _makers(graph.layers)
+    if not graph.inputs:
+        yield Mistake(graph.name, "the model has no inputs", "a frame must bring something")
     if not graph.outputs:
         yield Mistake(graph.name, "the model has no outputs")
     for tensor in graph.outputs:

@@ -57,6 +57,7 @@ class Executor:
         self._on_failure = on_failure
         self._signal = threading.Event()
         self._stopped = False
+        self._at: Stage | None = None
         self.waited_s = 0.0
         """Time without a ready stage, in seconds."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -84,7 +85,6 @@ class Executor:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        stage: Stage | None = None
         try:
             while self._stages and not self._stopped:
                 self._signal.clear()
@@ -92,15 +92,20 @@ class Executor:
                 if stage is None:
                     self._wait()
                     continue
+                self._at = stage
                 stage.step()
                 if stage.finished:
                     self._stages.remove(stage)
                 self._on_progress()
         except BaseException as error:
-            self._on_failure(stage, error)
+            self._on_failure(self._at, error)
 
     def _next_ready(self) -> Stage | None:
-        ready = [stage for stage in self._stages if stage.is_ready()]
+        ready = []
+        for stage in self._stages:
+            self._at = stage
+            if stage.is_ready():
+                ready.append(stage)
         return min(ready, key=lambda stage: stage.frame, default=None)
 
     def _wait(self) -> None:

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ RUNTIME_VERSION = 1
 """Changes when ranks of different versions could no longer talk to each other."""
 
 _PROGRESS_EVERY_S = 0.2
+
+_JOIN_TIMEOUT_S = 1.0
+"""How long a thread may take to come to the end of its step when the rank ends."""
 
 
 @dataclass
@@ -79,8 +83,7 @@ class _Announcer:
         if self._enabled and time.monotonic() >= self._next_s:
             self._tell()
 
-    def close(self) -> None:
-        self._writer.close()
+    def finish(self) -> None:
         if self._enabled:
             self._tell()
 
@@ -93,12 +96,17 @@ class _Rank:
     """The parts of one running rank."""
 
     def __init__(
-        self, job: Job, folder: Path, options: RunOptions, transport: Transport, place: str
+        self,
+        job: Job,
+        folder: Path,
+        options: RunOptions,
+        transport: Transport,
+        resources: ExitStack,
     ) -> None:
         self.job = job
         self.options = options
         self.transport = transport
-        self.place = place
+        self.resources = resources
         self.spec = job.ranks[transport.rank]
         self.window = options.window or job.window
         self.failure = _Failure()
@@ -108,7 +116,6 @@ class _Rank:
         wiring = wire(job, transport.rank, self.window)
         self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
         self.compute = _ComputeTimes(len(wiring.segments))
-        self.engines: list[Engine] = []
         segments: list[Stage] = []
         for segment, stage in wiring.segments:
             engine = self._load(folder, segment)
@@ -121,6 +128,7 @@ class _Rank:
             self.executors.append(self._executor("source", [self.source]))
         if wiring.sink is not None:
             writer = ResultsWriter(options.results, job.sha256, job.outputs)
+            resources.callback(writer.close)
             post = _Announcer(writer, options.progress)
             credit = self.rings[wiring.sink.outputs[0]]
             sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
@@ -148,7 +156,7 @@ class _Rank:
             [tensors[name] for name in segment.inputs],
             [tensors[name] for name in segment.outputs],
         )
-        self.engines.append(engine)
+        self.resources.callback(engine.close)
         return engine
 
     def _open_source(self, credit: Sequence[Reader], outputs: Sequence[int]) -> SourceStage:
@@ -160,6 +168,7 @@ class _Rank:
             seed=options.seed,
             preprocessing=options.preprocessing,
         )
+        self.resources.callback(source.close)
         if options.fps is None:
             self.arrivals = Pulled(source.frames)
         else:
@@ -177,7 +186,7 @@ class _Rank:
             "byte order": sys.byteorder,
             "ranks": self.transport.size,
         }
-        records = [json.loads(record) for record in self._exchange(mine)]
+        records = self.share(mine)
         for rank, record in enumerate(records):
             for name, value in records[0].items():
                 if record.get(name) != value:
@@ -186,8 +195,10 @@ class _Rank:
                         f" {value!r}: deploy and start all boards from the same build"
                     )
 
-    def _exchange(self, record: dict[str, Any]) -> list[bytes]:
-        return self.transport.exchange(json.dumps(record).encode())
+    def share(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give a record to all ranks; return everybody's, by rank."""
+        records = self.transport.exchange(json.dumps(record).encode())
+        return [json.loads(text) for text in records]
 
     def run(self) -> dict[str, Any]:
         """Run until the stream has ended everywhere; return this rank's measurements."""
@@ -198,16 +209,10 @@ class _Rank:
             check_binding(self.spec.cores)
         begin_s, begin_cpu_s = time.monotonic(), _cpu_s()
         for executor in self.executors:
+            self.resources.callback(executor.join, _JOIN_TIMEOUT_S)
+            self.resources.callback(executor.stop)
             executor.start()
-        try:
-            self.loop.run(self._is_over)
-        finally:
-            for executor in self.executors:
-                executor.stop()
-        for executor in self.executors:
-            executor.join(timeout_s=10)
-        for engine in self.engines:
-            engine.close()
+        self.loop.run(self._is_over)
         return self._measurements(time.monotonic() - begin_s, _cpu_s() - begin_cpu_s)
 
     def _is_over(self) -> bool:
@@ -288,10 +293,10 @@ def run_rank(
     try:
         if options.bind and spec.cores:
             bind_to_cores(spec.cores)
-        rank = _Rank(job, folder, options, transport, place)
-        rank.agree()
-        measurements = rank.run()
-        records = [json.loads(record) for record in rank._exchange(measurements)]
+        with ExitStack() as resources:
+            rank = _Rank(job, folder, options, transport, resources)
+            rank.agree()
+            records = rank.share(rank.run())
     except JobError as error:
         raise JobError(f"{place}: {error}") from error.__cause__
     if options.report is not None and spec.rank == job.sink:

@@ -39,8 +39,8 @@ class Post(Protocol):
     def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
         """Take the outputs of one frame; the slots are reused afterwards."""
 
-    def close(self) -> None:
-        """Release files."""
+    def finish(self) -> None:
+        """Take note that no further frame comes."""
 
 
 class Input:
@@ -181,7 +181,6 @@ class SourceStage:
         """Read one frame into the slots of the model inputs."""
         if self._arrivals.is_exhausted():
             _finish(self._outputs)
-            self._source.close()
             self.finished = True
             return
         index, arrived_s = self._arrivals.take()
@@ -230,7 +229,7 @@ class SinkStage:
         """Write one result and send the completion credit."""
         if _over(self._inputs):
             _finish([self._credit])
-            self._post.close()
+            self._post.finish()
             self.finished = True
             return
         self._post.write(self.frame, [source.slot() for source in self._inputs])

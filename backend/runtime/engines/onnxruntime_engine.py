@@ -46,7 +46,9 @@ def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:
         JobError: the platform file asks for an execution provider; only the CPU's is used here.
     """
     if settings.options:
-        raise JobError(f"onnxruntime: options {settings.options} are not supported, only the CPU is")
+        raise JobError(
+            f"onnxruntime: options {settings.options} are not supported, only the CPU is"
+        )
     return OnnxRuntimeEngine(settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from rankslice.measurement.verify import Verification
 __all__ = ["RankSummary", "RunSummary", "summarise", "throughput_fps"]
 
 _LEAST_WARM_UP = 10
+
+_BUSY = 0.7
+"""Share of the time per frame from which something counts as the bottleneck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def summarise(
         throughput_of=rate_of,
         latency_ms=source["latency_ms"],
         ranks=ranks,
-        bottleneck=_bottleneck(ranks, rate),
+        bottleneck=_bottleneck(ranks, rate, source["fps"]),
         verify=verify,
     )
 
@@ -129,27 +133,43 @@ def _rank_summary(record: dict[str, Any]) -> RankSummary:
     return RankSummary(**{**values, "cores": tuple(record["cores"])})
 
 
-def _bottleneck(ranks: Sequence[RankSummary], rate: float) -> str:
-    """Say what limits the rate: a rank that computes, one that sends, or none."""
+def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) -> str:
+    """Say what limits the rate: a rank that computes, a core that is busy, or the frames."""
     if not rate:
         return "too few frames to tell"
     period_ms = 1e3 / rate
     slowest = max(ranks, key=lambda rank: rank.compute_ms["mean"])
     computing = slowest.compute_ms["mean"]
-    sender = max(ranks, key=lambda rank: rank.send_ms)
     where = f"rank {slowest.rank} ({slowest.key})"
     share = f"{computing:.3g} ms of the {period_ms:.3g} ms per frame"
-    if computing >= 0.7 * period_ms:
-        if len(ranks) == 1:
-            return f"{where} computes {share}"
-        return f"{where} computes {share}; fewer layers there would make it faster"
-    if sender.send_ms >= 0.7 * period_ms:
+    if computing >= _BUSY * period_ms:
+        advice = "; fewer layers there would make it faster" if len(ranks) > 1 else ""
+        return f"{where} computes {share}{advice}"
+    if fps is not None and rate >= _BUSY * fps:
+        return f"the source: {fps:g} frames/s arrive; the busiest, {where}, computes {share}"
+    core, busy, crowd = _busiest_core(ranks)
+    if busy >= _BUSY * period_ms:
+        crowd_computes = sum(rank.compute_ms["mean"] for rank in crowd)
+        names = " and ".join(str(rank.rank) for rank in crowd)
         return (
-            f"sending: rank {sender.rank} ({sender.key}) has messages under way for"
-            f" {sender.send_ms:.3g} ms of the {period_ms:.3g} ms per frame; the busiest computes"
-            f" {computing:.3g} ms"
+            f"{core}: rank{'s' if len(crowd) > 1 else ''} {names} keep it busy for {busy:.3g} ms of"
+            f" the {period_ms:.3g} ms per frame, {crowd_computes:.3g} ms of that computing"
         )
     return (
-        f"no rank: the busiest, {where}, computes {share}; frames come too slowly, the window is"
-        " too small, or the cores are shared"
+        f"no rank: the busiest, {where}, computes {share}; the rest is waiting for the source or"
+        " for messages, which a larger --window may hide"
     )
+
+
+def _busiest_core(ranks: Sequence[RankSummary]) -> tuple[str, float, list[RankSummary]]:
+    """Return the core that works longest per frame, for how many ms, and its ranks."""
+    load: dict[tuple[str, int], float] = defaultdict(float)
+    crowd: dict[tuple[str, int], list[RankSummary]] = defaultdict(list)
+    for rank in ranks:
+        for core in rank.cores:
+            load[rank.host, core] += rank.cpu_ms / len(rank.cores)
+            crowd[rank.host, core].append(rank)
+    if not load:
+        return "", 0.0, []
+    host, core = max(load, key=lambda place: load[place])
+    return f"core {core} of {host}", load[host, core], crowd[host, core]

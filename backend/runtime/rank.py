@@ -263,6 +263,7 @@ class _Rank:
             record["source"] = {
                 "frames": self.source.frame,
                 "window": self.window,
+                "fps": self.options.fps,
                 "latency_ms": self.source.latencies.summary_ms(50, 90, 99),
                 "dropped": self.arrivals.dropped,
             }

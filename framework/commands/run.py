@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, Verification
 
-__all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
+__all__ = ["FinishedRun", "PreparedRun", "prepare", "run", "unsliced_outputs"]
 
 REFERENCE = "model"
 """Name of the link in the build folder that leads to the unsliced model."""
@@ -195,21 +195,38 @@ def _verify(
     arrivals: Sequence[int],
     on_verified: Callable[[int], None],
 ) -> Verification:
-    """Run the unsliced model on the same frames, on one thread, and compare."""
+    """Compare each frame's results with the unsliced model's."""
+    comparison = Comparison([spec.name for spec in results.outputs])
+    for frame, expected in enumerate(unsliced_outputs(prepared, reference, arrivals)):
+        actual = [results.records[f"output_{number}"][frame] for number in range(len(expected))]
+        comparison.add(expected, actual)
+        on_verified(frame + 1)
+    return comparison.verdict(exact=prepared.options.exact)
+
+
+def unsliced_outputs(
+    prepared: PreparedRun, model: Path, arrivals: Iterable[int]
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of the unsliced model for some of a run's frames, on one thread.
+
+    Args:
+        prepared: the run; its source gives the frames, its options say whether engines optimise.
+        model: the unsliced model's file.
+        arrivals: numbers of frames.
+
+    Yields:
+        One array per model output; they are overwritten by the next frame.
+    """
     job = load_job(prepared.folder / "plan.json")
     engine = open_engine("onnxruntime", EngineSettings(exact=prepared.options.exact))
-    engine.load(reference, job.inputs, job.outputs)
+    engine.load(model, job.inputs, job.outputs)
     inputs = [_array(spec) for spec in job.inputs]
     outputs = [_array(spec) for spec in job.outputs]
-    comparison = Comparison([spec.name for spec in job.outputs])
-    for frame, arrival in enumerate(arrivals):
+    for arrival in arrivals:
         prepared.source.read(arrival, inputs)
         engine.run(inputs, outputs)
-        actual = [results.records[f"output_{number}"][frame] for number in range(len(outputs))]
-        comparison.add(outputs, actual)
-        on_verified(frame + 1)
+        yield outputs
     engine.close()
-    return comparison.verdict(exact=prepared.options.exact)
 
 
 def _array(spec: TensorSpec) -> NDArray[Any]:

@@ -44,7 +44,7 @@ def print_build(build: Build, console: Console) -> None:
             f"{sum(sizes[channel.tensor] for channel in sends) / 1e3:.1f}",
         )
     console.print(table)
-    console.print(_plan_sentence(plan))
+    console.print(_plan_sentence(plan), soft_wrap=True)
     console.print(f"written to {escape(str(build.folder))}", soft_wrap=True)
 
 
@@ -58,7 +58,17 @@ def _plan_sentence(plan: Plan) -> str:
 
 def print_run(summary: RunSummary, console: Console) -> None:
     """Print what a run showed, rank by rank, and what limits it."""
-    table = Table("rank", "accelerator", "host", "compute p50", "p99", "wait", "send", "memory")
+    table = Table(
+        "rank",
+        "accelerator",
+        "host",
+        "compute p50",
+        "p99",
+        "wait",
+        "send",
+        "memory",
+        caption="milliseconds per frame; peak memory in MB",
+    )
     for column in table.columns[3:]:
         column.justify = "right"
     for rank in summary.ranks:
@@ -66,11 +76,11 @@ def print_run(summary: RunSummary, console: Console) -> None:
             str(rank.rank),
             escape(rank.key),
             escape(rank.host),
-            f"{rank.compute_ms['p50']:.2f} ms",
-            f"{rank.compute_ms['p99']:.2f} ms",
-            f"{rank.wait_ms:.2f} ms",
-            f"{rank.send_ms:.2f} ms",
-            f"{rank.memory_mb:.0f} MB",
+            f"{rank.compute_ms['p50']:.2f}",
+            f"{rank.compute_ms['p99']:.2f}",
+            f"{rank.wait_ms:.2f}",
+            f"{rank.send_ms:.2f}",
+            f"{rank.memory_mb:.0f}",
         )
     console.print(table)
     latency = summary.latency_ms
@@ -116,16 +126,22 @@ def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:
     return [(int(index), float(flat[index])) for index in best]
 
 
-def print_top(finished: FinishedRun, names: Sequence[str], count: int, console: Console) -> None:
+def print_top(
+    finished: FinishedRun,
+    names: Sequence[str],
+    count: int,
+    console: Console,
+    most_frames: int = _MOST_FRAMES_SHOWN,
+) -> None:
     """Print the best classes of the first frames, by the model's first output."""
     table = Table("frame", "input", f"top {count}")
     scores = finished.results.values(0)
-    for frame, label in enumerate(finished.labels[:_MOST_FRAMES_SHOWN]):
+    for frame, label in enumerate(finished.labels[:most_frames]):
         classes = [
             f"{names[index] if index < len(names) else index} {score:.3f}"
             for index, score in top_classes(scores[frame], count)
         ]
         table.add_row(str(frame), escape(label), escape(", ".join(classes)))
     console.print(table)
-    if len(finished.labels) > _MOST_FRAMES_SHOWN:
-        console.print(f"... and {len(finished.labels) - _MOST_FRAMES_SHOWN} more frames")
+    if len(finished.labels) > most_frames:
+        console.print(f"... and {len(finished.labels) - most_frames} more frames")

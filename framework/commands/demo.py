@@ -1,0 +1,145 @@
+"""``rankslice demo``: two networks sliced and run on this machine, with real digits."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rankslice.backend.runtime.images import Preprocessing
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.build import build
+from rankslice.framework.commands.run import FinishedRun, prepare, run, unsliced_outputs
+from rankslice.framework.commands.show import print_build, print_run, print_top
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.digits import (
+    digits_labels,
+    digits_model,
+    heldout_digits,
+    write_digit_images,
+)
+from rankslice.measurement.zoo import zoo_model
+
+__all__ = ["demo"]
+
+_DIGITS_SCALE = (1 / 256,)
+_RESNET_FRAMES = 80
+
+OnStep = Callable[[str], None]
+
+
+def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
+    """Slice a digit classifier over three ranks and ResNet-50 over two, run and compare them.
+
+    Args:
+        console: for what was found.
+        talk: for what is being done.
+        folder: where build folders and images stay; a temporary one by default.
+
+    Raises:
+        RankSliceError: a job failed, or slicing changed a result.
+    """
+    with ExitStack() as stack:
+        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankslice")))
+        place.mkdir(parents=True, exist_ok=True)
+        status = stack.enter_context(talk.status("starting"))
+        _show_digits(place, console, status.update)
+        _show_resnet50(place, console, status.update)
+    if folder is not None:
+        console.print(f"everything is in {folder}")
+
+
+def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:
+    console.rule("handwritten digits on three ranks")
+    _, labels = heldout_digits()
+    on_step("slicing the digit classifier")
+    images = folder / "digit-images"
+    write_digit_images(images, len(labels))
+    mapping = _on_cores(folder, "digits-three-ranks.json", [(0,), (1,), (2,)])
+    built = build(digits_model(), mapping, "local", folder / "digits", share_cores=True, force=True)
+    print_build(built, console)
+
+    on_step(f"classifying {len(labels)} held-out digits")
+    options = RunOptions(inputs=(str(images),), preprocessing=Preprocessing(scale=_DIGITS_SCALE))
+    prepared = prepare(built.folder, options)
+    finished = _verified(run(prepared, verify=True))
+    print_top(finished, digits_labels(), 2, console, most_frames=5)
+    print_run(finished.summary, console)
+
+    sliced = finished.results.values(0).reshape(len(labels), -1).argmax(axis=1)
+    reference = unsliced_outputs(prepared, digits_model(), range(len(labels)))
+    unsliced = np.array([int(outputs[0].argmax()) for outputs in reference])
+    console.print(
+        f"accuracy on {len(labels)} held-out digits: sliced {np.mean(sliced == labels):.2%},"
+        f" unsliced {np.mean(unsliced == labels):.2%};"
+        f" {np.sum(sliced != unsliced)} answers differ\n",
+        soft_wrap=True,
+    )
+
+
+def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
+    console.rule("ResNet-50 on two ranks")
+    on_step("making ResNet-50 with calibrated weights (once)")
+    model = zoo_model("resnet50")
+    everything = ["n0..n175"]
+    cases = {
+        "unsliced, one thread": _write_mapping(folder, "resnet50-1", [((0,), everything)]),
+        "unsliced, two threads": _write_mapping(folder, "resnet50-2", [((0, 1), everything)]),
+        "sliced over two ranks": _on_cores(folder, "resnet50-two-ranks.json", [(0,), (1,)]),
+    }
+    table = Table("ResNet-50", "frames/s", "latency p50", "most memory of a rank")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, mapping in cases.items():
+        on_step(f"running ResNet-50 {name}")
+        out = folder / mapping.stem
+        built = build(model, mapping, "local", out, share_cores=True, force=True)
+        prepared = prepare(built.folder, RunOptions(frames=_RESNET_FRAMES))
+        finished = _verified(run(prepared, verify=True))
+        summary = finished.summary
+        table.add_row(
+            name,
+            f"{summary.throughput_fps:.1f}",
+            f"{summary.latency_ms['p50']:.1f} ms",
+            f"{max(rank.memory_mb for rank in summary.ranks):.0f} MB",
+        )
+    print_run(finished.summary, console)
+    console.print(table)
+
+
+def _verified(finished: FinishedRun) -> FinishedRun:
+    verdict = finished.summary.verify
+    if verdict is not None and not verdict.passed:
+        raise RankSliceError(f"verify: {verdict.complaint}")
+    return finished
+
+
+def _on_cores(folder: Path, shipped: str, cores: Sequence[tuple[int, ...]]) -> Path:
+    """Return a shipped mapping with its ranks on this machine's cores instead."""
+    layers = json.loads((files("rankslice") / "mappings" / shipped).read_text()).values()
+    name = Path(shipped).stem
+    return _write_mapping(folder, name, list(zip(cores, layers, strict=True)))
+
+
+def _write_mapping(
+    folder: Path, name: str, ranks: Sequence[tuple[tuple[int, ...], list[str]]]
+) -> Path:
+    """Write a mapping; core i is the i-th that this process may use, round and round."""
+    usable = sorted(os.sched_getaffinity(0))
+    mapping: dict[str, list[str]] = {}
+    for cores, layers in ranks:
+        chosen = sorted({usable[core % len(usable)] for core in cores})
+        key = f"local_cpu{','.join(map(str, chosen))}"
+        same = sum(other == key or other.startswith(f"{key}.") for other in mapping)
+        mapping[f"{key}.{same + 1}" if same else key] = layers
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(mapping, indent=1) + "\n")
+    return path

@@ -150,10 +150,12 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) ->
     core, busy, crowd = _busiest_core(ranks)
     if busy >= _BUSY * period_ms:
         crowd_computes = sum(rank.compute_ms["mean"] for rank in crowd)
-        names = " and ".join(str(rank.rank) for rank in crowd)
+        ranks_keep = f"rank {crowd[0].rank} keeps"
+        if len(crowd) > 1:
+            ranks_keep = f"ranks {' and '.join(str(rank.rank) for rank in crowd)} keep"
         return (
-            f"{core}: rank{'s' if len(crowd) > 1 else ''} {names} keep it busy for {busy:.3g} ms of"
-            f" the {period_ms:.3g} ms per frame, {crowd_computes:.3g} ms of that computing"
+            f"{core}: {ranks_keep} it busy for {busy:.3g} ms of the {period_ms:.3g} ms per frame,"
+            f" {crowd_computes:.3g} ms of that computing"
         )
     return (
         f"no rank: the busiest, {where}, computes {share}; the rest is waiting for the source or"

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from rankslice.framework.commands.build import Build
 from rankslice.framework.commands.run import FinishedRun
+from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary
 
 __all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
@@ -25,35 +25,8 @@ _MOST_FRAMES_SHOWN = 20
 
 def print_build(build: Build, console: Console) -> None:
     """Print what each rank runs, receives and sends."""
-    plan = build.plan
-    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
-    table = Table("rank", "accelerator", "segments", "layers", "receives", "sends", "kB/frame out")
-    for column in table.columns[2:]:
-        column.justify = "right"
-    for placement in plan.ranks:
-        segments = plan.of_rank(placement.rank)
-        sends = [c for c in plan.channels if c.source == placement.rank]
-        receives = [c for c in plan.channels if c.destination == placement.rank]
-        table.add_row(
-            str(placement.rank),
-            escape(placement.key),
-            str(len(segments)),
-            str(sum(len(segment.layers) for segment in segments)),
-            str(len(receives)),
-            str(len(sends)),
-            f"{sum(sizes[channel.tensor] for channel in sends) / 1e3:.1f}",
-        )
-    console.print(table)
-    console.print(_plan_sentence(plan), soft_wrap=True)
+    console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
     console.print(f"written to {escape(str(build.folder))}", soft_wrap=True)
-
-
-def _plan_sentence(plan: Plan) -> str:
-    proven = "the fewest possible" if plan.minimal else "perhaps not the fewest possible"
-    return (
-        f"{len(plan.segments)} segments, {proven}; frames enter at rank {plan.source} and leave at"
-        f" rank {plan.sink}; window {plan.window}"
-    )
 
 
 def print_run(summary: RunSummary, console: Console) -> None:

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from rankslice.backend.package import write_driver, write_packages
+from rankslice.backend.runtime.engines import ENGINES
 from rankslice.framework.assign import assign
 from rankslice.framework.commands.run import REFERENCE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.hashing import file_sha256
-from rankslice.framework.mapping import Placement
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.new_folder import new_folder
 from rankslice.framework.place import place
 from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.framework.platform import Platform
 from rankslice.framework.read_mapping import read_mapping
 from rankslice.framework.read_platform import read_platform
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
@@ -78,7 +81,7 @@ def build(
     wanted = specs.catch(lambda: read_mapping(mapping))
     boards = specs.catch(lambda: read_platform(platform))
     if wanted and boards:
-        placements = specs.catch(lambda: place(wanted, boards, share_cores=share_cores))
+        placements = specs.catch(lambda: _place(wanted, boards, share_cores))
     if wanted and loaded:
         assignment = specs.catch(lambda: assign(wanted, loaded.graph))
     specs.raise_all()
@@ -132,6 +135,22 @@ def _read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Onn
             Mistake(str(path), f"has the suffix {path.suffix!r}", "expected an .onnx model")
         )
     return read_onnx(path, shapes)
+
+
+def _place(mapping: LayerMapping, platform: Platform, share_cores: bool) -> Placements:
+    """Return where the ranks run; refuse engines that this version does not have."""
+    placements = place(mapping, platform, share_cores=share_cores)
+    raise_mistakes(
+        Mistake(
+            f"{mapping.source}: {rank.key}",
+            f"the platform gives the {rank.accelerator} the engine {rank.engine!r}"
+            + (f" with options {dict(rank.options)}" if rank.options else ""),
+            f"ranks run {' or '.join(sorted(ENGINES))} here, without options",
+        )
+        for rank in placements.ranks
+        if rank.engine not in ENGINES or (rank.options and rank.engine == "onnxruntime")
+    )
+    return placements
 
 
 def _model_info(model: OnnxModel) -> ModelInfo:

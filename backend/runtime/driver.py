@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import JobError
+from .errors import ElsewhereError, JobError
 from .job import Job, load_job
 from .options import parse_options
-from .rank import run_rank
+from .rank import run_rank, together
 from .transport import Transport
 
 __all__ = ["Rank", "Receive", "Segment", "Send", "main"]
@@ -73,13 +75,15 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
     folder = Path(driver).resolve().parent
     transport: Transport | None = None
     try:
-        job = load_job(folder / "plan.json")
-        check_tables(job, plan_sha256, ranks)
         from .mpi import MpiTransport
 
         transport = mpi = MpiTransport()
+        job = together(mpi, lambda: _load_checked(folder, plan_sha256, ranks, mpi))
         run_rank(job, folder, options, mpi)
         mpi.close()
+    except ElsewhereError:
+        time.sleep(_ABORT_TIMEOUT_S)
+        return 1
     except JobError as error:
         return _end(transport, str(error))
     except BaseException as error:
@@ -87,6 +91,24 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
             traceback.print_exc()
         return _end(transport, f"{type(error).__name__}: {error}")
     return 0
+
+
+def _load_checked(
+    folder: Path, plan_sha256: str, ranks: dict[int, Rank], transport: Transport
+) -> Job:
+    try:
+        job = load_job(folder / "plan.json")
+        check_tables(job, plan_sha256, ranks)
+        if transport.size != len(job.ranks):
+            raise JobError(
+                f"the plan has {len(job.ranks)} ranks, but {transport.size} were started"
+                f" (mpirun -n {len(job.ranks)})"
+            )
+    except JobError as error:
+        key = ranks[transport.rank].key if transport.rank in ranks else "no part in the plan"
+        place = f"rank {transport.rank} ({key} on {socket.gethostname()})"
+        raise JobError(f"{place}: {error}") from None
+    return job
 
 
 def check_tables(job: Job, plan_sha256: str, ranks: dict[int, Rank]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .errors import ElsewhereError
 from .job import load_job
 from .options import RunOptions
 from .rank import run_rank
@@ -40,6 +41,8 @@ def run_in_process(
         transport = network.transport(rank)
         try:
             found = run_rank(job, folder, options, transport)
+        except ElsewhereError:
+            pass
         except BaseException as error:
             failures[rank] = error
             transport.abort()

@@ -8,11 +8,11 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .affinity import bind_to_cores, check_binding
 from .arrivals import Arrivals, Pulled, Timed
 from .engines import Engine, EngineSettings, open_engine
-from .errors import JobError
+from .errors import ElsewhereError, JobError
 from .executor import Executor, Stage
 from .histogram import Histogram
 from .job import Job
@@ -33,7 +33,9 @@ from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
 from .wiring import Reader, wire
 
-__all__ = ["RUNTIME_VERSION", "run_rank"]
+__all__ = ["RUNTIME_VERSION", "run_rank", "together"]
+
+_T = TypeVar("_T")
 
 RUNTIME_VERSION = 1
 """Changes when ranks of different versions could no longer talk to each other."""
@@ -190,7 +192,8 @@ class _Rank:
         for rank, record in enumerate(records):
             for name, value in records[0].items():
                 if record.get(name) != value:
-                    raise JobError(
+                    kind = ElsewhereError if self.transport.rank else JobError
+                    raise kind(
                         f"rank {rank} was started with {name} {record.get(name)!r}, rank 0 with"
                         f" {value!r}: deploy and start all boards from the same build"
                     )
@@ -284,25 +287,48 @@ def run_rank(
     Raises:
         JobError: the message names rank, key, host, segment and frame.
     """
-    if transport.size != len(job.ranks):
-        raise JobError(
-            f"the plan has {len(job.ranks)} ranks, but {transport.size} were started"
-            f" (mpirun -n {len(job.ranks)})"
-        )
     spec = job.ranks[transport.rank]
     place = f"rank {spec.rank} ({spec.key} on {socket.gethostname()})"
     try:
-        if options.bind and spec.cores:
-            bind_to_cores(spec.cores)
         with ExitStack() as resources:
-            rank = _Rank(job, folder, options, transport, resources)
+            rank = together(transport, lambda: _set_up(job, folder, options, transport, resources))
             rank.agree()
             records = rank.share(rank.run())
     except JobError as error:
-        raise JobError(f"{place}: {error}") from error.__cause__
+        raise type(error)(f"{place}: {error}") from error.__cause__
     if options.report is not None and spec.rank == job.sink:
         _write_report(options.report, records)
     return records
+
+
+def together(transport: Transport, step: Callable[[], _T]) -> _T:
+    """Do a step on all ranks and return what it gave here. Collective.
+
+    Raises:
+        JobError: the step failed here, and on no rank before this one.
+        ElsewhereError: it failed on another rank, the first of which raises :class:`JobError`.
+    """
+    result, failure = None, None
+    try:
+        result = step()
+    except JobError as error:
+        failure = error
+    messages = transport.exchange(str(failure or "").encode())
+    first = next((rank for rank, message in enumerate(messages) if message), None)
+    if first is None:
+        return cast(_T, result)
+    if first == transport.rank and failure is not None:
+        raise failure
+    raise ElsewhereError(messages[first].decode())
+
+
+def _set_up(
+    job: Job, folder: Path, options: RunOptions, transport: Transport, resources: ExitStack
+) -> _Rank:
+    spec = job.ranks[transport.rank]
+    if options.bind and spec.cores:
+        bind_to_cores(spec.cores)
+    return _Rank(job, folder, options, transport, resources)
 
 
 def _write_report(path: Path, records: list[dict[str, Any]]) -> None:

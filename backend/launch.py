@@ -48,7 +48,12 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
         )
     try:
         answer = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, timeout=60, check=False
+            [found, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RankSliceError(Mistake(str(found), f"cannot be started: {error}")) from None
@@ -75,7 +80,18 @@ def launch_command(
         folder: the build folder.
         mpirun: what will run it; versions 4 and 5 want the rankfile named differently.
         driver_arguments: handed to ``driver.py``.
+
+    Raises:
+        RankSliceError: mpirun could not read the folder's path.
     """
+    if set(str(folder)) & set(",:"):
+        raise RankSliceError(
+            Mistake(
+                str(folder),
+                "has a comma or a colon in its path",
+                "mpirun would split it there: move the folder, or make another one",
+            )
+        )
     command = [str(mpirun.path)]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")

@@ -182,7 +182,9 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Of random frames.")] = 0,
     fps: Annotated[
         float | None,
-        typer.Option(min=1e-3, help="Frames arrive at this rate (default: as fast as taken)."),
+        typer.Option(
+            min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
+        ),
     ] = None,
     overflow: Annotated[
         _Overflow, typer.Option(help="What to do when --fps is faster than the pipeline.")
@@ -299,7 +301,7 @@ def _shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for text in texts or ():
         name, _, sizes = text.rpartition("=")
-        if not name or not all(size.isdigit() for size in sizes.split(",")):
+        if not name or not all(_is_number(size) for size in sizes.split(",")):
             raise typer.BadParameter(
                 f"{text!r} is not of the form IN=1,3,224,224", param_hint="--shape"
             )
@@ -311,9 +313,14 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     height, _, width = text.partition("x")
-    if not (height.isdigit() and (width or height).isdigit() and int(height)):
+    sides = (height, width or height)
+    if not all(_is_number(side) and int(side) for side in sides):
         raise typer.BadParameter(f"{text!r} is not of the form HxW", param_hint="--size")
-    return int(height), int(width or height)
+    return int(sides[0]), int(sides[1])
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:

@@ -30,10 +30,10 @@ def new_folder(path: Path, *, replaces: str | None = None) -> Iterator[Path]:
         RankSliceError: ``path`` exists and may not be replaced, or cannot be written.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow a link at the end
-    _check_target(path, replaces)
-    _remove_leftovers(path)
     temporary = _beside(path, os.getpid())
     try:
+        _check_target(path, replaces)
+        _remove_leftovers(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
     except OSError as error:

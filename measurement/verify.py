@@ -29,8 +29,11 @@ class Verification:
     """Why it did not pass."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the verdict as plain values."""
-        return asdict(self)
+        """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
+        return {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
 
 
 class _OutputComparison:
@@ -75,7 +78,8 @@ class _OutputComparison:
             return f"the unsliced model's output {self.name!r} is constant: it proves nothing"
         if self.is_float and self.is_saturated:
             return f"the unsliced model's output {self.name!r} is saturated: it proves nothing"
-        if self.relative > (TOLERANCE if self.is_float else 0.0):
+        # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
+        if self.relative > TOLERANCE if self.is_float else not self.bit_equal:
             return (
                 f"output {self.name!r} differs by up to {self.difference:.3g},"
                 f" {self.relative:.3g} of its range"

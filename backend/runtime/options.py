@@ -42,19 +42,20 @@ class RunOptions:
 
     def to_arguments(self) -> list[str]:
         """Return the command line that :func:`parse_options` reads as these options."""
-        arguments = [word for name in self.inputs for word in ("--input", name)]
+        # With "=", for a value that begins with a dash must not be taken for a flag.
+        arguments = [f"--input={name}" for name in self.inputs]
         numbers = {"--frames": self.frames, "--fps": self.fps, "--window": self.window}
         for flag, number in numbers.items():
             if number is not None:
-                arguments += [flag, str(number)]
+                arguments.append(f"{flag}={number}")
         if self.seed:
-            arguments += ["--seed", str(self.seed)]
+            arguments.append(f"--seed={self.seed}")
         if self.overflow != "fail":
-            arguments += ["--overflow", self.overflow]
+            arguments.append(f"--overflow={self.overflow}")
         arguments += ["--exact"] if self.exact else []
         arguments += self._preprocessing_arguments()
-        arguments += ["--results", str(self.results)]
-        arguments += ["--report", str(self.report)] if self.report else []
+        arguments.append(f"--results={self.results}")
+        arguments += [f"--report={self.report}"] if self.report else []
         arguments += ["--progress"] if self.progress else []
         return arguments if self.bind else [*arguments, "--no-bind"]
 
@@ -63,7 +64,6 @@ class RunOptions:
         texts = {
             "--layout": (chosen.layout, default.layout),
             "--size": ("x".join(map(str, chosen.size or ())), ""),
-            # With "=", for a negative value must not be taken for a flag.
             "--mean": (",".join(map(repr, chosen.mean)), ",".join(map(repr, default.mean))),
             "--scale": (",".join(map(repr, chosen.scale)), ",".join(map(repr, default.scale))),
         }

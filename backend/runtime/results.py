@@ -107,6 +107,7 @@ def read_results(path: Path) -> Results:
                 raise JobError(f"{path}: not a results file")
             head = json.loads(file.readline())
             offset = file.tell()
+        plan_sha256 = head["plan_sha256"]
         outputs = tuple(
             TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in head["outputs"]
         )
@@ -121,4 +122,4 @@ def read_results(path: Path) -> Results:
         raise JobError(f"{path}: not a results file ({error})") from None
     # A file without records cannot be mapped.
     records = np.memmap(path, record, "r", offset, (count,)) if count else np.empty(0, record)
-    return Results(head["plan_sha256"], outputs, records)
+    return Results(plan_sha256, outputs, records)

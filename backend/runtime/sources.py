@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,20 @@ from .job import TensorSpec
 from .stages import Source
 
 __all__ = ["ImageSource", "NpzSource", "RandomSource", "open_source"]
+
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    AttributeError,  # Python 3.10, of a file that holds one array only
+    TypeError,  # later ones, of the same
+    NotImplementedError,  # a way to compress that zipfile lacks
+    RuntimeError,  # encrypted
+    MemoryError,  # a head that claims a size beyond all bounds
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy raises for files that are no archives of plain arrays."""
 
 
 class RandomSource:
@@ -87,8 +102,8 @@ class NpzSource:
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+            return {name: np.asarray(archive[name]) for name in archive.files}
+    except _UNREADABLE as error:
         raise JobError(f"{path}: not an .npz file of plain arrays ({error})") from None
 
 

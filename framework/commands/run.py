@@ -24,6 +24,7 @@ from rankslice.backend.runtime.stages import Source
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.read_text import read_text
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, Verification
 
@@ -74,22 +75,24 @@ def prepare(
         RankSliceError: the folder is no build folder, the input does not fit the model, or there
             is no usable mpirun.
     """
-    folder = folder.resolve()
+    folder = _absolute(folder)
     plan_file = folder / "plan.json"
     if not plan_file.is_file():
         raise RankSliceError(
             Mistake(str(folder), "has no plan.json", "make a build folder with: rankslice build")
         )
-    plan = plan_from_json(plan_file.read_text(encoding="utf-8"))
+    plan = plan_from_json(read_text(plan_file, "a plan"))
     options = replace(
         options,
         inputs=tuple(
-            name if name == "random" else str(Path(name).resolve()) for name in options.inputs
+            name if name == "random" else str(_absolute(Path(name))) for name in options.inputs
         ),
-        results=(results or folder / "results.bin").resolve(),
+        results=_absolute(results or folder / "results.bin"),
         report=folder / "report.json",
         progress=True,
     )
+    if options.results.is_dir():
+        raise RankSliceError(Mistake(str(options.results), "is a folder", "results need a file"))
     with _told_to_people():
         source = _open_source(load_job(plan_file).inputs, options)
     command = launch_command(plan, folder, find_mpirun(mpirun), options.to_arguments())
@@ -134,6 +137,13 @@ def run(
     labels = tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(records, results.completed_s, verification)
     return FinishedRun(summary, results, labels)
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself
+        raise RankSliceError(Mistake(str(path), "leads nowhere")) from None
 
 
 @contextmanager

@@ -5,6 +5,7 @@ The first bytes of the first input are copied to every output, so frames keep th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
 
@@ -20,8 +22,19 @@ __all__ = ["NullEngine", "open_engine"]
 
 
 def open_engine(settings: EngineSettings) -> NullEngine:
-    """Return the engine; its option ``sleep_ms`` is the time of a run in milliseconds."""
-    return NullEngine(float(settings.options.get("sleep_ms", "0")) / 1e3)
+    """Return the engine; its option ``sleep_ms`` is the time of a run in milliseconds.
+
+    Raises:
+        JobError: the option is no time.
+    """
+    text = settings.options.get("sleep_ms", "0")
+    try:
+        sleep_ms = float(text)
+    except ValueError:
+        sleep_ms = math.nan
+    if not 0 <= sleep_ms < math.inf:
+        raise JobError(f"null: option sleep_ms is {text!r}, expected milliseconds")
+    return NullEngine(sleep_ms / 1e3)
 
 
 class NullEngine:

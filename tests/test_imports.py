@@ -1,0 +1,168 @@
+"""Who may import whom: the rooms, the runtime that boards get, and heavy packages."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("backend", "exploration", "framework", "frontend", "measurement")
+FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
+RUNTIME = [file for file in FILES if file.is_relative_to(ROOT / "backend" / "runtime")]
+
+RECORDS = "rankslice.framework"
+COMMANDS = ("rankslice.framework.cli", "rankslice.framework.commands")
+ALLOWED = {
+    "framework": (RECORDS,),
+    "frontend": (RECORDS, "rankslice.frontend"),
+    "backend": (RECORDS, "rankslice.backend"),
+    "exploration": (RECORDS, "rankslice.frontend", "rankslice.exploration"),
+    "measurement": (RECORDS, "rankslice.backend.runtime", "rankslice.measurement"),
+}
+"""Room -> what its modules may import of ours, besides the package's version."""
+
+HEAVY = frozenset(
+    {
+        "PIL",
+        "ai_edge_litert",
+        "cv2",
+        "matplotlib",
+        "mpi4py",
+        "onnxruntime",
+        "pymoo",
+        "sklearn",
+        "tensorflow",
+        "tflite_runtime",
+    }
+)
+"""Imported inside the functions that need them: slow to load, or not installed everywhere."""
+
+ON_BOARDS = frozenset({"numpy", "mpi4py", "onnxruntime", "PIL"})
+"""What the runtime may import besides the standard library."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module that a file imports."""
+
+    module: str
+    """Absolute name; of ``from a import b`` both ``a`` and ``a.b``, as ``b`` may be a module."""
+    line: int
+    lazy: bool
+    """Whether it stands inside a function."""
+    level: int
+    """Number of leading dots."""
+
+
+def is_command(file: Path) -> bool:
+    return file == ROOT / "framework" / "cli.py" or file.parent == ROOT / "framework" / "commands"
+
+
+def imports(file: Path) -> list[Import]:
+    return list(_imports(ast.parse(file.read_text(encoding="utf-8")), lazy=False))
+
+
+def _imports(node: ast.AST, *, lazy: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, lazy, 0)
+        elif isinstance(child, ast.ImportFrom):
+            yield Import(child.module or "", child.lineno, lazy, child.level)
+            for alias in child.names:
+                name = f"{child.module}.{alias.name}" if child.module else alias.name
+                yield Import(name, child.lineno, lazy, child.level)
+        yield from _imports(child, lazy=inside)
+
+
+def is_within(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def told(file: Path, found: Iterable[Import]) -> list[str]:
+    return [f"{name_of(file)}:{item.line} imports {item.module}" for item in found]
+
+
+def package_of(item: Import) -> str:
+    """Return what is installed: ``PIL`` for ``PIL.Image``; empty for a relative import."""
+    return "" if item.level else item.module.split(".")[0]
+
+
+def not_allowed(file: Path) -> list[Import]:
+    """Return the imports of ours that a file's room may not have."""
+    allowed = ALLOWED[file.relative_to(ROOT).parts[0]]
+    return [
+        item
+        for item in imports(file)
+        if package_of(item) == "rankslice"
+        and item.module not in ("rankslice", "rankslice.__version__")
+        and (not is_within(item.module, allowed) or is_within(item.module, COMMANDS))
+    ]
+
+
+def test_a_room_imports_only_what_it_may() -> None:
+    assert [] == [
+        text for file in FILES if not is_command(file) for text in told(file, not_allowed(file))
+    ]
+
+
+def test_nothing_is_imported_by_its_bare_name() -> None:
+    assert [] == [
+        text
+        for file in FILES
+        for text in told(file, (item for item in imports(file) if package_of(item) in ROOMS))
+    ]
+
+
+def test_heavy_packages_are_imported_inside_functions() -> None:
+    def is_heavy(item: Import) -> bool:
+        return package_of(item) in HEAVY and not item.lazy
+
+    assert [] == [text for file in FILES for text in told(file, filter(is_heavy, imports(file)))]
+
+
+def test_the_runtime_needs_nothing_that_a_board_lacks() -> None:
+    known = sys.stdlib_module_names | ON_BOARDS | {""}
+
+    def is_unknown(item: Import) -> bool:
+        return package_of(item) not in known
+
+    assert [] == [
+        text for file in RUNTIME for text in told(file, filter(is_unknown, imports(file)))
+    ]
+
+
+def test_the_relative_imports_of_the_runtime_stay_inside() -> None:
+    assert [] == [
+        text
+        for file in RUNTIME
+        for text in told(
+            file,
+            (
+                item
+                for item in imports(file)
+                if item.level > len(file.relative_to(ROOT / "backend" / "runtime").parts)
+            ),
+        )
+    ]
+
+
+def test_every_file_parses_as_python_3_10() -> None:
+    for file in FILES:
+        ast.parse(file.read_text(encoding="utf-8"), name_of(file), feature_version=(3, 10))
+
+
+def test_these_rules_see_all_rooms() -> None:
+    assert set(ROOMS) == {file.relative_to(ROOT).parts[0] for file in FILES}
+    assert RUNTIME
+    assert {"rankslice.backend.package"} <= {
+        item.module for file in FILES for item in imports(file) if is_command(file)
+    }

@@ -1,0 +1,59 @@
+# All set-up is done here: `make demo` or `make test` on a fresh machine needs Python 3.10 or
+# later with its venv module, and nothing else. Everything lands in .venv; `make clean` removes it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help demo test test-all lint format docs wheel golden clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
+	do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 over two
+	$(BIN)/rankslice demo
+
+test: $(VENV)/.test ## run the tests, but for the slow ones (minutes)
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.test ## run all tests
+	$(PYTEST)
+
+lint: $(VENV)/.test $(VENV)/.dev ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+wheel: $(VENV)/.dev ## build wheel and sdist into dist/, and try the wheel in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build
+	PYTHON="$(PYTHON)" .ci/try-wheel dist/*.whl
+
+golden: $(VENV)/.test ## write the golden folders of tests/ anew; look at the difference afterwards
+	$(PYTEST) tests/test_golden.py --regenerate-golden
+
+clean: ## remove what make has made
+	rm -rf $(VENV) dist site
+
+# What is installed for the tests, for development and for the documentation: one stamp each.
+$(VENV)/.test $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(VENV)/.made
+	$(BIN)/pip install --quiet --editable '.[$*]'
+	touch $@
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@

@@ -1,0 +1,136 @@
+"""What the README and the documentation show is run for real, page by page."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+SHIPPED = ("models", "mappings", "platforms")
+FENCE = re.compile(r"^```(console|bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def fenced(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield language and text of a page's fenced blocks."""
+    yield from FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+def typed_lines(language: str, text: str) -> list[str]:
+    """Return what a reader would type of a block: with ``console``, what stands after ``$``."""
+    lines = text.replace("\\\n", " ").splitlines()
+    if language == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return lines
+
+
+def steps(page: Path) -> list[list[str]]:
+    """Return the command lines to run: those of ``rankslice``, and Python blocks as scripts."""
+    found = []
+    for language, text in fenced(page):
+        if language == "python":
+            found.append([sys.executable, "-W", "error", "-c", text])
+        else:
+            lines = (shlex.split(line, comments=True) for line in typed_lines(language, text))
+            found += [line for line in lines if line[:1] == ["rankslice"]]
+    return found
+
+
+def is_demo(step: list[str]) -> bool:
+    return step[:2] == ["rankslice", "demo"]
+
+
+def run(step: list[str], folder: Path, columns: int = 100) -> str:
+    """Return what a step prints; fail with all its output if it fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        step,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "COLUMNS": str(columns)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, f"{shlex.join(step)}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with what the examples read."""
+    for name in SHIPPED:
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if steps(page)], ids=lambda page: page.name
+)
+def test_the_commands_of_a_page_run(page: Path, checkout: Path) -> None:
+    for step in steps(page):
+        if not is_demo(step):
+            run(step, checkout)
+
+
+def test_the_readme_shows_what_the_commands_print(checkout: Path) -> None:
+    shown = [
+        part.partition("\n")
+        for language, text in fenced(ROOT / "README.md")
+        if language == "console"
+        for part in text.split("$ ")
+    ]
+    for command, _, output in shown:
+        if output and command.startswith(("rankslice inspect", "rankslice build")):
+            assert output == run(shlex.split(command), checkout)
+        if output and command.startswith("cat"):
+            assert output == (checkout / command.split()[1]).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_demo_runs_as_the_pages_show_it(checkout: Path) -> None:
+    demos = {tuple(step) for page in PAGES for step in steps(page) if is_demo(step)}
+    assert demos
+    for step in demos:
+        assert "frames/s" in run(list(step), checkout)
+
+
+def test_the_readme_shows_every_command() -> None:
+    shown = {step[1] for step in steps(ROOT / "README.md") if step[0] == "rankslice"}
+    assert {"inspect", "build", "run", "demo"} <= shown
+
+
+def test_the_command_line_page_says_what_the_command_line_says() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "generate_cli.py"))
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert page == script["generated_page"](page), "run: python docs/generate_cli.py"
+
+
+@pytest.mark.parametrize("command", ["inspect", "build", "run", "demo"])
+def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
+    command: str, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    section = re.search(rf"<!-- {command} -->(.*)<!-- end of {command} -->", page, re.DOTALL)
+    assert section is not None
+    documented = re.findall(r"^\| `(--[a-z-]+)", section[1], re.MULTILINE)
+    help_text = run(["rankslice", command, "--help"], tmp_path, columns=300)  # no line is wrapped
+    told = re.findall(r"^\W*(--[a-z-]+)", help_text, re.MULTILINE)
+    assert sorted([*documented, "--help"]) == sorted(told)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [] == [target for target in local if not (page.parent / target).exists()]

@@ -4,6 +4,7 @@ It needs the standard library, numpy, mpi4py and one inference engine. A copy of
 lies beside every ``driver.py``.
 """
 
-from .driver import Rank, Receive, Segment, Send, main
+from .driver import main
+from .tables import Rank, Receive, Segment, Send
 
 __all__ = ["Rank", "Receive", "Segment", "Send", "main"]

@@ -1,66 +1,35 @@
-"""The main program of a generated ``driver.py``."""
+"""The main program of a generated ``driver.py``: one process, one rank, one way to end."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from .errors import ElsewhereError, JobError
+from .guard import DONE, FAILED, STOPPED, StatusPage, start_guard
 from .job import Job, load_job
-from .options import parse_options
+from .options import RunOptions, parse_options
 from .rank import run_rank, together
+from .tables import Rank, check_tables
 from .transport import Transport
 
-__all__ = ["Rank", "Receive", "Segment", "Send", "main"]
+__all__ = ["main"]
 
-_ABORT_TIMEOUT_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Receive:
-    """A tensor that comes from another rank each frame."""
-
-    tensor: str
-    source: int
-    channel: int
+_START_TIMEOUT_S = 120.0
+_ABORT_TIMEOUT_S = 3
+"""Aborting can block, or not reach a board: after this time the rank ends itself."""
+_FINALIZE_TIMEOUT_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A tensor that goes to another rank each frame."""
-
-    tensor: str
-    destination: int
-    channel: int
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A sub-model, with what it takes in and gives out."""
-
-    file: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """What one rank does with each frame."""
-
-    key: str
-    host: str
-    accelerator: str
-    cores: tuple[int, ...]
-    engine: str
-    receives: tuple[Receive, ...]
-    segments: tuple[Segment, ...]
-    sends: tuple[Send, ...]
+class _Stopped(BaseException):
+    """The process was told to end by a signal."""
 
 
 def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
@@ -71,91 +40,118 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
         plan_sha256: hash of the ``plan.json`` from which the driver was generated.
         ranks: the driver's tables; they must say what the plan says.
     """
-    options = parse_options()
-    folder = Path(driver).resolve().parent
-    transport: Transport | None = None
+    process = _Process(ranks, parse_options())
     try:
-        from .mpi import MpiTransport
-
-        transport = mpi = MpiTransport()
-        job = together(mpi, lambda: _load_checked(folder, plan_sha256, ranks, mpi))
-        run_rank(job, folder, options, mpi)
-        mpi.close()
+        process.run(Path(driver).resolve().parent, plan_sha256)
     except ElsewhereError:
-        time.sleep(_ABORT_TIMEOUT_S)
-        return 1
+        return process.wait_for_end()
     except JobError as error:
-        return _end(transport, str(error))
+        return process.fail(str(error))
+    except (KeyboardInterrupt, _Stopped):
+        return process.stop()
     except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):
-            traceback.print_exc()
-        return _end(transport, f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+        return process.fail(f"{process.place}: {type(error).__name__}: {error}")
     return 0
 
 
-def _load_checked(
-    folder: Path, plan_sha256: str, ranks: dict[int, Rank], transport: Transport
-) -> Job:
-    try:
-        job = load_job(folder / "plan.json")
-        check_tables(job, plan_sha256, ranks)
-        if transport.size != len(job.ranks):
-            raise JobError(
-                f"the plan has {len(job.ranks)} ranks, but {transport.size} were started"
-                f" (mpirun -n {len(job.ranks)})"
-            )
-    except JobError as error:
-        key = ranks[transport.rank].key if transport.rank in ranks else "no part in the plan"
-        place = f"rank {transport.rank} ({key} on {socket.gethostname()})"
-        raise JobError(f"{place}: {error}") from None
-    return job
+class _Process:
+    """What the process holds besides the rank it runs: its guard, deadlines and signals."""
 
+    def __init__(self, ranks: dict[int, Rank], options: RunOptions) -> None:
+        self._ranks = ranks
+        self._options = options
+        self._transport: Transport | None = None
+        number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        key = ranks[number].key if number in ranks else "not in the plan"
+        self.place = f"rank {number} ({key} on {socket.gethostname()})"
+        folder = start_guard()
+        self._page = StatusPage(folder, number, self.place) if folder is not None else None
+        self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
+        self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
+        self._start_watch.daemon = True
+        signal.signal(signal.SIGTERM, _stop)
 
-def check_tables(job: Job, plan_sha256: str, ranks: dict[int, Rank]) -> None:
-    """Raise :class:`JobError` unless the driver's tables say what the plan says."""
-    if job.sha256 != plan_sha256:
-        raise JobError("plan.json is not the one this driver was generated from; build again")
-    for number, rank in enumerate(tables(job)):
-        if ranks.get(number) != rank:
-            raise JobError(
-                f"driver.py and plan.json differ on rank {number}; plan.json decides, so"
-                " change the mapping and build again"
-            )
+    def run(self, folder: Path, plan_sha256: str) -> None:
+        """Run the rank to the end of the stream."""
+        from .mpi import MpiTransport
 
-
-def tables(job: Job) -> list[Rank]:
-    """Return the tables that belong to a plan."""
-    return [
-        Rank(
-            key=spec.key,
-            host=spec.host,
-            accelerator=spec.accelerator,
-            cores=spec.cores,
-            engine=spec.engine,
-            receives=tuple(
-                Receive(c.tensor, c.source, c.number)
-                for c in job.channels
-                if c.destination == spec.rank
-            ),
-            segments=tuple(
-                Segment(s.file, s.inputs, s.outputs) for s in job.segments_of(spec.rank)
-            ),
-            sends=tuple(
-                Send(c.tensor, c.destination, c.number)
-                for c in job.channels
-                if c.source == spec.rank
-            ),
+        self._start_watch.start()
+        self._transport = mpi = MpiTransport()
+        job = together(mpi, lambda: self._load_plan(folder, plan_sha256, mpi))
+        run_rank(
+            job,
+            folder,
+            self._options,
+            mpi,
+            on_start=self._start_watch.cancel,
+            on_step=self._page.at if self._page is not None else None,
         )
-        for spec in job.ranks
-    ]
+        self._tell(DONE)
+        signal.alarm(_FINALIZE_TIMEOUT_S)
+        mpi.close()
+        signal.alarm(0)
+
+    def _load_plan(self, folder: Path, plan_sha256: str, transport: Transport) -> Job:
+        try:
+            job = load_job(folder / "plan.json")
+            check_tables(job, plan_sha256, self._ranks)
+            _check_size(job, transport.size)
+        except JobError as error:
+            raise JobError(f"{self.place}: {error}") from None
+        return job
+
+    def fail(self, message: str) -> int:
+        """Print the one message and end all ranks."""
+        self._tell(FAILED)
+        print(f"rankslice: {message}", file=sys.stderr, flush=True)
+        # The alarm's default action ends a process even inside an MPI call that blocks.
+        signal.alarm(_ABORT_TIMEOUT_S)
+        if self._transport is not None:
+            self._transport.abort()
+        return 1
+
+    def wait_for_end(self) -> int:
+        """Let the rank that failed end this one, too."""
+        self._tell(STOPPED)
+        time.sleep(_ABORT_TIMEOUT_S)
+        return 1
+
+    def stop(self) -> int:
+        """End at once: mpirun ends the other ranks."""
+        self._tell(STOPPED)
+        os._exit(128 + signal.SIGTERM)
+
+    def _start_failed(self) -> None:
+        self._tell(FAILED)
+        limit = f"{self._start_timeout_s:g} s"
+        print(
+            f"rankslice: {self.place}: the job has not started within {limit}: a rank is missing,"
+            " or takes longer to load its sub-models (--start-timeout sets the limit)",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)
+
+    def _tell(self, state: int) -> None:
+        self._start_watch.cancel()
+        if self._page is not None:
+            self._page.tell(state)
 
 
-def _end(transport: Transport | None, message: str) -> int:
-    """Print the one message and end all ranks; abort can block, so end hard after a while."""
-    print(f"rankslice: {message}", file=sys.stderr, flush=True)
-    if transport is not None:
-        timer = threading.Timer(_ABORT_TIMEOUT_S, os._exit, [1])
-        timer.daemon = True
-        timer.start()
-        transport.abort()
-    return 1
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _Stopped
+
+
+def _check_size(job: Job, size: int) -> None:
+    started = os.environ.get("OMPI_COMM_WORLD_SIZE", str(size))
+    if size == 1 and started not in ("", "1"):
+        raise JobError(
+            f"mpirun started {started} ranks, but the MPI library sees one: mpirun and library"
+            " belong to different versions of MPI (MPI4PY_LIBMPI chooses the library)"
+        )
+    if size != len(job.ranks):
+        raise JobError(
+            f"the plan has {len(job.ranks)} ranks, but {size} were started"
+            f" (mpirun -n {len(job.ranks)})"
+        )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["Executor", "Stage"]
+__all__ = ["Executor", "Stage", "step_of"]
 
 
 class Stage(Protocol):
@@ -30,6 +30,11 @@ class Stage(Protocol):
         """Name the stage, for messages: ``segment 1``."""
 
 
+def step_of(stage: Stage) -> str:
+    """Name a stage and its frame: ``segment 1, frame 17``."""
+    return f"{stage.describe()}, frame {stage.frame}"
+
+
 class Executor:
     """A thread that owns some stages and always runs the ready one with the oldest frame.
 
@@ -43,6 +48,7 @@ class Executor:
         stages: Sequence[Stage],
         on_progress: Callable[[], None],
         on_failure: Callable[[Stage | None, BaseException], None],
+        on_step: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare the thread.
 
@@ -51,16 +57,28 @@ class Executor:
             stages: its stages, earlier ones first among equals.
             on_progress: called after each step.
             on_failure: called with the stage and the exception that ended the thread.
+            on_step: called with the name of each step before it.
         """
         self._stages = list(stages)
         self._on_progress = on_progress
         self._on_failure = on_failure
+        self._on_step = on_step
         self._signal = threading.Event()
         self._stopped = False
         self._at: Stage | None = None
+        self._steps = 0
+        self.step_under_way: int | None = None
+        """Number of the step that runs now; ``None`` while the thread waits."""
+        self.slowest_s = 0.0
+        """Time of the slowest step so far, in seconds."""
         self.waited_s = 0.0
         """Time without a ready stage, in seconds."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def at(self) -> str:
+        """The step that runs, or that ran last."""
+        return step_of(self._at) if self._at is not None else ""
 
     @property
     def finished(self) -> bool:
@@ -92,13 +110,23 @@ class Executor:
                 if stage is None:
                     self._wait()
                     continue
-                self._at = stage
-                stage.step()
+                self._run_step(stage)
                 if stage.finished:
                     self._stages.remove(stage)
                 self._on_progress()
         except BaseException as error:
             self._on_failure(self._at, error)
+
+    def _run_step(self, stage: Stage) -> None:
+        self._at = stage
+        if self._on_step is not None:
+            self._on_step(step_of(stage))
+        self._steps += 1
+        self.step_under_way = self._steps
+        begin = time.perf_counter()
+        stage.step()
+        self.slowest_s = max(self.slowest_s, time.perf_counter() - begin)
+        self.step_under_way = None
 
     def _next_ready(self) -> Stage | None:
         ready = []

@@ -28,6 +28,7 @@ class MpiTransport:
         MPI.Init_thread(MPI.THREAD_FUNNELED)
         self._mpi = MPI
         self._comm = MPI.COMM_WORLD.Dup()
+        self._control = MPI.COMM_WORLD.Dup()
         self.rank: int = self._comm.Get_rank()
         self.size: int = self._comm.Get_size()
         self.library = MPI.Get_library_version().split(",")[0].strip("\0 ")
@@ -39,21 +40,25 @@ class MpiTransport:
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         """Make one persistent request per slot, and one per outgoing lane for the end."""
-        comm, byte = self._comm, self._mpi.BYTE
+        byte = self._mpi.BYTE
         nothing = np.empty(0, np.uint8)
         for lane, end in enumerate(sends):
+            comm, tag = self._address(end)
             self._first_send.append(len(self._requests))
             for slot, buffer in enumerate(end.slots):
-                self._add(comm.Send_init([buffer, byte], end.peer, end.channel), (True, lane, slot))
-            self._add(comm.Send_init([nothing, byte], end.peer, end.channel), (True, lane, _END))
+                self._add(comm.Send_init([buffer, byte], end.peer, tag), (True, lane, slot))
+            self._add(comm.Send_init([nothing, byte], end.peer, tag), (True, lane, _END))
         for lane, end in enumerate(receives):
+            comm, tag = self._address(end)
             self._first_receive.append(len(self._requests))
             for slot, buffer in enumerate(end.slots):
-                self._add(
-                    comm.Recv_init([buffer, byte], end.peer, end.channel), (False, lane, slot)
-                )
+                self._add(comm.Recv_init([buffer, byte], end.peer, tag), (False, lane, slot))
         self._send_end = [self._first_send[lane] + len(end.slots) for lane, end in enumerate(sends)]
         self._statuses = [self._mpi.Status() for _ in self._requests]
+
+    def _address(self, end: Lane) -> tuple[Any, int]:
+        """Return communicator and tag of a channel; those below zero have one of their own."""
+        return (self._comm, end.channel) if end.channel >= 0 else (self._control, -end.channel)
 
     def _add(self, request: Any, meaning: tuple[bool, int, int]) -> None:
         self._requests.append(request)
@@ -114,6 +119,7 @@ class MpiTransport:
                 request.Cancel()
                 request.Wait()
             request.Free()
+        self._control.Free()
         self._comm.Free()
         self._mpi.Finalize()
 

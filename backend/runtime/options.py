@@ -37,6 +37,10 @@ class RunOptions:
     """JSON file on the sink's board with the measurements of all ranks."""
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
+    start_timeout_s: float | None = None
+    """Time until all ranks must be ready for frame 0; ``None``: 120 s."""
+    frame_timeout_s: float | None = None
+    """Time that a segment may take for one frame; ``None``: 30 s, or 20 times the slowest."""
     bind: bool = True
     """Bind each rank to its cores."""
 
@@ -44,7 +48,13 @@ class RunOptions:
         """Return the command line that :func:`parse_options` reads as these options."""
         # With "=", for a value that begins with a dash must not be taken for a flag.
         arguments = [f"--input={name}" for name in self.inputs]
-        numbers = {"--frames": self.frames, "--fps": self.fps, "--window": self.window}
+        numbers = {
+            "--frames": self.frames,
+            "--fps": self.fps,
+            "--window": self.window,
+            "--frame-timeout": self.frame_timeout_s,
+            "--start-timeout": self.start_timeout_s,
+        }
         for flag, number in numbers.items():
             if number is not None:
                 arguments.append(f"{flag}={number}")
@@ -91,6 +101,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     add("--results", type=Path, default=Path("results.bin"), help="file for the outputs")
     add("--report", type=Path, help="JSON file for the measurements")
     add("--progress", action="store_true", help="print lines 'completed N'")
+    add("--start-timeout", type=_positive_float, help="seconds until frame 0")
+    add("--frame-timeout", type=_positive_float, help="seconds per segment and frame")
     add("--no-bind", action="store_true", help="leave the ranks' cores as mpirun set them")
     given = parser.parse_args(arguments)
     return RunOptions(
@@ -105,6 +117,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
         results=given.results,
         report=given.report,
         progress=given.progress,
+        start_timeout_s=given.start_timeout,
+        frame_timeout_s=given.frame_timeout,
         bind=not given.no_bind,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import resource
 import socket
 import sys
 import time
@@ -15,22 +14,23 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .affinity import bind_to_cores, check_binding
+from .announcer import Announcer
 from .arrivals import Arrivals, Pulled, Timed
 from .engines import Engine, EngineSettings, open_engine
 from .errors import ElsewhereError, JobError
-from .executor import Executor, Stage
-from .histogram import Histogram
+from .executor import Executor, Stage, step_of
 from .job import Job
 from .loop import CommunicationLoop, Incoming, Outgoing
+from .measure import ComputeTimes, cpu_s, peak_memory_mb
 from .options import RunOptions
 from .results import ResultsWriter
 from .slots import Ring
 from .sources import open_source
 from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
+from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Reader, wire
 
 __all__ = ["RUNTIME_VERSION", "run_rank", "together"]
@@ -39,8 +39,6 @@ _T = TypeVar("_T")
 
 RUNTIME_VERSION = 1
 """Changes when ranks of different versions could no longer talk to each other."""
-
-_PROGRESS_EVERY_S = 0.2
 
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
@@ -54,46 +52,6 @@ class _Failure:
     cause: BaseException | None = None
 
 
-class _ComputeTimes:
-    """Per frame, the time that all segments of the rank took together."""
-
-    def __init__(self, segments: int) -> None:
-        self.histogram = Histogram()
-        self._segments = segments
-        self._open: dict[int, tuple[int, float]] = {}
-
-    def add(self, frame: int, seconds: float) -> None:
-        runs, total = self._open.pop(frame, (0, 0.0))
-        if runs + 1 == self._segments:
-            self.histogram.add(total + seconds)
-        else:
-            self._open[frame] = (runs + 1, total + seconds)
-
-
-class _Announcer:
-    """Passes results on and tells now and then how many there were."""
-
-    def __init__(self, writer: ResultsWriter, enabled: bool) -> None:
-        self.completed = 0
-        self._writer = writer
-        self._enabled = enabled
-        self._next_s = 0.0
-
-    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
-        self._writer.write(frame, slots)
-        self.completed += 1
-        if self._enabled and time.monotonic() >= self._next_s:
-            self._tell()
-
-    def finish(self) -> None:
-        if self._enabled:
-            self._tell()
-
-    def _tell(self) -> None:
-        print(f"completed {self.completed}", flush=True)
-        self._next_s = time.monotonic() + _PROGRESS_EVERY_S
-
-
 class _Rank:
     """The parts of one running rank."""
 
@@ -104,6 +62,7 @@ class _Rank:
         options: RunOptions,
         transport: Transport,
         resources: ExitStack,
+        on_step: Callable[[str], None] | None,
     ) -> None:
         self.job = job
         self.options = options
@@ -117,35 +76,42 @@ class _Rank:
 
         wiring = wire(job, transport.rank, self.window)
         self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
-        self.compute = _ComputeTimes(len(wiring.segments))
+        self.compute = ComputeTimes(len(wiring.segments))
         segments: list[Stage] = []
         for segment, stage in wiring.segments:
             engine = self._load(folder, segment)
             inputs = self._inputs(stage.inputs)
             outputs = [self.rings[ring] for ring in stage.outputs]
             segments.append(SegmentStage(segment.index, engine, inputs, outputs, self.compute.add))
-        self.executors = [self._executor("compute", segments)]
+        self.computing = self._executor("compute", segments, on_step)
+        self.executors = [self.computing]
+        self.watches = [ProgressWatch(self.computing, options.frame_timeout_s)]
         if wiring.source is not None:
             self.source = self._open_source(wiring.source.inputs, wiring.source.outputs)
             self.executors.append(self._executor("source", [self.source]))
         if wiring.sink is not None:
             writer = ResultsWriter(options.results, job.sha256, job.outputs)
             resources.callback(writer.close)
-            post = _Announcer(writer, options.progress)
+            post = Announcer(writer, options.progress)
             credit = self.rings[wiring.sink.outputs[0]]
             sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
             self.executors.append(self._executor("sink", [sink]))
+            self.watches.append(ProgressWatch(self.executors[-1], options.frame_timeout_s))
         self.outgoing = [
             Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.place)
             for s in wiring.sends
         ]
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
+        self.heartbeat = Heartbeat(job.ranks, transport.rank)
+        self.ticker = Ticker()
 
     def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
         return [Input(self.rings[reader.ring], reader.place) for reader in readers]
 
-    def _executor(self, name: str, stages: Sequence[Stage]) -> Executor:
-        return Executor(name, stages, self._wake_all, self._fail)
+    def _executor(
+        self, name: str, stages: Sequence[Stage], on_step: Callable[[str], None] | None = None
+    ) -> Executor:
+        return Executor(name, stages, self._wake_all, self._fail, on_step)
 
     def _load(self, folder: Path, segment: Any) -> Engine:
         settings = EngineSettings(
@@ -206,24 +172,42 @@ class _Rank:
     def run(self) -> dict[str, Any]:
         """Run until the stream has ended everywhere; return this rank's measurements."""
         self.loop = CommunicationLoop(
-            self.transport, self.outgoing, self.incoming, self._wake_executors
+            self.transport,
+            [*self.outgoing, *self.heartbeat.outgoing],
+            [*self.incoming, *self.heartbeat.incoming],
+            self._wake_executors,
         )
         if self.options.bind and self.spec.cores:
             check_binding(self.spec.cores)
-        begin_s, begin_cpu_s = time.monotonic(), _cpu_s()
+        begin_s, begin_cpu_s = time.monotonic(), cpu_s()
         for executor in self.executors:
             self.resources.callback(executor.join, _JOIN_TIMEOUT_S)
             self.resources.callback(executor.stop)
             executor.start()
         self.loop.run(self._is_over)
-        return self._measurements(time.monotonic() - begin_s, _cpu_s() - begin_cpu_s)
+        return self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
 
     def _is_over(self) -> bool:
         if self.failure.cause is not None:
             raise JobError(self.failure.message) from self.failure.cause
         if self.source is not None and self.source.take_credits():
             self._wake_executors()
-        return all(executor.finished for executor in self.executors)
+        self._watch()
+        over = (
+            all(executor.finished for executor in self.executors)
+            and all(end.finished for end in self.outgoing)
+            and all(end.finished for end in self.incoming)
+        )
+        if over:
+            self.heartbeat.finish()
+        return over
+
+    def _watch(self) -> None:
+        self.heartbeat.listen()
+        if self.ticker.is_due():
+            self.heartbeat.tick(self.computing.at)
+            for watch in self.watches:
+                watch.tick()
 
     def _wake_executors(self) -> None:
         for executor in self.executors:
@@ -236,7 +220,7 @@ class _Rank:
     def _fail(self, stage: Stage | None, error: BaseException) -> None:
         if self.failure.cause is None:
             text = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
-            where = f"{stage.describe()}, frame {stage.frame}: " if stage is not None else ""
+            where = f"{step_of(stage)}: " if stage is not None else ""
             self.failure.message = where + text
             self.failure.cause = error
         self.loop.wake()
@@ -257,7 +241,7 @@ class _Rank:
             "send_ms": 1e3 * sum(end.busy_s for end in self.outgoing) / frames,
             "cpu_ms": 1e3 * cpu_s / frames,
             "wall_s": wall_s,
-            "memory_mb": _peak_memory_mb(),
+            "memory_mb": peak_memory_mb(),
             "python": platform.python_version(),
             "numpy": np.__version__,
             "mpi": getattr(self.transport, "library", ""),
@@ -274,7 +258,13 @@ class _Rank:
 
 
 def run_rank(
-    job: Job, folder: Path, options: RunOptions, transport: Transport
+    job: Job,
+    folder: Path,
+    options: RunOptions,
+    transport: Transport,
+    *,
+    on_start: Callable[[], None] = lambda: None,
+    on_step: Callable[[str], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
 
@@ -283,16 +273,25 @@ def run_rank(
         folder: where ``plan.json`` and the sub-models lie.
         options: of this run; the same on all ranks.
         transport: connects the ranks; stays open on failure, for the caller to abort.
+        on_start: called when all ranks are ready for frame 0.
+        on_step: called before each run of a segment with its name: ``segment 0, frame 17``.
 
     Raises:
         JobError: the message names rank, key, host, segment and frame.
     """
     spec = job.ranks[transport.rank]
     place = f"rank {spec.rank} ({spec.key} on {socket.gethostname()})"
+
+    def set_up(resources: ExitStack) -> _Rank:
+        if options.bind and spec.cores:
+            bind_to_cores(spec.cores)
+        return _Rank(job, folder, options, transport, resources, on_step)
+
     try:
         with ExitStack() as resources:
-            rank = together(transport, lambda: _set_up(job, folder, options, transport, resources))
+            rank = together(transport, lambda: set_up(resources))
             rank.agree()
+            on_start()
             records = rank.share(rank.run())
     except JobError as error:
         raise type(error)(f"{place}: {error}") from error.__cause__
@@ -322,29 +321,7 @@ def together(transport: Transport, step: Callable[[], _T]) -> _T:
     raise ElsewhereError(messages[first].decode())
 
 
-def _set_up(
-    job: Job, folder: Path, options: RunOptions, transport: Transport, resources: ExitStack
-) -> _Rank:
-    spec = job.ranks[transport.rank]
-    if options.bind and spec.cores:
-        bind_to_cores(spec.cores)
-    return _Rank(job, folder, options, transport, resources)
-
-
 def _write_report(path: Path, records: list[dict[str, Any]]) -> None:
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(json.dumps({"ranks": records}, indent=1) + "\n")
     temporary.replace(path)
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _peak_memory_mb() -> float:
-    """Peak resident memory in MB (10^6 bytes); ``ru_maxrss`` would count the launcher's too."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    return 0.0

@@ -21,6 +21,7 @@ class Lane:
     """One end of a channel: where its messages go to or come from, and its slots."""
 
     channel: int
+    """Its number; below zero for those that serve the runtime itself and carry no frames."""
     peer: int
     """The other rank."""
     slots: tuple[NDArray[np.uint8], ...]

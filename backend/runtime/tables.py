@@ -1,0 +1,90 @@
+"""The tables of a generated driver: for each rank what it receives, runs and sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import JobError
+from .job import Job
+
+__all__ = ["Rank", "Receive", "Segment", "Send", "check_tables", "tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """A tensor that comes from another rank each frame."""
+
+    tensor: str
+    source: int
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A tensor that goes to another rank each frame."""
+
+    tensor: str
+    destination: int
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sub-model, with what it takes in and gives out."""
+
+    file: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What one rank does with each frame."""
+
+    key: str
+    host: str
+    accelerator: str
+    cores: tuple[int, ...]
+    engine: str
+    receives: tuple[Receive, ...]
+    segments: tuple[Segment, ...]
+    sends: tuple[Send, ...]
+
+
+def check_tables(job: Job, plan_sha256: str, ranks: dict[int, Rank]) -> None:
+    """Raise :class:`JobError` unless the driver's tables say what the plan says."""
+    if job.sha256 != plan_sha256:
+        raise JobError("plan.json is not the one this driver was generated from; build again")
+    for number, rank in enumerate(tables(job)):
+        if ranks.get(number) != rank:
+            raise JobError(
+                f"driver.py and plan.json differ on rank {number}; plan.json decides, so"
+                " change the mapping and build again"
+            )
+
+
+def tables(job: Job) -> list[Rank]:
+    """Return the tables that belong to a plan."""
+    return [
+        Rank(
+            key=spec.key,
+            host=spec.host,
+            accelerator=spec.accelerator,
+            cores=spec.cores,
+            engine=spec.engine,
+            receives=tuple(
+                Receive(c.tensor, c.source, c.number)
+                for c in job.channels
+                if c.destination == spec.rank
+            ),
+            segments=tuple(
+                Segment(s.file, s.inputs, s.outputs) for s in job.segments_of(spec.rank)
+            ),
+            sends=tuple(
+                Send(c.tensor, c.destination, c.number)
+                for c in job.channels
+                if c.source == spec.rank
+            ),
+        )
+        for spec in job.ranks
+    ]

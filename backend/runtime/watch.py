@@ -1,0 +1,138 @@
+"""Two clocks that find hangs: heartbeats between ranks, and a deadline for each step.
+
+Both count the watcher's own ticks, at least a second apart. A watcher that gets no processor
+time ticks less often, so a crowded machine raises no alarm; nor does the time during which
+the whole board was suspended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .errors import JobError
+from .executor import Executor
+from .job import RankSpec, TensorSpec
+from .loop import Incoming, Outgoing
+from .slots import Ring
+
+__all__ = ["Heartbeat", "ProgressWatch", "Ticker"]
+
+HEARTBEAT_CHANNEL = -1
+_BEAT = TensorSpec("heartbeat", "uint8", (64,))
+_MISSES = 5
+_LEAST_DEADLINE_S = 30.0
+_DEADLINE_FACTOR = 20
+
+
+class Ticker:
+    """Says when it is time for the next tick."""
+
+    def __init__(self, period_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._period_s = period_s
+        self._clock = clock
+        self._next_s = clock() + period_s
+
+    def is_due(self) -> bool:
+        """Whether a period has passed since the last tick; if so, this is the next one."""
+        now = self._clock()
+        if now < self._next_s:
+            return False
+        self._next_s = now + self._period_s
+        return True
+
+
+class Heartbeat:
+    """A rank's place in the ring of heartbeats: it listens to the rank before, beats for the next.
+
+    A beat says what its sender works on. The stream of beats ends like any other stream, when
+    its sender has nothing left to do.
+    """
+
+    def __init__(self, ranks: Sequence[RankSpec], rank: int) -> None:
+        """Set up the two channels; a job of one rank has none."""
+        size = len(ranks)
+        before, after = (rank - 1) % size, (rank + 1) % size
+        self._watched = ranks[before]
+        self._beats = Ring(_BEAT, depth=2, readers=1)
+        self._heard = Ring(_BEAT, depth=2, readers=1)
+        several = size > 1
+        self.outgoing = [Outgoing(HEARTBEAT_CHANNEL, after, self._beats, 0)] if several else []
+        self.incoming = [Incoming(HEARTBEAT_CHANNEL, before, self._heard)] if several else []
+        self._heard_by_last_tick = 0
+        self._misses = 0
+        self._last_step = ""
+
+    def listen(self) -> None:
+        """Take the beats that have arrived."""
+        while self._heard.has_frame(0):
+            slot = self._heard.slots[self._heard.read[0] % self._heard.depth]
+            self._last_step = slot.tobytes().rstrip(b"\0").decode(errors="replace")
+            self._heard.read[0] += 1
+
+    def tick(self, step: str) -> None:
+        """Beat, and count the ticks in which nothing was heard.
+
+        Raises:
+            JobError: five in a row; the message names the rank that is silent.
+        """
+        if self._beats.end is None and self._beats.has_room():
+            text = step.encode()[: _BEAT.nbytes].ljust(_BEAT.nbytes, b"\0")
+            slot = self._beats.slots[self._beats.written % self._beats.depth]
+            slot[:] = np.frombuffer(text, np.uint8)
+            self._beats.written += 1
+        heard = self._heard.written
+        is_silent = heard == self._heard_by_last_tick and self._is_expected()
+        self._misses = self._misses + 1 if is_silent else 0
+        self._heard_by_last_tick = heard
+        if self._misses >= _MISSES:
+            watched = self._watched
+            raise JobError(
+                f"no sign of life for {_MISSES} s from rank {watched.rank} ({watched.key} on"
+                f" {watched.host}), last at {self._last_step or 'its start'}: it is stopped,"
+                " overloaded, or cannot be reached"
+            )
+
+    def _is_expected(self) -> bool:
+        return any(not end.finished for end in self.incoming)
+
+    def finish(self) -> None:
+        """End the stream of beats."""
+        self._beats.end = self._beats.written
+
+
+class ProgressWatch:
+    """Finds a step that does not come to its end: an engine that hangs, a disk that blocks."""
+
+    def __init__(self, executor: Executor, deadline_s: float | None) -> None:
+        """Watch one executor.
+
+        Args:
+            executor: whose steps to watch.
+            deadline_s: seconds that a step may take; ``None``: 30 s, or 20 times the slowest step
+                so far if that is more.
+        """
+        self._executor = executor
+        self._deadline_s = deadline_s
+        self._steps_seen = -1
+        self._ticks = 0
+
+    def tick(self) -> None:
+        """Count ticks during the same step.
+
+        Raises:
+            JobError: the step has taken too long.
+        """
+        step = self._executor.step_under_way
+        self._ticks = self._ticks + 1 if step is not None and step == self._steps_seen else 0
+        self._steps_seen = -1 if step is None else step
+        allowed = self._deadline_s or max(
+            _LEAST_DEADLINE_S, _DEADLINE_FACTOR * self._executor.slowest_s
+        )
+        if self._ticks > allowed:
+            raise JobError(
+                f"{self._executor.at}: no end after {self._ticks} s"
+                " (--frame-timeout sets the limit)"
+            )

@@ -12,6 +12,7 @@ import json
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,9 +45,13 @@ class ResultsWriter:
         }
         try:
             self._file: BinaryIO = path.open("wb")
+        except OSError as error:
+            raise self._failure(error) from None
+        try:
             self._file.write(_MAGIC + json.dumps(head).encode() + b"\n")
             self._file.flush()
         except OSError as error:
+            self.close()
             raise self._failure(error) from None
 
     def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
@@ -65,7 +70,9 @@ class ResultsWriter:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        # What could not be written is tried again here; write() has told it already.
+        with suppress(OSError):
+            self._file.close()
 
     def _failure(self, error: OSError) -> JobError:
         return JobError(f"results file {self._path}: {error.strerror}")

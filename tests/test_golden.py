@@ -1,0 +1,327 @@
+"""What is generated from fixed plans, byte by byte; and that it means what the plan says.
+
+``pytest tests/test_golden.py --regenerate-golden`` writes the golden folders anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from line_graphs import line_graph
+from placements import placements
+from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
+
+from rankslice.backend.codegen import Literal, render_driver
+from rankslice.backend.package import write_driver, write_packages
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.tables import Rank, Receive, Segment, Send, tables
+from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
+from rankslice.framework.mapping import Placement
+from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
+from rankslice.frontend.partition import partition
+from rankslice.frontend.planner import make_plan
+from rankslice.frontend.rankfile import hostfile, rankfile
+from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
+
+GOLDEN = Path(__file__).parent / "golden"
+
+HOSTILE = (
+    '"',
+    '"""',
+    "'",
+    "'''",
+    """it's "both\" """,
+    "two\nlines\r\n",
+    "\\",
+    "\\n",
+    'ends in \\"',
+    "{{ source }}",
+    "{% for x in y %}{# #}",
+    "{0} %s $HOME `id`",
+    "NUL\0",
+    "\x1b[31mred",
+    "right to left \u202e\u2066",
+    "line \u2028 separators \u0085",
+    "beyond the BMP \U0001f600\U00020000",
+    "../../etc/passwd",
+    "-oProxyCommand=id",
+    "# comment",
+    "__import__('os').abort()",
+    "L" * 10_000,
+)
+
+
+def one_rank() -> Plan:
+    graph = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")
+    return planned(graph, {"conv": 0, "relu": 0}, placements("board_cpu0"))
+
+
+def figure_2() -> Plan:
+    board = {"engine": "onnxruntime"}
+    places = (
+        Placement(0, "edge01_arm123", "edge01", "192.168.1.11", "cpu", (1, 2, 3), **board),
+        Placement(
+            1,
+            "edge01_gpu",
+            "edge01",
+            "192.168.1.11",
+            "gpu",
+            (0,),
+            options=(("provider", "CUDAExecutionProvider"),),
+            **board,
+        ),
+        Placement(2, "edge04_arm45", "edge04", "192.168.1.14", "cpu", (4, 5), **board),
+    )
+    return planned(FIGURE_2, FIGURE_2_RANKS, places)
+
+
+def hostile() -> Plan:
+    """Return a chain of layers, one per bad name, that two ranks of bad boards take turns in."""
+    places = (
+        Placement(0, "../x_cpu0", "../x", "host-0", '"""', (0,), "onnxruntime"),
+        Placement(1, "-oProxy\n{{ }}'\"_cpu1", "-oProxy\n{{ }}'\"", "::1", "\\", (1,), "null"),
+    )
+    tensors = [Tensor("", "float32", (1, 4))]
+    tensors += [Tensor(f"t {name}", "float32", (1, 4)) for name in HOSTILE]
+    layers = tuple(
+        Layer(name, "Op", (before,), (after,), (), ByteRange(Path("m.onnx"), 0, 0))
+        for name, before, after in zip(HOSTILE, tensors, tensors[1:], strict=False)
+    )
+    name = 'm """ \\ {{ model }} \u202e \0.onnx'
+    graph = Graph(name, "onnx", layers, (tensors[0],), (tensors[-1],), ())
+    return planned(graph, {layer.name: n % 2 for n, layer in enumerate(layers)}, places)
+
+
+CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile}
+
+
+def generate(plan: Plan, folder: Path) -> Path:
+    """Write all that is generated from a plan alone; sub-models are empty files."""
+    write_driver(folder, plan)
+    texts = {
+        "sender.json": table_to_json(sender_table(plan)),
+        "receiver.json": table_to_json(receiver_table(plan)),
+        "rankfile": rankfile(plan.ranks),
+        "hostfile": hostfile(plan.ranks),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "submodels").mkdir()
+    for segment in plan.segments:
+        (folder / segment.file).touch()
+    write_packages(folder, plan)
+    return folder
+
+
+def golden_files(folder: Path) -> dict[str, bytes]:
+    """Return what is compared: not the runtime's code, nor the copies of it all in packages."""
+    paths = [path for path in folder.iterdir() if path.is_file()]
+    paths += folder.glob("packages/*/requirements.txt")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(paths)}
+
+
+def string_constants(source: str) -> set[str]:
+    return {
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def ranks_of(source: str) -> dict[int, Rank]:
+    """Return the value of RANKS, of literals and calls of four classes, without running it."""
+    classes = {kind.__name__: kind for kind in (Rank, Receive, Segment, Send)}
+
+    def value(node: ast.expr) -> Any:
+        if isinstance(node, ast.Call):
+            assert isinstance(node.func, ast.Name)
+            named = {keyword.arg: value(keyword.value) for keyword in node.keywords}
+            return classes[node.func.id](*map(value, node.args), **named)
+        if isinstance(node, ast.Tuple):
+            return tuple(map(value, node.elts))
+        return ast.literal_eval(node)
+
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "RANKS":
+            assert isinstance(statement.value, ast.Dict)
+            pairs = zip(statement.value.keys, statement.value.values, strict=True)
+            return {value(key): value(item) for key, item in pairs if key is not None}
+    raise AssertionError("no RANKS")
+
+
+@pytest.fixture(params=sorted(CASES))
+def case(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def generated(case: str, tmp_path: Path) -> Path:
+    return generate(CASES[case](), tmp_path)
+
+
+def test_a_plan_gives_the_golden_files(
+    case: str, generated: Path, request: pytest.FixtureRequest
+) -> None:
+    found = golden_files(generated)
+    if request.config.getoption("--regenerate-golden"):
+        shutil.rmtree(GOLDEN / case, ignore_errors=True)
+        for name, content in found.items():
+            (GOLDEN / case / name).parent.mkdir(parents=True, exist_ok=True)
+            (GOLDEN / case / name).write_bytes(content)
+    expected = golden_files(GOLDEN / case)
+    assert list(expected) == list(found)
+    for name, content in expected.items():
+        assert content == found[name], name
+
+
+def test_generated_files_are_ascii(generated: Path) -> None:
+    for name, content in golden_files(generated).items():
+        assert content.isascii(), name
+
+
+def test_the_plan_that_was_written_reads_back_as_it_was(case: str, generated: Path) -> None:
+    assert CASES[case]() == plan_from_json((generated / "plan.json").read_text())
+
+
+def test_the_drivers_tables_are_the_plans(generated: Path) -> None:
+    expected = dict(enumerate(tables(load_job(generated / "plan.json"))))
+    assert expected == ranks_of((generated / "driver.py").read_text())
+
+
+def test_the_driver_loads_with_the_runtime_beside_it_and_has_the_plans_tables(
+    generated: Path,
+) -> None:
+    check = (
+        "import runpy, pathlib, sys; driver = runpy.run_path('driver.py');"
+        "from runtime.tables import check_tables; from runtime.job import load_job;"
+        "check_tables(load_job(pathlib.Path('plan.json')), driver['PLAN_SHA256'], driver['RANKS']);"
+        "print(sys.modules['runtime'].__file__)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=generated,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(generated / "runtime" / "__init__.py") == answer.stdout.strip()
+
+
+def test_the_driver_shows_the_whole_job_in_one_statement_per_table(generated: Path) -> None:
+    body = ast.parse((generated / "driver.py").read_text()).body
+    kinds = [type(statement).__name__ for statement in body]
+    assert ["Expr", "ImportFrom", "Assign", "Assign", "Assign", "If"] == kinds
+
+
+def test_packages_of_hostile_boards_stay_inside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    generate(hostile(), tmp_path / "out")
+    boards = {path.name for path in tmp_path.glob("out/packages/*")}
+    assert {"%2E.%2Fx", "%2DoProxy%0A%7B%7B%20%7D%7D%27%22"} == boards
+    assert [tmp_path / "out"] == list(tmp_path.iterdir())
+
+
+def two_ranks(names: tuple[str, str, str, str, str]) -> Plan:
+    """Return a plan with these names of the model, the board, the layers and two tensors."""
+    model, board, layer, *_ = names
+    tensors = [Tensor(f"{place}{name}", "float32", (1,)) for place, name in enumerate(names[2:])]
+    record = ByteRange(Path("m.onnx"), 0, 0)
+    graph = Graph(
+        model,
+        "onnx",
+        (
+            Layer(f"0{layer}", "Op", (tensors[0],), (tensors[1],), (), record),
+            Layer(f"1{layer}", "Op", (tensors[1],), (tensors[2],), (), record),
+        ),
+        (tensors[0],),
+        (tensors[2],),
+        (),
+    )
+    places = tuple(
+        Placement(rank, f"{board}_cpu{rank}", board, "host", "cpu", (rank,), "onnxruntime")
+        for rank in range(2)
+    )
+    info = ModelInfo(model, "0" * 64, "onnx", (tensors[0].name,), (tensors[2].name,))
+    cut = partition(graph, {f"0{layer}": 0, f"1{layer}": 1})
+    return make_plan(info, cut, places)
+
+
+bad_text = st.text() | st.sampled_from(HOSTILE)
+
+
+@given(bad_text)
+def test_the_literal_of_any_text_reads_back_as_that_text(text: str) -> None:
+    assert text == ast.literal_eval(str(Literal(text)))
+
+
+@given(st.lists(bad_text).map(tuple) | st.lists(st.integers()).map(tuple))
+def test_the_literal_of_any_tuple_reads_back_as_that_tuple(
+    values: tuple[str, ...] | tuple[int, ...],
+) -> None:
+    assert values == ast.literal_eval(str(Literal(values)))
+
+
+@given(bad_text)
+def test_the_literal_of_any_text_is_one_line_of_printable_ascii(text: str) -> None:
+    source = str(Literal(text))
+    assert source.isascii()
+    assert source.isprintable()
+
+
+@given(st.characters(categories=["Cs"]))
+def test_half_a_surrogate_pair_is_a_text_like_any_other(half: str) -> None:
+    assert half == ast.literal_eval(str(Literal(half)))
+
+
+@given(st.tuples(bad_text, bad_text, bad_text, bad_text, bad_text))
+def test_any_names_reach_the_driver_as_the_strings_they_are(
+    names: tuple[str, str, str, str, str],
+) -> None:
+    plan = two_ranks(names)
+    source = render_driver(plan, "0" * 64)
+    wanted = {plan.model.name, *(tensor.name for tensor in plan.tensors)}
+    wanted |= {placement.key for placement in plan.ranks}
+    assert wanted <= string_constants(source)
+    assert source.isascii()
+
+
+@given(plans())
+def test_the_drivers_tables_of_any_plan_are_the_plans(plan: Plan) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "runtime").mkdir()
+        write_driver(folder, plan)
+        expected = dict(enumerate(tables(load_job(folder / "plan.json"))))
+        assert expected == ranks_of((folder / "driver.py").read_text())
+
+
+def comments(source: str) -> Iterator[str]:
+    return (line.strip() for line in source.splitlines() if line.strip().startswith("#"))
+
+
+def test_layers_stand_in_comments_shortened_and_on_one_line() -> None:
+    found = list(comments(render_driver(hostile(), "0" * 64)))
+    half = len(HOSTILE) // 2
+    assert "#!/usr/bin/env python3" == found[0]
+    assert f"# {half} layers, {Literal(HOSTILE[0])} to {Literal(HOSTILE[-2])}" == found[1]
+    assert found[2].endswith(f'to "{"L" * 60}"')
+    assert 3 == len(found)
+
+
+def test_plain_text_may_not_enter_generated_code() -> None:
+    from rankslice.backend.codegen import _refuse_plain_text
+
+    with pytest.raises(TypeError, match="str may not enter generated code as it is: 'name'"):
+        _refuse_plain_text("name")

@@ -1,0 +1,118 @@
+"""When frames arrive, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankslice.backend.runtime.arrivals import Pulled, Timed
+from rankslice.backend.runtime.errors import JobError
+
+
+class Clock:
+    """Seconds that stand still until the test sets them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def timed(clock: Clock, *, frames: int = 10, capacity: int = 3, overflow: str = "fail") -> Timed:
+    """Return arrivals every 0.5 s from 1000 s on."""
+    arrivals = Timed(frames, 2.0, capacity, overflow, clock)
+    assert arrivals.is_waiting()
+    return arrivals
+
+
+def test_the_first_frame_arrives_at_the_first_look() -> None:
+    assert (0, 1000.0) == timed(Clock()).take()
+
+
+def test_frames_arrive_by_the_clock_and_leave_in_order_with_their_time_of_arrival() -> None:
+    clock = Clock()
+    arrivals = timed(clock)
+    clock.now = 1001.25
+    assert arrivals.is_waiting()
+    assert [(0, 1000.0), (1, 1000.5), (2, 1001.0)] == [arrivals.take() for _ in range(3)]
+    assert not arrivals.is_waiting()
+
+
+def test_no_frame_waits_before_the_next_one_is_due() -> None:
+    clock = Clock()
+    arrivals = timed(clock)
+    arrivals.take()
+    clock.now = 1000.49
+    assert not arrivals.is_waiting()
+    assert 0.01 == pytest.approx(arrivals.pause_s())
+
+
+def test_the_pause_is_never_negative() -> None:
+    clock = Clock()
+    arrivals = timed(clock)
+    clock.now = 1003
+    assert 0.0 == arrivals.pause_s()
+
+
+def test_there_is_no_pause_after_the_last_arrival() -> None:
+    clock = Clock()
+    arrivals = timed(clock, frames=1)
+    assert arrivals.pause_s() is None
+
+
+def test_arrivals_are_exhausted_once_the_last_frame_was_taken() -> None:
+    clock = Clock()
+    arrivals = timed(clock, frames=1)
+    assert not arrivals.is_exhausted()
+    arrivals.take()
+    assert arrivals.is_exhausted()
+
+
+def test_a_full_queue_fails_the_job_with_the_frame_and_the_rate() -> None:
+    clock = Clock()
+    arrivals = timed(clock, capacity=2)
+    clock.now = 1001
+    with pytest.raises(JobError) as error:
+        arrivals.is_waiting()
+    assert (
+        "frame 2 arrived while 2 frames were waiting: the pipeline is slower than 2 frames/s"
+        " (--overflow drop would leave frames out)" == str(error.value)
+    )
+
+
+def test_a_full_queue_drops_what_arrives_and_keeps_what_waits() -> None:
+    clock = Clock()
+    arrivals = timed(clock, capacity=2, overflow="drop")
+    clock.now = 1001.6
+    assert arrivals.is_waiting()
+    assert [2, 3] == arrivals.dropped
+    assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
+    clock.now = 1002
+    assert arrivals.is_waiting()
+    assert (4, 1002.0) == arrivals.take()
+
+
+def test_a_stream_whose_last_frames_were_dropped_is_exhausted() -> None:
+    clock = Clock()
+    arrivals = timed(clock, frames=3, capacity=1, overflow="drop")
+    clock.now = 1009
+    arrivals.is_waiting()
+    arrivals.take()
+    assert [1, 2] == arrivals.dropped
+    assert arrivals.is_exhausted()
+
+
+def test_pulled_frames_arrive_when_they_are_taken_and_never_by_the_clock() -> None:
+    arrivals = Pulled(2)
+    assert arrivals.pause_s() is None
+    first, second = arrivals.take(), arrivals.take()
+    assert [0, 1] == [first[0], second[0]]
+    assert first[1] <= second[1]
+    assert arrivals.is_exhausted()
+    assert not arrivals.is_waiting()
+    assert [] == arrivals.dropped
+
+
+def test_no_frames_at_all_are_exhausted_from_the_start() -> None:
+    assert Pulled(0).is_exhausted()
+    assert Timed(0, 1.0, 1, "fail", Clock()).is_exhausted()

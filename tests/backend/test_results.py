@@ -1,0 +1,148 @@
+"""The results file."""
+
+from __future__ import annotations
+
+import json
+import resource
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.results import ResultsWriter, read_results
+from rankslice.backend.runtime.slots import Ring
+
+DTYPES = [
+    *("float32", "float64", "float16", "bfloat16", "float8e4m3fn", "complex64", "bool"),
+    *("int8", "uint8", "int16", "int32", "int64", "uint64", "int4", "uint4"),
+]
+
+outputs = st.lists(
+    st.tuples(
+        st.text(max_size=5), st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3)
+    ),
+    min_size=1,
+    max_size=3,
+).map(lambda items: [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in items])
+
+SCALAR = TensorSpec("y", "float32", ())
+
+
+def write(path: Path, specs: list[TensorSpec], frames: int) -> list[list[bytes]]:
+    """Write frames of random bytes; return them, per frame and output."""
+    random = np.random.default_rng(frames)
+    writer = ResultsWriter(path, "f" * 64, specs)
+    rings = [Ring(spec, 1, 1) for spec in specs]
+    written = []
+    for frame in range(frames):
+        for ring in rings:
+            ring.raw[0][...] = random.integers(0, 2, ring.raw[0].size, np.uint8)
+        writer.write(frame, [ring.slots[0] for ring in rings])
+        written.append([ring.slots[0].tobytes() for ring in rings])
+    writer.close()
+    return written
+
+
+@given(outputs, st.integers(0, 4))
+def test_what_was_written_is_read(specs: list[TensorSpec], frames: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.bin")
+        written = write(path, specs, frames)
+        results = read_results(path)
+        assert tuple(specs) == results.outputs
+        assert "f" * 64 == results.plan_sha256
+        assert list(range(frames)) == results.records["frame"].tolist()
+        assert written == [
+            [results.values(number)[frame].tobytes() for number in range(len(specs))]
+            for frame in range(frames)
+        ]
+        for number, spec in enumerate(specs):
+            assert (frames, *spec.storage[1]) == results.values(number).shape
+            assert spec.storage[0] == results.values(number).dtype
+
+
+def test_times_of_completion_ascend(tmp_path: Path) -> None:
+    write(tmp_path / "r", [SCALAR], 5)
+    times = read_results(tmp_path / "r").completed_s
+    assert sorted(times) == times.tolist()
+
+
+def test_every_frame_is_in_the_file_before_the_next_one_comes(tmp_path: Path) -> None:
+    writer = ResultsWriter(tmp_path / "r", "f", [SCALAR])
+    for frame in range(3):
+        assert frame == len(read_results(tmp_path / "r"))
+        writer.write(frame, [np.float32(frame).reshape(())])
+    writer.close()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 19])
+def test_a_file_that_was_cut_short_keeps_its_whole_frames(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "r"
+    write(path, [SCALAR], 3)
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert [0, 1] == read_results(path).records["frame"].tolist()
+
+
+HEAD = b"rankslice results 1\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"P6 4 4 255",
+        HEAD,
+        HEAD + b"{",
+        HEAD + b"[]\n",
+        HEAD + b"{}\n",
+        HEAD + b'{"outputs": []}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32"]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", 3]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [-3]]]}\n',
+        HEAD + b"\xff\n",
+    ],
+)
+def test_another_file_is_not_a_results_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "r").write_bytes(content)
+    with pytest.raises(JobError, match="r: not a results file"):
+        read_results(tmp_path / "r")
+
+
+def test_results_of_a_type_without_size_are_refused(tmp_path: Path) -> None:
+    head = {"plan_sha256": "f", "outputs": [["y", "object", [1]]]}
+    (tmp_path / "r").write_bytes(HEAD + json.dumps(head).encode() + b"\n")
+    with pytest.raises(JobError, match="tensor 'y': values of type 'object' have no fixed size"):
+        read_results(tmp_path / "r")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="r: No such file or directory"):
+        read_results(tmp_path / "r")
+
+
+def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"results file .*nowhere/r: No such file or directory"):
+        ResultsWriter(tmp_path / "nowhere" / "r", "f", [SCALAR])
+
+
+def test_a_disk_that_gets_full_is_told_and_the_file_can_still_be_closed(tmp_path: Path) -> None:
+    writer = ResultsWriter(tmp_path / "r", "f", [SCALAR])
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "r").stat().st_size + 5, usual[1]))
+    try:
+        with pytest.raises(JobError, match=r"results file .*r: File too large"):
+            writer.write(0, [np.zeros((), np.float32)])
+        writer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert 0 == len(read_results(tmp_path / "r"))
+
+
+def test_a_full_disk_is_told() -> None:
+    with pytest.raises(JobError, match="results file /dev/full: No space left on device"):
+        ResultsWriter(Path("/dev/full"), "f", [SCALAR])

@@ -1,0 +1,84 @@
+"""Rings of slots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.slots import Ring
+
+FOUR_FLOATS = TensorSpec("t", "float32", (1, 4))
+
+specs = st.builds(
+    TensorSpec,
+    st.just("t"),
+    st.sampled_from(["float32", "int8", "bool", "float16", "bfloat16", "int4", "float8e5m2"]),
+    st.lists(st.integers(0, 5), max_size=4).map(tuple),
+)
+
+
+@given(specs, st.integers(1, 5))
+def test_every_slot_begins_at_a_multiple_of_64_bytes(spec: TensorSpec, depth: int) -> None:
+    ring = Ring(spec, depth, 1)
+    assert depth == len(ring.slots) == len(ring.raw)
+    assert all(raw.ctypes.data % 64 == 0 for raw in ring.raw)
+
+
+@given(specs, st.integers(1, 5))
+def test_slots_do_not_overlap(spec: TensorSpec, depth: int) -> None:
+    ring = Ring(spec, depth, 1)
+    for number, raw in enumerate(ring.raw):
+        raw[...] = number + 1
+    assert all((raw == number + 1).all() for number, raw in enumerate(ring.raw))
+
+
+def test_a_slot_has_the_type_and_shape_of_its_tensor_and_shares_memory_with_its_bytes() -> None:
+    ring = Ring(FOUR_FLOATS, 2, 1)
+    ring.slots[1][...] = 1.5
+    assert np.full(4, 1.5, np.float32).tobytes() == ring.raw[1].tobytes()
+    assert ((1, 4), np.float32) == (ring.slots[1].shape, ring.slots[1].dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nbytes"), [("bfloat16", 6), ("int4", 2), ("float8e4m3fn", 3), ("float64", 24)]
+)
+def test_a_slot_of_three_values_is_as_long_as_their_type_says(dtype: str, nbytes: int) -> None:
+    assert nbytes == Ring(TensorSpec("t", dtype, (3,)), 1, 1).raw[0].nbytes
+
+
+def test_an_empty_tensor_takes_a_byte_so_that_its_message_is_none_that_ends_the_stream() -> None:
+    assert 1 == Ring(TensorSpec("t", "float32", (0, 3)), 1, 1).raw[0].nbytes
+
+
+def test_there_is_room_until_the_slowest_reader_is_a_whole_ring_behind() -> None:
+    ring = Ring(FOUR_FLOATS, 2, 2)
+    ring.written = 2
+    ring.read = [2, 0]
+    assert not ring.has_room()
+    ring.read = [2, 1]
+    assert ring.has_room()
+
+
+def test_a_ring_without_readers_always_has_room() -> None:
+    ring = Ring(FOUR_FLOATS, 1, 0)
+    ring.written = 7
+    assert ring.has_room()
+
+
+def test_a_reader_has_a_frame_as_long_as_fewer_were_read_than_written() -> None:
+    ring = Ring(FOUR_FLOATS, 2, 2)
+    ring.written = 1
+    ring.read = [0, 1]
+    assert [True, False] == [ring.has_frame(0), ring.has_frame(1)]
+
+
+def test_the_stream_has_ended_for_a_reader_that_has_read_all_its_frames() -> None:
+    ring = Ring(FOUR_FLOATS, 4, 2)
+    ring.written = 3
+    ring.read = [3, 2]
+    assert not ring.has_ended(0)
+    ring.end = 3
+    assert [True, False] == [ring.has_ended(0), ring.has_ended(1)]

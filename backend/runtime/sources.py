@@ -101,7 +101,7 @@ class NpzSource:
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: np.asarray(archive[name]) for name in archive.files}
     except _UNREADABLE as error:
         raise JobError(f"{path}: not an .npz file of plain arrays ({error})") from None

@@ -1,0 +1,173 @@
+"""Inference engines on memory that the runtime owns."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.slots import Ring
+
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4] a, float[1,4] b) => (float[1,4] total, float[1,4] product) {
+  total = Add (a, b)
+  product = Mul (a, b)
+}
+"""
+A, B, TOTAL, PRODUCT = (
+    TensorSpec(name, "float32", (1, 4)) for name in ("a", "b", "total", "product")
+)
+
+
+def save(folder: Path, text: str = MODEL) -> Path:
+    path = folder / "part.0.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def loaded(path: Path, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> Engine:
+    engine = open_engine("onnxruntime", EngineSettings())
+    engine.load(path, inputs, outputs)
+    return engine
+
+
+def slot(spec: TensorSpec) -> NDArray[Any]:
+    return Ring(spec, 1, 1).slots[0]
+
+
+def refusal(path: Path, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> str:
+    with pytest.raises(JobError) as error:
+        loaded(path, inputs, outputs)
+    return str(error.value)
+
+
+def test_outputs_land_in_the_memory_given_and_inputs_are_read_at_each_run(tmp_path: Path) -> None:
+    engine = loaded(save(tmp_path), [A, B], [TOTAL, PRODUCT])
+    inputs, outputs = [slot(A), slot(B)], [slot(TOTAL), slot(PRODUCT)]
+    for value in (2.0, 3.0):
+        inputs[0][...] = value
+        inputs[1][...] = 10.0
+        engine.run(inputs, outputs)
+        assert [[value + 10] * 4, [value * 10] * 4] == [values[0].tolist() for values in outputs]
+    engine.close()
+
+
+def test_each_run_may_take_other_slots(tmp_path: Path) -> None:
+    engine = loaded(save(tmp_path), [A, B], [TOTAL])
+    rings = [Ring(spec, 9, 1) for spec in (A, B, TOTAL)]
+    for number in range(200):
+        a, b, total = (
+            ring.slots[number % depth] for ring, depth in zip(rings, (9, 7, 4), strict=True)
+        )
+        a[...], b[...] = number, 1000
+        engine.run([a, b], [total])
+        assert [number + 1000] * 4 == total[0].tolist()
+    engine.close()
+
+
+def test_the_order_of_tensors_is_the_plans_and_not_the_models(tmp_path: Path) -> None:
+    text = MODEL.replace("Add (a, b)", "Sub (a, b)")
+    engine = loaded(save(tmp_path, text), [B, A], [PRODUCT, TOTAL])
+    a, b, total, product = (slot(spec) for spec in (A, B, TOTAL, PRODUCT))
+    a[...], b[...] = 7, 2
+    engine.run([b, a], [product, total])
+    assert (5, 14) == (total[0, 0], product[0, 0])
+    engine.close()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int8", "uint64", "bool"])
+def test_values_of_every_type_pass_unchanged(tmp_path: Path, dtype: str) -> None:
+    name = {"float64": "double"}.get(dtype, dtype)
+    text = (
+        f'<ir_version: 9, opset_import: ["" : 19]> g ({name}[3] x) => ({name}[3] y)'
+        " { y = Identity (x) }"
+    )
+    x, y = TensorSpec("x", dtype, (3,)), TensorSpec("y", dtype, (3,))
+    engine = loaded(save(tmp_path, text), [x], [y])
+    source, target = Ring(x, 1, 1), Ring(y, 1, 1)
+    source.raw[0][...] = np.arange(source.raw[0].size) % 2
+    engine.run([source.slots[0]], [target.slots[0]])
+    assert source.raw[0].tobytes() == target.raw[0].tobytes()
+    engine.close()
+
+
+def test_an_output_that_the_sub_model_lacks_is_told(tmp_path: Path) -> None:
+    missing = TensorSpec("nothing", "float32", (1, 4))
+    found = refusal(save(tmp_path), [A, B], [missing])
+    assert "part.0.onnx: has no output 'nothing'" == found
+
+
+def test_an_input_that_the_plan_lacks_is_told(tmp_path: Path) -> None:
+    found = refusal(save(tmp_path), [A], [TOTAL])
+    assert "part.0.onnx: needs input 'b', which the plan lacks" == found
+
+
+def test_another_shape_or_type_than_the_plans_is_told(tmp_path: Path) -> None:
+    path = save(tmp_path)
+    assert "part.0.onnx: input 'a' is float32[1, 4], the plan says float32[4, 1]" == refusal(
+        path, [TensorSpec("a", "float32", (4, 1)), B], [TOTAL]
+    )
+    assert "part.0.onnx: output 'total' is float32[1, 4], the plan says int8[1, 4]" == refusal(
+        path, [A, B], [TensorSpec("total", "int8", (1, 4))]
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x08"])
+def test_a_file_that_is_no_model_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "part.0.onnx").write_bytes(content)
+    found = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
+    assert found.startswith("part.0.onnx: onnxruntime cannot load it: ")
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    found = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
+    assert found.startswith("part.0.onnx: onnxruntime cannot load it: ")
+
+
+def test_an_unknown_engine_is_told_with_those_that_are_known() -> None:
+    with pytest.raises(JobError) as error:
+        open_engine("tensorrt", EngineSettings())
+    assert str(error.value).startswith("engine 'tensorrt' is not one of ")
+    assert "onnxruntime" in str(error.value)
+
+
+def test_onnxruntime_takes_no_options() -> None:
+    with pytest.raises(JobError) as error:
+        open_engine("onnxruntime", EngineSettings(options={"provider": "CUDAExecutionProvider"}))
+    expected = (
+        "onnxruntime: options {'provider': 'CUDAExecutionProvider'} are not supported,"
+        " only the CPU is"
+    )
+    assert expected == str(error.value)
+
+
+def test_the_null_engine_hands_the_first_bytes_on() -> None:
+    engine = open_engine("null", EngineSettings())
+    engine.load(Path("nowhere.onnx"), [A], [TOTAL])
+    source, longer, shorter = np.arange(4.0), np.zeros((2, 3)), np.zeros(1)
+    engine.run([source], [longer, shorter])
+    assert [[0, 1, 2], [3, 0, 0]] == longer.tolist()
+    assert [0] == shorter.tolist()
+
+
+def test_the_null_engine_sleeps_as_long_as_its_option_says() -> None:
+    engine = open_engine("null", EngineSettings(options={"sleep_ms": "30"}))
+    begin = time.perf_counter()
+    engine.run([], [])
+    assert 0.03 <= time.perf_counter() - begin
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])
+def test_a_sleep_that_is_no_time_is_told(text: str) -> None:
+    with pytest.raises(JobError) as error:
+        open_engine("null", EngineSettings(options={"sleep_ms": text}))
+    assert f"null: option sleep_ms is {text!r}, expected milliseconds" == str(error.value)

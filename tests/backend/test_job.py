@@ -1,0 +1,94 @@
+"""Reading plan.json on a board."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.framework.plan import plan_to_json
+
+TEXT = plan_to_json(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS))
+
+
+def message(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(JobError) as error:
+        load_job(path)
+    return str(error.value)
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> str:
+    record = json.loads(TEXT)
+    change(record)
+    return json.dumps(record)
+
+
+def test_a_job_says_what_the_plan_says(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(TEXT)
+    job = load_job(tmp_path / "plan.json")
+    assert hashlib.sha256(TEXT.encode()).hexdigest() == job.sha256
+    assert (TensorSpec("input", "float32", (1, 4)),) == job.inputs
+    assert (TensorSpec("output", "float32", (1, 4)),) == job.outputs
+    assert ["edge01_arm123", "edge01_gpu", "edge04_arm45"] == [rank.key for rank in job.ranks]
+    assert [0, 1] == [segment.index for segment in job.segments_of(0)]
+    assert (0, 2, 7, 8) == (job.source, job.sink, job.path_length, job.window)
+    expected = [(1, "Buff1", 0, 1), (2, "Buff1", 0, 2), (3, "Buff3", 2, 0), (4, "Buff2", 1, 0)]
+    found = [(c.number, c.tensor, c.source, c.destination) for c in job.channels]
+    assert {entry[1:] for entry in expected} < {entry[1:] for entry in found}
+
+
+def test_a_missing_plan_is_told(tmp_path: Path) -> None:
+    with pytest.raises(JobError) as error:
+        load_job(tmp_path / "plan.json")
+    assert f"{tmp_path}/plan.json: No such file or directory" == str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b"\xff\xfe",
+        b"{}",
+        changed(lambda plan: plan.pop("version")),
+        changed(lambda plan: plan.pop("window")),
+        changed(lambda plan: plan["ranks"][1].pop("key")),
+        changed(lambda plan: plan.update(ranks=None)),
+        changed(lambda plan: plan["tensors"].clear()),
+        changed(lambda plan: plan["model"].update(inputs=["nothing"])),
+        changed(lambda plan: plan["segments"][0].update(inputs=3)),
+        changed(lambda plan: plan["ranks"][0].update(options=["a"])),
+    ],
+)
+def test_what_is_no_plan_is_told(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / "plan.json"
+    assert message(path, content).startswith(f"{path}: not a plan (")
+
+
+def test_another_format_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    text = changed(lambda plan: plan.update(format="package"))
+    assert f"{path}: format is 'package', expected 'rankslice-plan'" == message(path, text)
+
+
+def test_another_version_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    expected = f"{path}: a plan of version 2, this runtime reads version 1; build again"
+    assert expected == message(path, changed(lambda plan: plan.update(version=2)))
+
+
+@pytest.mark.parametrize("dtype", ["string", "object", "datetime64[s]", "nothing", ""])
+def test_a_type_without_a_fixed_size_has_no_storage(dtype: str) -> None:
+    with pytest.raises(JobError) as error:
+        TensorSpec("t", dtype, (1,)).storage  # noqa: B018
+    assert f"tensor 't': values of type {dtype!r} have no fixed size" == str(error.value)

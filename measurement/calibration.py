@@ -33,6 +33,12 @@ CELLS = ((1,), (1, 4, 16, 56), (16, 56, 224), (1, 224))
 """One calibration frame each: the sizes in pixels of its squares of one colour. Together they
 are as fine, as coarse and as bright as noise and photographs are."""
 
+LIFT = 0.7
+"""Mean of the channels' means. With 0, half of all values pass a rectifier, and what is then
+centred anew differs from a run with another rounding by a fifth more than before, layer after
+layer (by sqrt(pi / (pi - 1)): Yang et al., "A Mean Field Theory of Batch Normalization", ICLR
+2019); with 0.7 it is a tenth. Trained networks do not amplify rounding either."""
+
 SHIFT = 0.3
 """Standard deviation of the channels' means: enough to tell the channels apart, too little to
 silence one behind a rectifier."""
@@ -229,7 +235,7 @@ def _scale(tensor: TensorProto, random: np.random.Generator) -> Array:
 
 
 def _shift(tensor: TensorProto, random: np.random.Generator) -> Array:
-    return SHIFT * random.standard_normal(tuple(tensor.dims), dtype=np.float32)
+    return np.float32(LIFT) + SHIFT * random.standard_normal(tuple(tensor.dims), np.float32)
 
 
 _DRAWS = {

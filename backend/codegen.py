@@ -81,7 +81,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
     return environment.get_template("driver.py.j2").render(
         model=Literal(plan.model.name),
         plan_sha256=Literal(plan_sha256),
-        mpirun_arguments=_Prose("--map-by rankfile:file=rankfile --hostfile hostfile"),
+        mpirun_arguments=_mpirun_arguments(plan),
         source=plan.source,
         sink=plan.sink,
         window=plan.window,
@@ -93,6 +93,12 @@ class _Prose(str):
     """Fixed text of ours for the docstring; never anything from a user's file."""
 
     __slots__ = ()
+
+
+def _mpirun_arguments(plan: Plan) -> _Prose:
+    shared = any(placement.shared for placement in plan.ranks)
+    binding = " --bind-to core:overload-allowed" if shared else ""
+    return _Prose(f"--map-by rankfile:file=rankfile --hostfile hostfile{binding}")
 
 
 def _template(name: str) -> str:

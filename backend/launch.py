@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
@@ -22,6 +23,8 @@ _MESSAGE = "rankslice: "
 """How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
 
 _END_TIMEOUT_S = 10.0
+
+_TETHER = Path(__file__).with_name("tether.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,9 @@ def run_job(command: Sequence[str], on_completed: Callable[[int], None]) -> None
         RankSliceError: the job failed; with the message of the rank that ended it.
     """
     errors: list[str] = []
+    tether = [sys.executable, "-E", "-S", str(_TETHER), str(os.getpid())]
     process = subprocess.Popen(
-        command,
+        [*tether, *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -129,10 +133,11 @@ def run_job(command: Sequence[str], on_completed: Callable[[int], None]) -> None
     reader.start()
     try:
         assert process.stdout is not None
-        for line in process.stdout:
-            word, _, number = line.strip().partition(" ")
-            if word == "completed" and number.isdigit():
-                on_completed(int(number))
+        with process.stdout as lines:
+            for line in lines:
+                word, _, number = line.strip().partition(" ")
+                if word == "completed" and number.isdecimal():
+                    on_completed(int(number))
         code = process.wait()
     except BaseException:
         _end(process)
@@ -142,16 +147,18 @@ def run_job(command: Sequence[str], on_completed: Callable[[int], None]) -> None
         raise RankSliceError(_explain(errors, code))
 
 
-def _collect(stream: Sequence[str], lines: list[str]) -> None:
-    lines.extend(line.rstrip("\n") for line in stream)
+def _collect(stream: TextIO, lines: list[str]) -> None:
+    with stream:
+        lines.extend(line.rstrip("\n") for line in stream)
 
 
 def _explain(lines: Sequence[str], code: int) -> str:
     """Return the message of the rank that failed first, or else all that was printed."""
-    for line in lines:
-        place = line.find(_MESSAGE)
-        if place >= 0:
-            return line[place + len(_MESSAGE) :]
+    messages = [line.partition(_MESSAGE)[2] for line in lines if _MESSAGE in line]
+    # mpirun stops the other ranks once one has failed.
+    messages.sort(key=lambda message: "was told to stop" in message)
+    if messages:
+        return messages[0]
     ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return "\n".join([f"mpirun ended with {ended}", *lines])
 

@@ -189,6 +189,17 @@ def run(
     overflow: Annotated[
         _Overflow, typer.Option(help="What to do when --fps is faster than the pipeline.")
     ] = _Overflow.fail,
+    queue: Annotated[
+        int | None,
+        typer.Option(min=1, help="Frames that may wait with --fps (default: those of a second)."),
+    ] = None,
+    frame_timeout: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds a segment may take (default: 30, or 20 x the slowest)."),
+    ] = None,
+    start_timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds until frame 0 (default: 120).")
+    ] = None,
     window: Annotated[
         int | None, typer.Option(min=1, help="Most frames inside (default: longest path + 1).")
     ] = None,
@@ -232,6 +243,9 @@ def run(
         seed=seed,
         fps=fps,
         overflow=overflow.value,
+        queue=queue,
+        frame_timeout_s=frame_timeout,
+        start_timeout_s=start_timeout,
         window=window,
         exact=verify is _Verify.exact,
         preprocessing=Preprocessing(

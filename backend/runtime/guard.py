@@ -132,37 +132,55 @@ def _guard(folder: Path, ranks: int, parent: int) -> None:
     """Watch until all ranks have ended; kill those that outlive a failure."""
     parent_started = _process_start(parent)
     failed_at: float | None = None
+    leftovers: dict[int, set[Path]] = {}
     alone_since = time.monotonic()
     while True:
         found = [_read_page(path) for path in folder.glob("rank-*")]
         alive = [status for status in found if status.is_alive]
+        for status in alive:
+            if status.step and status.process not in leftovers:
+                leftovers[status.process] = _shared_memory(status)
         now = time.monotonic()
         if alive:
             alone_since = now
         elif len(found) >= ranks or now - alone_since > _LONELY_S:
             break
-        victims = [s for s in found if s.state in (STARTING, RUNNING) and not s.is_alive]
         if failed_at is None and (
-            victims
-            or any(status.state == FAILED for status in found)
+            any(status.state in (FAILED, STOPPED) for status in found)
+            or any(status.state != DONE and not status.is_alive for status in found)
             or _process_start(parent) != parent_started
         ):
             failed_at = now
-            _tell(found, victims)
+            _tell(found)
         if failed_at is not None and now - failed_at > _GRACE_S:
             for status in alive:
                 _kill(status)
         time.sleep(_LOOK_EVERY_S)
+    for path in set().union(*leftovers.values()):
+        path.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(found: list[_Status], victims: list[_Status]) -> None:
-    """Name the place of a rank that was killed, unless another one has already told what failed."""
-    if victims and not any(status.state == FAILED for status in found):
-        victim = victims[0]
-        last = f"last at {victim.step}" if victim.step else "while it started"
-        text = f"rankslice: {victim.place}: the process was killed or crashed, {last}"
-        print(text, file=sys.stderr, flush=True)
+def _shared_memory(status: _Status) -> set[Path]:
+    """Return Open MPI's shared memory files of a rank: one that is killed cannot remove them."""
+    try:
+        lines = Path(f"/proc/{status.process}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    mapped = {Path(line.split(maxsplit=5)[5]) for line in lines if "/dev/shm/" in line}
+    return {path for path in mapped if path.name.startswith(("sm_segment.", "vader_segment."))}
+
+
+def _tell(found: list[_Status]) -> None:
+    """Say which rank ended first and where it was, unless one has told so itself."""
+    if any(status.state == FAILED for status in found):
+        return
+    killed = [s for s in found if s.state in (STARTING, RUNNING) and not s.is_alive]
+    stopped = [status for status in found if status.state == STOPPED]
+    for status in (killed or stopped)[:1]:
+        what = "the process was killed or crashed" if killed else "the process was told to stop"
+        last = f"last at {status.step}" if status.step else "while it started"
+        print(f"rankslice: {status.place}: {what}, {last}", file=sys.stderr, flush=True)
 
 
 def _kill(status: _Status) -> None:

@@ -25,7 +25,9 @@ class RunOptions:
     fps: float | None = None
     """Frames that arrive per second; ``None``: as fast as they are taken."""
     overflow: str = "fail"
-    """``fail`` or ``drop``: what happens to a timed frame that finds ``window`` others waiting."""
+    """``fail`` or ``drop``: what happens to a timed frame that finds the queue full."""
+    queue: int | None = None
+    """How many timed frames may wait; ``None``: those of a second, or ``window`` if more."""
     window: int | None = None
     """Frames inside the pipeline at most; ``None``: the plan's default."""
     exact: bool = False
@@ -52,6 +54,7 @@ class RunOptions:
             "--frames": self.frames,
             "--fps": self.fps,
             "--window": self.window,
+            "--queue": self.queue,
             "--frame-timeout": self.frame_timeout_s,
             "--start-timeout": self.start_timeout_s,
         }
@@ -92,6 +95,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     add("--seed", type=int, default=0, help="seed of random frames")
     add("--fps", type=_positive_float, help="frames that arrive per second (default: pulled)")
     add("--overflow", choices=("fail", "drop"), default="fail", help="if --fps is too fast")
+    add("--queue", type=_positive_int, help="frames that may wait with --fps")
     add("--window", type=_positive_int, help="most frames inside the pipeline")
     add("--exact", action="store_true", help="engines without graph optimisation")
     add("--layout", choices=("nchw", "nhwc"), default="nchw", help="of image inputs")
@@ -111,6 +115,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
         seed=given.seed,
         fps=given.fps,
         overflow=given.overflow,
+        queue=given.queue,
         window=given.window,
         exact=given.exact,
         preprocessing=Preprocessing(given.layout, given.size, given.mean, given.scale),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import socket
 import sys
@@ -140,7 +141,8 @@ class _Rank:
         if options.fps is None:
             self.arrivals = Pulled(source.frames)
         else:
-            self.arrivals = Timed(source.frames, options.fps, self.window, options.overflow)
+            queue = options.queue or max(self.window, math.ceil(options.fps))
+            self.arrivals = Timed(source.frames, options.fps, queue, options.overflow)
         rings = [self.rings[ring] for ring in outputs]
         return SourceStage(source, self.arrivals, self.window, self._inputs(credit)[0], rings)
 

@@ -145,7 +145,7 @@ def _place(mapping: LayerMapping, platform: Platform, share_cores: bool) -> Plac
             f"{mapping.source}: {rank.key}",
             f"the platform gives the {rank.accelerator} the engine {rank.engine!r}"
             + (f" with options {dict(rank.options)}" if rank.options else ""),
-            f"ranks run {' or '.join(sorted(ENGINES))} here, without options",
+            "this version has onnxruntime, on CPU cores",
         )
         for rank in placements.ranks
         if rank.engine not in ENGINES or (rank.options and rank.engine == "onnxruntime")

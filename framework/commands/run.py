@@ -127,6 +127,8 @@ def run(
         run_job(prepared.command, on_completed)
     except RankSliceError as error:
         raise RankSliceError(*error.mistakes, *_kept(options.results)) from None
+    except KeyboardInterrupt:
+        raise RankSliceError("interrupted", *_kept(options.results)) from None
     with _told_to_people():
         results = read_results(options.results)
         records = json.loads(options.report.read_text())["ranks"]

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from types import FrameType
+from typing import NoReturn
 
 from .errors import ElsewhereError, JobError
 from .guard import DONE, FAILED, STOPPED, StatusPage, start_guard
@@ -28,10 +28,6 @@ _ABORT_TIMEOUT_S = 3
 _FINALIZE_TIMEOUT_S = 60
 
 
-class _Stopped(BaseException):
-    """The process was told to end by a signal."""
-
-
 def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
     """Run this process's rank; return the exit code.
 
@@ -47,8 +43,8 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
         return process.wait_for_end()
     except JobError as error:
         return process.fail(str(error))
-    except (KeyboardInterrupt, _Stopped):
-        return process.stop()
+    except KeyboardInterrupt:
+        process.stop()
     except BaseException as error:
         traceback.print_exc()
         return process.fail(f"{process.place}: {type(error).__name__}: {error}")
@@ -70,7 +66,8 @@ class _Process:
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
-        signal.signal(signal.SIGTERM, _stop)
+        # An exception would show its traceback if it came while another one is told.
+        signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
 
     def run(self, folder: Path, plan_sha256: str) -> None:
         """Run the rank to the end of the stream."""
@@ -104,6 +101,7 @@ class _Process:
     def fail(self, message: str) -> int:
         """Print the one message and end all ranks."""
         self._tell(FAILED)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print(f"rankslice: {message}", file=sys.stderr, flush=True)
         # The alarm's default action ends a process even inside an MPI call that blocks.
         signal.alarm(_ABORT_TIMEOUT_S)
@@ -117,9 +115,10 @@ class _Process:
         time.sleep(_ABORT_TIMEOUT_S)
         return 1
 
-    def stop(self) -> int:
+    def stop(self) -> NoReturn:
         """End at once: mpirun ends the other ranks."""
-        self._tell(STOPPED)
+        if self._page is not None:
+            self._page.tell(STOPPED)
         os._exit(128 + signal.SIGTERM)
 
     def _start_failed(self) -> None:
@@ -137,10 +136,6 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.tell(state)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise _Stopped
 
 
 def _check_size(job: Job, size: int) -> None:

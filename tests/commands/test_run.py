@@ -1,0 +1,254 @@
+"""Build folders under a real mpirun: through the library, the command line, and by hand."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from command_line import Ended, rankslice, rankslice_process
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, write_mapping
+from PIL import Image
+
+from rankslice.backend.launch import find_mpirun
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.results import read_results
+from rankslice.framework.commands.run import prepare, run
+
+TIMEOUT_S = 20
+"""No job here may take longer, whatever happens to it."""
+
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ENVIRONMENT |= {"PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+IMAGE_MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,3,4,4] x) => (float[1,3,4,4] y) { a = Relu(x) y = Sigmoid(a) }
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder with blanks and quotes in its path; never changed."""
+    parent = tmp_path_factory.mktemp("run") / 'it\'s "here"'
+    return build_folder(parent, figure_2(), FIGURE_2_RANKS)
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    """A copy of the build folder, to be damaged."""
+    return Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
+
+
+def as_in_the_docstring(folder: Path, frames: int = 10) -> Ended:
+    """Run the mpirun line that the driver's docstring shows."""
+    text = ast.get_docstring(ast.parse((folder / "driver.py").read_text()))
+    assert text is not None
+    (line,) = (line.strip() for line in text.splitlines() if line.strip().startswith("mpirun"))
+    path = f"{find_mpirun().path.parent}:{os.environ['PATH']}"
+    ended = subprocess.run(
+        line.replace("--frames 10", f"--frames {frames}").split(),
+        cwd=folder,
+        env={**ENVIRONMENT, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def messages(ended: Ended) -> list[str]:
+    return [line for line in ended.err.splitlines() if "rankslice: " in line]
+
+
+def assert_no_process_is_left(folder: Path) -> None:
+    """Wait for what is about to end; fail if anything that was started in the folder stays."""
+    deadline = time.monotonic() + 10
+    while left := processes_of(folder):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def processes_of(folder: Path) -> list[list[str]]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(folder) or str(folder) in " ".join(process.cmdline()):
+                found.append(process.cmdline())
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_the_command_line_builds_and_runs_and_every_bit_is_the_unsliced_models(
+    tmp_path: Path,
+) -> None:
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    mapping = write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
+    out = tmp_path / "out"
+    made = rankslice_process(
+        *("build", tmp_path / "model.onnx", "--mapping", mapping, "--platform", "local"),
+        *("--share-cores", "--out", out),
+    )
+    assert (0, "") == (made.code, made.err.replace("\n", ""))
+    ended = rankslice_process("run", out, "--frames", "40", "--verify", "exact", "--json", "-")
+    assert 0 == ended.code, ended.err
+    record = json.loads(ended.out)
+    assert (40, 40, []) == (record["frames"], record["completed"], record["dropped"])
+    assert {"passed": True, "bit_equal": True, "max_abs_diff": 0, "frames": 40}.items() <= record[
+        "verify"
+    ].items()
+    assert list(json.loads(mapping.read_text())) == [rank["key"] for rank in record["ranks"]]
+    assert record["throughput_fps"] > 0
+    assert 0 < record["latency_ms"]["p50"] <= record["latency_ms"]["max"]
+
+
+def test_the_library_runs_a_build_folder(built: Path) -> None:
+    counts: list[int] = []
+    finished = run(prepare(built, RunOptions(frames=40, exact=True)), on_completed=counts.append)
+    assert 40 == counts[-1]
+    assert sorted(counts) == counts
+    assert ("random 0", "random 39") == (finished.labels[0], finished.labels[-1])
+    assert list(range(40)) == finished.results.records["frame"].tolist()
+    expected = unsliced_outputs(built, ["random"], 40)
+    np.testing.assert_array_equal(expected[0], finished.results.values(0))
+
+
+def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
+    finished = run(prepare(built, RunOptions(frames=30, window=1)), verify=True)
+    assert 1 == finished.summary.window
+    assert list(range(30)) == finished.results.records["frame"].tolist()
+    assert finished.summary.verify is not None
+    assert finished.summary.verify.passed
+
+
+def test_frames_of_an_npz_file_come_out_as_its_arrays_say(built: Path, tmp_path: Path) -> None:
+    frames = np.random.default_rng(5).standard_normal((7, 1, 4, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "frames.npz", x=frames)
+    given = str(tmp_path / "frames.npz")
+    finished = run(prepare(built, RunOptions(inputs=(given,), exact=True)))
+    assert 7 == finished.summary.completed
+    expected = unsliced_outputs(built, [given], 7)
+    np.testing.assert_array_equal(expected[0], finished.results.values(0))
+
+
+def test_the_line_in_the_drivers_docstring_runs_the_job_without_the_launcher(
+    copied: Path,
+) -> None:
+    if find_mpirun().version[0] < 5:
+        pytest.skip("the line is for Open MPI 5")
+    ended = as_in_the_docstring(copied)
+    assert (0, "", "") == (ended.code, ended.out, ended.err)
+    expected = unsliced_outputs(copied, ["random"], 10)
+    np.testing.assert_allclose(
+        expected[0], read_results(copied / "results.bin").values(0), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_dry_run_prints_a_line_that_a_shell_runs(built: Path, tmp_path: Path) -> None:
+    results = tmp_path / "my results.bin"
+    shown = rankslice("run", built, "--frames", "5", "--results", results, "--dry-run")
+    assert (0, "") == (shown.code, shown.err)
+    (line,) = shown.out.splitlines()
+    subprocess.run(
+        ["sh", "-c", line], timeout=TIMEOUT_S, check=True, stdout=subprocess.PIPE, cwd="/"
+    )
+    assert 5 == len(read_results(results))
+
+
+def damaged_submodel(folder: Path) -> str:
+    (path,) = folder.glob("submodels/*.3.0.onnx")
+    content = path.read_bytes()
+    path.unlink()  # its package has the same file under another name
+    path.write_bytes(content[:-40])
+    return r"rankslice: rank 2 (KEY2 on "
+
+
+def driver_of_another_plan(folder: Path) -> str:
+    text = (folder / "plan.json").read_text()
+    (folder / "plan.json").unlink()
+    (folder / "plan.json").write_text(text.replace('"minimal": true', '"minimal": false'))
+    return "rankslice: rank 0 (KEY0 on "
+
+
+def edited_table(folder: Path) -> str:
+    text = (folder / "driver.py").read_text()
+    (folder / "driver.py").unlink()
+    (folder / "driver.py").write_text(text.replace("channel=3", "channel=4"))
+    return "rankslice: rank 0 (KEY0 on "
+
+
+@pytest.mark.parametrize("damage", [damaged_submodel, driver_of_another_plan, edited_table])
+def test_a_rank_that_fails_ends_the_job_with_one_message_and_leaves_no_process(
+    copied: Path, damage: object
+) -> None:
+    assert callable(damage)
+    expected = damage(copied)
+    for rank, key in enumerate(json.loads((copied / "sender.json").read_text())):
+        expected = expected.replace(f"KEY{rank}", key)
+    ended = as_in_the_docstring(copied)
+    assert 1 == ended.code
+    (message,) = messages(ended)
+    assert message.startswith(expected), message
+    assert "Traceback" not in ended.err
+    assert_no_process_is_left(copied)
+
+
+def test_the_command_line_tells_why_a_rank_failed_in_one_line(copied: Path) -> None:
+    damaged_submodel(copied)
+    ended = rankslice("run", copied, "--frames", "5")
+    assert (1, "") == (ended.code, ended.out)
+    (error,) = (line for line in ended.err.splitlines() if line.strip())
+    assert error.startswith("error: rank 2 (local_cpu")
+    assert "onnxruntime cannot load it" in error
+    assert_no_process_is_left(copied)
+
+
+def test_a_frame_rate_beyond_the_pipelines_fails_and_names_the_frame(built: Path) -> None:
+    ended = rankslice("run", built, *("--frames", "500", "--fps", "100000", "--queue", "2"))
+    assert 1 == ended.code
+    assert "error: rank 0 (local_cpu" in ended.err
+    assert "arrived while 2 frames were waiting" in ended.err
+    assert "--overflow drop" in ended.err
+
+
+def test_dropped_frames_are_named_and_the_others_verified(built: Path) -> None:
+    ended = rankslice(
+        *("run", built, "--frames", "500", "--fps", "100000", "--queue", "2"),
+        *("--overflow", "drop", "--verify", "--json", "-"),
+    )
+    assert 0 == ended.code, ended.err
+    record = json.loads(ended.out)
+    assert record["dropped"]
+    assert 500 == record["completed"] + len(record["dropped"])
+    assert record["completed"] == record["verify"]["frames"]
+    assert record["verify"]["passed"]
+
+
+def test_results_before_a_broken_image_are_kept(tmp_path: Path) -> None:
+    folder = build_folder(
+        tmp_path, onnx.parser.parse_model(IMAGE_MODEL), {"Relu_0": 0, "Sigmoid_1": 1}
+    )
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(30):
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(images / f"{number:02}.png")
+    (images / "30.png").write_bytes(b"no image")
+    ended = rankslice("run", folder, "--input", images, "--window", "2")
+    assert 1 == ended.code
+    kept = read_results(folder / "results.bin")
+    assert 28 <= len(kept) <= 30
+    assert "source, frame 30" in ended.err
+    assert "30.png: not an image that can be read" in ended.err
+    assert f"the results of {len(kept)} finished frames are in {folder}/results.bin" in ended.err
+    red = kept.values(0)[:, 0, 0, 0, 0]
+    np.testing.assert_allclose(1 / (1 + np.exp(-np.arange(len(kept)) / 255)), red, rtol=1e-4)

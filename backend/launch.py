@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -33,6 +34,8 @@ class MpiRun:
 
     path: Path
     version: tuple[int, int, int]
+    library: Path | None = None
+    """The libmpi that belongs to it; ``None``: the one that mpi4py finds by itself."""
 
 
 def find_mpirun(given: Path | None = None) -> MpiRun:
@@ -70,7 +73,22 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
                 "Open MPI 4.1 or 5 is needed",
             )
         )
-    return MpiRun(Path(found), (int(match[1]), int(match[2]), int(match[3])))
+    path = Path(found)
+    library = None if path == beside else _library_of(path)
+    return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
+
+
+def _library_of(mpirun: Path) -> Path | None:
+    """Return the libmpi from the folders where mpirun finds its own libraries."""
+    prefix = mpirun.resolve().parent.parent
+    folders = [prefix / "lib", prefix / "lib64"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        linked = subprocess.run(
+            ["ldd", mpirun.resolve()], capture_output=True, text=True, check=True
+        ).stdout
+        folders[:0] = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
+    libraries = (folder / "libmpi.so.40" for folder in folders)
+    return next((library for library in libraries if library.exists()), None)
 
 
 def launch_command(
@@ -104,6 +122,8 @@ def launch_command(
             command += ["--bind-to", "core:overload-allowed"]
     else:
         command += ["--rankfile", str(folder / "rankfile")]
+    if mpirun.library is not None:
+        command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"]
     command += ["--hostfile", str(folder / "hostfile"), "-n", str(len(plan.ranks))]
     return [*command, sys.executable, str(folder / "driver.py"), *driver_arguments]
 

@@ -15,10 +15,10 @@ from typing import NoReturn
 from .errors import ElsewhereError, JobError
 from .guard import DONE, FAILED, STOPPED, StatusPage, start_guard
 from .job import Job, load_job
+from .mpi import MpiTransport, check_library, library_version
 from .options import RunOptions, parse_options
 from .rank import run_rank, together
 from .tables import Rank, check_tables
-from .transport import Transport
 
 __all__ = ["main"]
 
@@ -57,8 +57,8 @@ class _Process:
     def __init__(self, ranks: dict[int, Rank], options: RunOptions) -> None:
         self._ranks = ranks
         self._options = options
-        self._transport: Transport | None = None
-        number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        self._transport: MpiTransport | None = None
+        self._number = number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         key = ranks[number].key if number in ranks else "not in the plan"
         self.place = f"rank {number} ({key} on {socket.gethostname()})"
         folder = start_guard()
@@ -71,9 +71,8 @@ class _Process:
 
     def run(self, folder: Path, plan_sha256: str) -> None:
         """Run the rank to the end of the stream."""
-        from .mpi import MpiTransport
-
         self._start_watch.start()
+        self._check_library()
         self._transport = mpi = MpiTransport()
         job = together(mpi, lambda: self._load_plan(folder, plan_sha256, mpi))
         run_rank(
@@ -89,7 +88,16 @@ class _Process:
         mpi.close()
         signal.alarm(0)
 
-    def _load_plan(self, folder: Path, plan_sha256: str, transport: Transport) -> Job:
+    def _check_library(self) -> None:
+        """Refuse a library that does not belong to mpirun; to initialise it could end in a crash."""
+        try:
+            check_library(os.environ, library_version())
+        except JobError as error:
+            if self._number:
+                raise ElsewhereError(str(error)) from None
+            raise JobError(f"{self.place}: {error}") from None
+
+    def _load_plan(self, folder: Path, plan_sha256: str, transport: MpiTransport) -> Job:
         try:
             job = load_job(folder / "plan.json")
             check_tables(job, plan_sha256, self._ranks)
@@ -139,12 +147,6 @@ class _Process:
 
 
 def _check_size(job: Job, size: int) -> None:
-    started = os.environ.get("OMPI_COMM_WORLD_SIZE", str(size))
-    if size == 1 and started not in ("", "1"):
-        raise JobError(
-            f"mpirun started {started} ranks, but the MPI library sees one: mpirun and library"
-            " belong to different versions of MPI (MPI4PY_LIBMPI chooses the library)"
-        )
     if size != len(job.ranks):
         raise JobError(
             f"the plan has {len(job.ranks)} ranks, but {size} were started"

@@ -23,10 +23,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DONE", "FAILED", "RUNNING", "STARTING", "STOPPED", "StatusPage", "start_guard"]
+__all__ = ["ALIVE", "DONE", "FAILED", "STOPPED", "StatusPage", "start_guard"]
 
-STARTING, RUNNING, DONE, FAILED, STOPPED = range(5)
-"""States of a rank: before the first frame; after it; ended well; ended with its own message;
+ALIVE, DONE, FAILED, STOPPED = range(4)
+"""States of a rank: starting or running; ended well; ended with its own message;
 ended because it was told to."""
 
 _HEAD = struct.Struct("<qqq")
@@ -53,7 +53,7 @@ class StatusPage:
         self._process = os.getpid()
         self._started = _process_start(self._process)
         self._put(0, place)
-        self.tell(STARTING)
+        self.tell(ALIVE)
         temporary.replace(folder / f"rank-{rank}")
 
     def tell(self, state: int) -> None:
@@ -175,7 +175,7 @@ def _tell(found: list[_Status]) -> None:
     """Say which rank ended first and where it was, unless one has told so itself."""
     if any(status.state == FAILED for status in found):
         return
-    killed = [s for s in found if s.state in (STARTING, RUNNING) and not s.is_alive]
+    killed = [s for s in found if s.state == ALIVE and not s.is_alive]
     stopped = [status for status in found if status.state == STOPPED]
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"

@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .errors import JobError
 from .transport import Completion, Lane
 
-__all__ = ["MpiTransport"]
+__all__ = ["MpiTransport", "check_library", "library_version"]
 
 _END = -1
+
+
+def _library() -> Any:
+    """Return mpi4py's module, with the library loaded but not initialised."""
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    return MPI
+
+
+def library_version() -> str:
+    """Return what the MPI library says of itself, without initialising it: ``Open MPI v5.0.11``."""
+    version: str = _library().Get_library_version()
+    return version.split(",")[0].strip("\0 ")
+
+
+def check_library(environment: Mapping[str, str], library: str) -> None:
+    """Raise :class:`JobError` if a library of one Open MPI was started by mpirun of another.
+
+    Args:
+        environment: of the process; each version of mpirun leaves other traces in it.
+        library: what the library says of itself: ``Open MPI v5.0.11``.
+    """
+    started_by = environment.get("OMPI_VERSION", "")
+    if not started_by and "OMPI_MCA_orte_launch" in environment:
+        started_by = "4"
+    version = library.rpartition(" v")[2]
+    if started_by and not f"{version}.".startswith(f"{started_by}."):
+        raise JobError(
+            f"mpirun is of Open MPI {started_by}, the library loaded here of {version}: start with"
+            " the mpirun of that library, or name the library of that mpirun in MPI4PY_LIBMPI"
+        )
 
 
 class MpiTransport:
@@ -20,18 +55,13 @@ class MpiTransport:
 
     def __init__(self) -> None:
         """Initialise MPI."""
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        from mpi4py import MPI
-
+        self._mpi = MPI = _library()
         MPI.Init_thread(MPI.THREAD_FUNNELED)
-        self._mpi = MPI
         self._comm = MPI.COMM_WORLD.Dup()
         self._control = MPI.COMM_WORLD.Dup()
         self.rank: int = self._comm.Get_rank()
         self.size: int = self._comm.Get_size()
-        self.library = MPI.Get_library_version().split(",")[0].strip("\0 ")
+        self.library = library_version()
         self._requests: list[Any] = []
         self._meaning: list[tuple[bool, int, int]] = []
         """(is a send, lane, slot) of each request."""

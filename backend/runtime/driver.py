@@ -89,7 +89,7 @@ class _Process:
         signal.alarm(0)
 
     def _check_library(self) -> None:
-        """Refuse a library that does not belong to mpirun; to initialise it could end in a crash."""
+        """Refuse a library that mpirun does not belong to: to initialise it could crash."""
         try:
             check_library(os.environ, library_version())
         except JobError as error:
@@ -119,7 +119,7 @@ class _Process:
 
     def wait_for_end(self) -> int:
         """Let the rank that failed end this one, too."""
-        self._tell(STOPPED)
+        self._tell(FAILED)
         time.sleep(_ABORT_TIMEOUT_S)
         return 1
 

@@ -26,7 +26,7 @@ from pathlib import Path
 __all__ = ["ALIVE", "DONE", "FAILED", "STOPPED", "StatusPage", "start_guard"]
 
 ALIVE, DONE, FAILED, STOPPED = range(4)
-"""States of a rank: starting or running; ended well; ended with its own message;
+"""States of a rank: starting or running; ended well; a message told why it ended;
 ended because it was told to."""
 
 _HEAD = struct.Struct("<qqq")

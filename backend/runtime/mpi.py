@@ -55,10 +55,10 @@ class MpiTransport:
 
     def __init__(self) -> None:
         """Initialise MPI."""
-        self._mpi = MPI = _library()
-        MPI.Init_thread(MPI.THREAD_FUNNELED)
-        self._comm = MPI.COMM_WORLD.Dup()
-        self._control = MPI.COMM_WORLD.Dup()
+        self._mpi = mpi = _library()
+        mpi.Init_thread(mpi.THREAD_FUNNELED)
+        self._comm = mpi.COMM_WORLD.Dup()
+        self._control = mpi.COMM_WORLD.Dup()
         self.rank: int = self._comm.Get_rank()
         self.size: int = self._comm.Get_size()
         self.library = library_version()

@@ -61,8 +61,10 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
             timeout=60,
             check=False,
         ).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RankSliceError(Mistake(str(found), f"cannot be started: {error}")) from None
+    except OSError as error:
+        raise RankSliceError(Mistake(str(found), f"cannot be started: {error.strerror}")) from None
+    except subprocess.TimeoutExpired:
+        raise RankSliceError(Mistake(str(found), "does not tell its version")) from None
     match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
     if match is None or match[1] not in ("4", "5"):
         first = answer.strip().partition("\n")[0]

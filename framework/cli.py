@@ -71,7 +71,7 @@ def main() -> NoReturn:
 def _with_verify_value(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with a value after each ``--verify``, which may stand alone."""
     spelled = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         is_bare = argument == "--verify" and following not in [mode.value for mode in _Verify]
         spelled += [argument, _Verify.deployed.value] if is_bare else [argument]
     return spelled

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .errors import JobError
 from .job import TensorSpec
 
-__all__ = ["IMAGE_SUFFIXES", "Preprocessing", "load_image"]
+__all__ = ["IMAGE_SUFFIXES", "Preprocessing", "image_shape", "load_image"]
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
 

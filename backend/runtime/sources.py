@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import JobError
-from .images import IMAGE_SUFFIXES, Preprocessing, load_image
+from .images import IMAGE_SUFFIXES, Preprocessing, image_shape, load_image
 from .job import TensorSpec
 from .stages import Source
 
@@ -139,12 +139,13 @@ class ImageSource:
         """Keep the paths; ``frames`` beyond their number begin again at the first.
 
         Raises:
-            JobError: the model has several inputs, or there is no file.
+            JobError: the model has several inputs or one that takes no image, or there is no file.
         """
         if len(inputs) != 1:
             raise JobError(f"images feed models of one input; this one has {len(inputs)}")
         if not paths:
             raise JobError("no image found")
+        image_shape(inputs[0], preprocessing.layout)
         self._paths = list(paths)
         self._input = inputs[0]
         self._preprocessing = preprocessing

@@ -89,7 +89,8 @@ def read_labels(path: Path) -> tuple[str, ...]:
     try:
         return tuple(path.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        raise RankSliceError(Mistake(str(path), f"cannot be read: {error}")) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RankSliceError(Mistake(str(path), f"cannot be read: {reason}")) from None
 
 
 def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:

@@ -95,13 +95,15 @@ def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(tmp_path: Path
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     use_null_engine(folder, sleep_ms=20)
     with pytest.raises(JobError, match=r"rank 0 .*source, frame \d+: frame \d+ arrived while"):
-        run(folder, frames=500, fps=1000)
+        run(folder, frames=500, fps=1000, queue=8)
 
 
 def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     use_null_engine(folder, sleep_ms=5)
-    options = RunOptions(results=folder / "results.bin", frames=100, fps=1000, overflow="drop")
+    options = RunOptions(
+        results=folder / "results.bin", frames=100, fps=1000, overflow="drop", queue=4
+    )
     source = next(r["source"] for r in run_in_process(folder, options) if "source" in r)
     assert source["dropped"]
     assert source["frames"] + len(source["dropped"]) == 100

@@ -34,6 +34,7 @@ options = st.builds(
     results=st.text().map(Path),
     report=st.none() | st.text().map(Path),
     progress=st.booleans(),
+    queue=st.none() | counts,
     start_timeout_s=st.none() | rates,
     frame_timeout_s=st.none() | rates,
     bind=st.booleans(),

@@ -220,7 +220,7 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
-    assert "no image found" == message([str(tmp_path)], [X])
+    assert "no image found" == message([str(tmp_path)], [PICTURE])
 
 
 def test_an_npz_file_stands_alone(tmp_path: Path) -> None:
@@ -232,3 +232,9 @@ def test_images_feed_one_input_only(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
     expected = "images feed models of one input; this one has 2"
     assert expected == message([str(tmp_path / "i.png")], [PICTURE, PICTURE])
+
+
+def test_a_model_input_that_takes_no_image_is_told_before_the_first_frame(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
+    expected = "model input 'x' of shape [1, 2] takes no image in layout nchw"
+    assert message([str(tmp_path / "i.png")], [X]).startswith(expected)

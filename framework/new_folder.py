@@ -32,30 +32,39 @@ def new_folder(path: Path, *, replaces: str | None = None) -> Iterator[Path]:
     path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow a link at the end
     temporary = _beside(path, os.getpid())
     try:
+        _make(temporary, path, replaces)
+        yield temporary
+        _put_in_place(temporary, path)
+    except OSError as error:
+        place = error.filename or path
+        raise RankSliceError(Mistake(str(place), f"cannot be written: {error.strerror}")) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make(temporary: Path, path: Path, replaces: str | None) -> None:
+    try:
         _check_target(path, replaces)
         _remove_leftovers(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
     except OSError as error:
         raise RankSliceError(Mistake(str(path), f"cannot be written: {error.strerror}")) from None
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    if not path.exists():
+        temporary.rename(path)
+        return
+    old = temporary / ".replaced"
     try:
-        yield temporary
-        if path.exists():
-            old = temporary / ".replaced"
-            path.rename(old)
-            try:
-                temporary.rename(path)
-            except OSError:
-                old.rename(path)
-                raise
-            shutil.rmtree(path / ".replaced")
-        else:
-            temporary.rename(path)
-    except OSError as error:
-        place = error.filename or path
-        raise RankSliceError(Mistake(str(place), f"cannot be written: {error.strerror}")) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        path.rename(old)
+        temporary.rename(path)
+    except BaseException:  # nor may a signal cost the old folder
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(path / ".replaced")
 
 
 def _check_target(path: Path, replaces: str | None) -> None:

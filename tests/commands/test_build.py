@@ -1,0 +1,235 @@
+"""Building: all mistakes at once, the same bytes every time, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from command_line import COMMAND, rankslice
+from jobs import FIGURE_2_RANKS, figure_2, write_mapping
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.build import Build, build
+from rankslice.framework.commands.run import prepare, run
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.plan import plan_from_json
+
+BIG = 200_000_000
+"""Bytes of weights: copying and hashing them takes long enough to be interrupted."""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """A folder with model.onnx and mapping.json."""
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a model of many bytes and a mapping for it."""
+    folder = tmp_path_factory.mktemp("big")
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        " g (float[1,1] x) => (float[1,1] z) { y = Gather (w, n) z = Mul (x, y) }"
+    )
+    weights = np.zeros((BIG // 4, 1), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "n"))
+    onnx.save(model, folder / "model.onnx")
+    write_mapping(folder / "mapping.json", {"Gather_0": 0, "Mul_1": 0})
+    yield folder
+    (folder / "model.onnx").unlink()
+
+
+def built(inputs: Path, out: Path, *, force: bool = False, archive: bool = False) -> Build:
+    return build(
+        inputs / "model.onnx",
+        inputs / "mapping.json",
+        "local",
+        out,
+        share_cores=True,
+        force=force,
+        archive=archive,
+    )
+
+
+def mistakes(inputs: Path, platform: str | Path = "local", **options: object) -> list[str]:
+    with pytest.raises(RankSliceError) as error:
+        build(
+            inputs / "model.onnx",
+            inputs / "mapping.json",
+            platform,
+            inputs / "out",
+            **options,  # type: ignore[arg-type]
+        )
+    assert not (inputs / "out").exists()
+    return [str(mistake) for mistake in error.value.mistakes]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def hidden(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+def test_a_build_folder_has_what_ranks_and_people_need(inputs: Path) -> None:
+    out = built(inputs, inputs / "out").folder
+    names = {path.name for path in out.iterdir()}
+    assert {
+        *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
+        *("driver.py", "runtime", "submodels", "packages", "model"),
+    } == names
+    assert 5 == len(list((out / "submodels").iterdir()))
+    assert ["local"] == [path.name for path in (out / "packages").iterdir()]
+
+
+def test_the_result_of_a_build_is_what_was_written(inputs: Path) -> None:
+    result = built(inputs, inputs / "out")
+    assert result.plan == plan_from_json((inputs / "out" / "plan.json").read_text())
+    assert file_sha256(inputs / "model.onnx") == result.plan.model.sha256
+    assert (inputs / "out" / "packages" / "local",) == result.packages
+    assert all(package.is_dir() for package in result.packages)
+
+
+def test_building_twice_gives_the_same_bytes(inputs: Path) -> None:
+    first = tree(built(inputs, inputs / "a" / "out", archive=True).folder)
+    second = tree(built(inputs, inputs / "b" / "other name", archive=True).folder)
+    assert "packages/local.tar" in first
+    assert list(first) == list(second)
+    assert first == second
+
+
+def test_an_archive_is_made_only_when_asked_for(inputs: Path) -> None:
+    assert [] == list(built(inputs, inputs / "out").folder.glob("packages/*.tar"))
+
+
+def test_mistakes_of_model_mapping_and_platform_are_told_all_at_once(inputs: Path) -> None:
+    (inputs / "model.onnx").write_bytes(b"no model")
+    (inputs / "mapping.json").write_text('{"local_cpu0": 3, "local_tpu": ["Conv1"]}')
+    (inputs / "platform.yaml").write_text("boards: {local: {cores: none, slots: 3}}")
+    found = mistakes(inputs, inputs / "platform.yaml")
+    for place in ("model.onnx", "mapping.json: local_cpu0", "platform.yaml: boards.local.cores"):
+        assert any(place in text for text in found), (place, found)
+    assert any("platform.yaml: boards.local" in text and "slots" in text for text in found)
+
+
+def test_unknown_layers_and_unknown_boards_are_told_all_at_once(inputs: Path) -> None:
+    (inputs / "mapping.json").write_text(
+        '{"local_cpu9999": ["MaxPool1", "Conv"], "lokal_cpu0": ["FC1", "Add1", "Relu9"]}'
+    )
+    found = "\n".join(mistakes(inputs))
+    for name in ("'Conv'", "'Relu9'", "9999", "lokal"):
+        assert name in found
+    assert "did you mean" in found
+
+
+def test_a_layer_that_nobody_has_is_told(inputs: Path) -> None:
+    write_mapping(
+        inputs / "mapping.json",
+        {layer: rank for layer, rank in FIGURE_2_RANKS.items() if layer != "Conv1"},
+    )
+    (text,) = mistakes(inputs, share_cores=True)
+    assert "Conv1" in text
+
+
+def test_ranks_share_cores_only_when_told_to(inputs: Path) -> None:
+    assert any("share" in text for text in mistakes(inputs))
+
+
+def test_an_unknown_source_board_is_told(inputs: Path) -> None:
+    expected = "--source-board: no rank is on board 'locl'; did you mean 'local'?"
+    assert [expected] == mistakes(inputs, share_cores=True, source_board="locl")
+
+
+def test_a_folder_that_exists_is_refused_and_stays(inputs: Path) -> None:
+    (inputs / "out").mkdir()
+    (inputs / "out" / "thesis.tex").touch()
+    for force, word in ((False, "--force"), (True, "build folders only")):
+        with pytest.raises(RankSliceError, match=word):
+            built(inputs, inputs / "out", force=force)
+    assert ["thesis.tex"] == [path.name for path in (inputs / "out").iterdir()]
+
+
+def test_force_replaces_an_older_build_and_all_its_traces(inputs: Path) -> None:
+    out = built(inputs, inputs / "out").folder
+    (out / "results.bin").touch()
+    write_mapping(inputs / "mapping.json", dict.fromkeys(FIGURE_2_RANKS, 0))
+    built(inputs, out, force=True)
+    assert not (out / "results.bin").exists()
+    assert 1 == len(list((out / "submodels").iterdir()))
+    assert [] == hidden(inputs)
+
+
+def test_a_place_where_nothing_can_be_written_is_told(inputs: Path) -> None:
+    (inputs / "file").touch()
+    with pytest.raises(RankSliceError) as error:
+        built(inputs, inputs / "file" / "out")
+    assert str(error.value).startswith(f"{inputs}/file/out: cannot be written: ")
+
+
+def test_the_folder_has_a_link_to_the_model_for_verifying(inputs: Path) -> None:
+    (inputs / "link.onnx").symlink_to("model.onnx")
+    out = build(
+        inputs / "link.onnx", inputs / "mapping.json", "local", inputs / "out", share_cores=True
+    ).folder
+    assert (out / "model").is_symlink()
+    assert inputs / "model.onnx" == (out / "model").readlink()
+    assert [] == list(out.glob("packages/*/model"))
+
+
+def test_a_model_that_has_changed_or_gone_verifies_nothing(inputs: Path) -> None:
+    out = built(inputs, inputs / "out").folder
+    prepared = prepare(out, RunOptions(frames=1))
+    with (inputs / "model.onnx").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(RankSliceError) as error:
+        run(prepared, verify=True)
+    expected = "model.onnx: has changed since it was sliced; build again to verify a run"
+    assert f"{inputs}/{expected}" == str(error.value)
+    (inputs / "model.onnx").unlink()
+    with pytest.raises(RankSliceError, match=r"model: does not lead to model\.onnx; build again"):
+        run(prepared, verify=True)
+
+
+def killed(folder: Path, number: signal.Signals) -> int:
+    """Kill a build once its partial folder is there; return its exit code."""
+    words = ["build", "model.onnx", "--mapping", "mapping.json", "--out", "out"]
+    with subprocess.Popen([*COMMAND, *words], cwd=folder, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not hidden(folder):
+            time.sleep(0.001)
+        process.send_signal(number)
+        return process.wait()
+
+
+def test_a_terminated_build_leaves_nothing(big: Path) -> None:
+    assert 128 + signal.SIGTERM == killed(big, signal.SIGTERM)
+    assert ["mapping.json", "model.onnx"] == sorted(path.name for path in big.iterdir())
+
+
+def test_a_killed_build_leaves_no_folder_and_the_next_one_cleans_up(big: Path) -> None:
+    assert -signal.SIGKILL == killed(big, signal.SIGKILL)
+    assert not (big / "out").exists()
+    assert 1 == len(hidden(big))
+    ended = rankslice(
+        *("build", big / "model.onnx", "--mapping", big / "mapping.json", "--out", big / "out")
+    )
+    assert 0 == ended.code, ended.err
+    assert [] == hidden(big)
+    manifest = json.loads((big / "out" / "packages" / "local" / "manifest.json").read_text())
+    assert max(entry["bytes"] for entry in manifest["files"].values()) > BIG

@@ -1,0 +1,274 @@
+"""The command line: exit codes, messages, and what goes to stdout and to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import rankslice, rankslice_process
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+
+from rankslice import __version__
+
+COMMANDS = ("inspect", "build", "run", "demo")
+
+CONSTANT = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4] x) => (float[1,4] y) { n = Sub (x, x) y = Cos (n) }
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with good and bad files; a build folder in out/out."""
+    folder = tmp_path_factory.mktemp("cli")
+    onnx.save(figure_2(), folder / "model.onnx")
+    write_mapping(folder / "mapping.json", FIGURE_2_RANKS)
+    build_folder(folder / "out", figure_2(), FIGURE_2_RANKS)
+    for name, content in {
+        "empty": b"",
+        "text.onnx": b"hello",
+        "model.pb": b"",
+        "list.json": b"[]",
+        "twice.json": b'{"a_cpu0": ["Conv1"], "a_cpu0": ["FC1"]}',
+        "bytes.json": b"\xff",
+        "bad.yaml": b"boards: [}",
+        "bytes/plan.json": b"\xff",
+        "no/plan.json": b"{}",
+        "folder/notes.txt": b"",
+        "bytes.txt": b"\xff",
+        "mpich": b"#!/bin/sh\necho 'HYDRA build details:'\n",
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "mpich").chmod(0o755)
+    (folder / "loop").symlink_to("loop")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_bench(bench: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(bench)
+    yield
+    os.chdir(before)
+
+
+BUILD = "build model.onnx --out new --share-cores"
+
+MISTAKES = {
+    "inspect nothing.onnx": "nothing.onnx: no such file; expected an ONNX model file",
+    "inspect empty": "empty: holds no graph (at byte 0); expected an ONNX model file",
+    "inspect text.onnx": (
+        "text.onnx: a field of the unknown wire type 4 (at byte 2); expected an ONNX model file"
+    ),
+    "inspect folder": "folder: is a folder; expected an ONNX model file",
+    "inspect model.onnx --json folder": "folder: cannot be written: Is a directory",
+    "inspect model.onnx --json no/where/x": "no/where/x: cannot be written: "
+    "No such file or directory",
+    "inspect model.onnx --shape y=1,2": "model.onnx: input 'y': the model has no such input",
+    f"{BUILD} --mapping nothing.json": "nothing.json: cannot be read: No such file or directory",
+    f"{BUILD} --mapping empty": "empty: line 1, column 1: no valid JSON: expecting value",
+    f"{BUILD} --mapping folder": "folder: cannot be read: Is a directory",
+    f"{BUILD} --mapping list.json": "list.json: the file holds an empty list; expected an object"
+    ' such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}',
+    f"{BUILD} --mapping twice.json": "twice.json: a_cpu0: the key stands there 2 times;"
+    " expected every key once; put its layers into one list",
+    f"{BUILD} --mapping bytes.json": (
+        "bytes.json: byte 0 is no UTF-8 text; expected a mapping as text"
+    ),
+    "build model.pb --mapping mapping.json --share-cores": (
+        "model.pb: has the suffix '.pb'; expected an .onnx model"
+    ),
+    f"{BUILD} --mapping mapping.json --platform nothing.yaml": (
+        "nothing.yaml: cannot be read: No such file or directory"
+    ),
+    f"{BUILD} --mapping mapping.json --platform bad.yaml": (
+        "bad.yaml: line 1, column 10: no valid YAML: expected the node content, but found '}'"
+    ),
+    f"{BUILD} --mapping mapping.json --source-board mars": (
+        "--source-board: no rank is on board 'mars'; boards with ranks are: local"
+    ),
+    f"{BUILD} --mapping mapping.json --out out": (
+        "HERE/out: exists; choose another --out, or give --force"
+    ),
+    f"{BUILD} --mapping mapping.json --out folder --force": (
+        "HERE/folder: exists and has no plan.json; --force replaces build folders only"
+    ),
+    "run nothing": "HERE/nothing: has no plan.json; make a build folder with: rankslice build",
+    "run model.onnx": (
+        "HERE/model.onnx: has no plan.json; make a build folder with: rankslice build"
+    ),
+    "run loop": "loop: leads nowhere",
+    "run bytes": "plan.json: byte 0 is no UTF-8 text; expected a plan as text",
+    "run no": "plan.json: this is no plan; expected the format 'rankslice-plan'",
+    "run out/out --input nothing": "HERE/nothing: no such file or folder",
+    "run out/out --input loop": "loop: leads nowhere",
+    "run out/out --input folder": "no image found",
+    "run out/out --input text.onnx": (
+        "model input 'x' of shape [1, 4, 8, 8] takes no image in layout nchw:"
+        " expected one image of 1 or 3 channels"
+    ),
+    "run out/out --labels nothing": "nothing: cannot be read: No such file or directory",
+    "run out/out --labels bytes.txt": (
+        "bytes.txt: cannot be read: 'utf-8' codec can't decode byte 0xff in position 0:"
+        " invalid start byte"
+    ),
+    "run out/out --mpirun nothing": "nothing: cannot be started: No such file or directory",
+    "run out/out --mpirun ./folder": "folder: cannot be started: No such file or directory",
+    "run out/out --mpirun HERE/mpich": (
+        "HERE/mpich: is 'HYDRA build details:'; Open MPI 4.1 or 5 is needed"
+    ),
+    "run out/out --results folder": "HERE/folder: is a folder; results need a file",
+}
+
+MISUSE = {
+    "": "Usage",
+    "serve": "No such command 'serve'",
+    "inspect": "Missing argument",
+    "inspect model.onnx more": "extra argument",
+    "inspect --bad model.onnx": "No such option: --bad",
+    "inspect model.onnx --shape x": "'x' is not of the form IN=1,3,224,224",
+    "inspect model.onnx --shape x=": "'x=' is not of the form IN=1,3,224,224",
+    "inspect model.onnx --shape =1": "'=1' is not of the form IN=1,3,224,224",
+    "inspect model.onnx --shape x=-1": "'x=-1' is not of the form IN=1,3,224,224",
+    "inspect model.onnx --shape x=²": "'x=²' is not of the form IN=1,3,224,224",
+    "build model.onnx": "Missing option '--mapping'",
+    "run": "Missing argument",
+    "run out/out --frames 0": "--frames",
+    "run out/out --frames many": "--frames",
+    "run out/out --fps 0": "--fps",
+    "run out/out --fps inf": "--fps",
+    "run out/out --fps nan": "--fps",
+    "run out/out --window 0": "--window",
+    "run out/out --seed -1": "--seed",
+    "run out/out --top -1": "--top",
+    "run out/out --size 0x4": "'0x4' is not of the form HxW",
+    "run out/out --size 4x0": "'4x0' is not of the form HxW",
+    "run out/out --size ²": "'²' is not of the form HxW",
+    "run out/out --mean 1,x": "'1,x' is not a list of numbers",
+    "run out/out --scale ,": "',' is not a list of numbers",
+    "run out/out --layout chw": "--layout",
+    "run out/out --overflow wait": "--overflow",
+    "run out/out --verify fast": "fast",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_ends_with_code_1_and_one_message_on_stderr(line: str, bench: Path) -> None:
+    ended = rankslice(*line.replace("HERE", str(bench)).split())
+    expected = MISTAKES[line].replace("HERE", str(bench))
+    assert (1, "", f"error: {expected}\n") == (ended.code, ended.out, ended.err)
+    assert not (bench / "new").exists()
+
+
+@pytest.mark.parametrize("line", MISUSE)
+def test_misuse_ends_with_code_2_and_says_what_is_wrong(line: str) -> None:
+    ended = rankslice(*line.split())
+    assert 2 == ended.code
+    assert MISUSE[line] in ended.out + ended.err
+
+
+def test_every_mistake_has_a_line_of_its_own() -> None:
+    ended = rankslice("build", "text.onnx", "--mapping", "list.json", "--platform", "bad.yaml")
+    assert 1 == ended.code
+    lines = ended.err.splitlines()
+    assert 3 == len(lines)
+    assert ["text.onnx", "list.json", "bad.yaml"] == [
+        line.removeprefix("error: ").partition(":")[0] for line in lines
+    ]
+
+
+def test_what_looks_like_markup_in_a_message_is_shown_as_it_is() -> None:
+    ended = rankslice("inspect", "[red]x[/red].onnx")
+    assert "error: [red]x[/red].onnx: no such file; expected an ONNX model file\n" == ended.err
+
+
+def test_a_path_that_is_no_text_is_named_all_the_same() -> None:
+    ended = rankslice_process("inspect", os.fsdecode(b"\xff.onnx"))
+    assert 1 == ended.code
+    assert "\\udcff.onnx: no such file" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_the_version_is_the_packages() -> None:
+    ended = rankslice("--version")
+    assert (0, f"{__version__}\n", "") == (ended.code, ended.out, ended.err)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_shows_an_example(command: str) -> None:
+    ended = rankslice(command, "--help")
+    assert (0, "") == (ended.code, ended.err)
+    assert f"Example: rankslice {command}" in ended.out.replace("Examples:", "Example:")
+
+
+def test_help_names_every_command() -> None:
+    ended = rankslice("--help")
+    assert 0 == ended.code
+    assert all(command in ended.out for command in COMMANDS)
+
+
+def test_inspect_tells_people_of_layers_on_stdout() -> None:
+    ended = rankslice("inspect", "model.onnx")
+    assert (0, "") == (ended.code, ended.err)
+    for word in ("MaxPool1", "Conv1", "1x4x8x8 float32", "5 layers"):
+        assert word in ended.out
+
+
+def test_inspect_gives_json_alone_on_stdout() -> None:
+    ended = rankslice("inspect", "model.onnx", "--json", "-")
+    assert (0, "") == (ended.code, ended.err)
+    record = json.loads(ended.out)
+    assert set(FIGURE_2_RANKS) == {layer["name"] for layer in record["layers"]}
+    assert [{"name": "x", "dtype": "float32", "shape": [1, 4, 8, 8]}] == record["inputs"]
+
+
+def test_inspect_writes_json_beside_what_it_shows(tmp_path: Path) -> None:
+    ended = rankslice("inspect", "model.onnx", "--json", tmp_path / "i.json")
+    assert "5 layers" in ended.out
+    assert 5 == json.loads((tmp_path / "i.json").read_text())["totals"]["layers"]
+
+
+def test_build_gives_the_plan_as_json_alone_on_stdout(tmp_path: Path) -> None:
+    ended = rankslice(
+        *("build", "model.onnx", "--mapping", "mapping.json", "--share-cores"),
+        *("--out", tmp_path / "out", "--json", "-"),
+    )
+    assert 0 == ended.code
+    assert json.loads((tmp_path / "out" / "plan.json").read_text()) == json.loads(ended.out)
+
+
+def test_build_tells_people_what_each_rank_does(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = rankslice(
+        *("build", "model.onnx", "--mapping", "mapping.json", "--share-cores", "--out", out)
+    )
+    assert 0 == ended.code
+    for key in json.loads(Path("mapping.json").read_text()):
+        assert key in ended.out
+    assert str(out) in ended.out
+
+
+def test_run_tells_people_on_stdout_and_talks_on_stderr_alone(bench: Path) -> None:
+    ended = rankslice("run", "out/out", "--frames", "8", "--verify")
+    assert 0 == ended.code, ended.err
+    for word in ("8 frames", "latency p50", "bottleneck:", "verify passed: 8 frames compared"):
+        assert word in ended.out
+    assert "" == ended.err.strip()
+
+
+def test_a_run_that_proves_nothing_fails_and_gives_its_numbers_all_the_same(
+    tmp_path: Path,
+) -> None:
+    folder = build_folder(tmp_path, onnx.parser.parse_model(CONSTANT), {"Sub_0": 0, "Cos_1": 0})
+    ended = rankslice("run", folder, "--frames", "3", "--verify", "exact", "--json", "-")
+    assert 1 == ended.code
+    expected = "error: verify: the unsliced model's output 'y' is constant: it proves nothing"
+    assert expected == ended.err.strip()
+    record = json.loads(ended.out)
+    assert (3, False) == (record["completed"], record["verify"]["passed"])

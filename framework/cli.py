@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import signal
@@ -56,6 +57,9 @@ def main() -> NoReturn:
     """Run the command line; exit 0 on success, 1 if input or run failed, 2 on misuse."""
     # So that a terminated build removes what it has half written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # A name that the terminal cannot show is no reason to fail.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(_with_verify_value(sys.argv[1:]))
     except RankSliceError as error:

@@ -195,6 +195,18 @@ def test_a_path_that_is_no_text_is_named_all_the_same() -> None:
     assert "Traceback" not in ended.err
 
 
+def test_a_name_that_the_terminal_cannot_show_is_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = figure_2()
+    model.graph.node[0].name = "größe"
+    onnx.save(model, tmp_path / "m.onnx")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    ended = rankslice_process("inspect", tmp_path / "m.onnx")
+    assert (0, "") == (ended.code, ended.err)
+    assert "gr\\xf6\\xdfe" in ended.out
+
+
 def test_the_version_is_the_packages() -> None:
     ended = rankslice("--version")
     assert (0, f"{__version__}\n", "") == (ended.code, ended.out, ended.err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -48,7 +49,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     onnx.save(model, folder / "model.onnx")
     write_mapping(folder / "mapping.json", {"Gather_0": 0, "Mul_1": 0})
     yield folder
-    (folder / "model.onnx").unlink()
+    shutil.rmtree(folder)
 
 
 def built(inputs: Path, out: Path, *, force: bool = False, archive: bool = False) -> Build:

@@ -12,6 +12,10 @@ from .transport import Lane, Transport
 __all__ = ["Backoff", "CommunicationLoop", "Incoming", "Outgoing"]
 
 
+_LONGEST_PAUSE_S = 5e-3
+_LATENCY_PAUSE_S = 20e-6
+
+
 class Backoff:
     """How long to sleep between two looks that found nothing: the longer idle, the longer.
 
@@ -21,9 +25,9 @@ class Backoff:
 
     _SHARE = 1 / 16
     _SHORTEST_S = 20e-6
-    _LONGEST_S = 5e-3
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
         self._idle_since = time.perf_counter()
 
     def reset(self) -> None:
@@ -33,7 +37,7 @@ class Backoff:
     def pause_s(self) -> float:
         """Seconds to sleep now."""
         idle = time.perf_counter() - self._idle_since
-        return min(max(self._SHARE * idle, self._SHORTEST_S), self._LONGEST_S)
+        return min(max(self._SHARE * idle, self._SHORTEST_S), self._longest_s)
 
 
 class Outgoing:
@@ -47,9 +51,14 @@ class Outgoing:
         self._begun_s = [0.0] * ring.depth
         self._sent = [False] * ring.depth
         self._end_started = False
-        self.finished = False
+        self._end_sent = False
         self.busy_s = 0.0
         """Sum over frames of the time from the start of a send until its slot was reusable."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all frames and the end of the stream have left."""
+        return self._end_sent and self._ring.read[self._place] == self._started
 
     def advance(self, transport: Transport, lane: int) -> bool:
         """Start what can be started; return whether there was anything."""
@@ -68,7 +77,7 @@ class Outgoing:
     def complete(self, slot: int, is_end: bool) -> None:
         """Take note of a finished send; give slots back in order."""
         if is_end:
-            self.finished = True
+            self._end_sent = True
             return
         self.busy_s += time.perf_counter() - self._begun_s[slot]
         self._sent[slot] = True
@@ -124,12 +133,23 @@ class CommunicationLoop:
         outgoing: Sequence[Outgoing],
         incoming: Sequence[Incoming],
         on_progress: Callable[[], None],
+        *,
+        latency: bool = False,
     ) -> None:
-        """Set up the channels; ``on_progress`` is called when slots were filled or freed."""
+        """Set up the channels.
+
+        Args:
+            transport: moves the messages.
+            outgoing: channels from this rank.
+            incoming: channels to this rank.
+            on_progress: called when slots were filled or freed.
+            latency: never sleep long: messages are seen sooner, at the price of processor time.
+        """
         self._transport = transport
         self._outgoing = outgoing
         self._incoming = incoming
         self._on_progress = on_progress
+        self._latency = latency
         self._signal = threading.Event()
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
@@ -142,7 +162,7 @@ class CommunicationLoop:
 
         ``is_over`` is asked between looks; it raises what is to end the loop early.
         """
-        backoff = Backoff()
+        backoff = Backoff(longest_s=_LATENCY_PAUSE_S if self._latency else _LONGEST_PAUSE_S)
         while not (is_over() and self._has_ended()):
             self._signal.clear()
             if self._advance():

@@ -69,7 +69,11 @@ class MpiTransport:
         self._first_receive: list[int] = []
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
-        """Make one persistent request per slot, and one per outgoing lane for the end."""
+        """Make one persistent request per slot, and one per outgoing lane for the end.
+
+        What an earlier call made is released.
+        """
+        self._release()
         byte = self._mpi.BYTE
         nothing = np.empty(0, np.uint8)
         for lane, end in enumerate(sends):
@@ -143,15 +147,20 @@ class MpiTransport:
             pause = min(2 * pause, 5e-3)
 
     def close(self) -> None:
-        """Cancel the receives still posted, free all requests and finalise MPI."""
+        """Cancel the receives still posted, free everything and finalise MPI."""
+        self._release()
+        self._control.Free()
+        self._comm.Free()
+        self._mpi.Finalize()
+
+    def _release(self) -> None:
         for request, (is_send, _, _) in zip(self._requests, self._meaning, strict=True):
             if not is_send and not request.Test():
                 request.Cancel()
                 request.Wait()
             request.Free()
-        self._control.Free()
-        self._comm.Free()
-        self._mpi.Finalize()
+        self._requests, self._meaning = [], []
+        self._first_send, self._first_receive = [], []
 
     def abort(self) -> None:
         """Call MPI_Abort."""

@@ -1,0 +1,149 @@
+"""How long a channel takes from send to ready-to-run, against a raw MPI ping-pong of as many bytes.
+
+Two ranks bounce a tensor: the computing thread of one puts it into a slot, the loop sends it,
+the loop of the other receives it and wakes its computing thread, which sends it back. Half of
+the round trip is the channel's time. The raw time is that of blocking mpi4py calls between
+the same two processes, measured in turn with it, size by size.
+
+    python benchmarks/channel_time.py --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from rankslice.backend.launch import find_mpirun
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
+from rankslice.backend.runtime.mpi import MpiTransport
+from rankslice.backend.runtime.slots import Ring
+
+SIZES = (4 << 10, 32 << 10, 256 << 10, 1 << 20, 3 << 20, 8 << 20)
+TARGET_EXTRA_S = {False: 150e-6, True: 60e-6}
+
+
+def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bool) -> list[float]:
+    """Return half the time of each round trip through two channels, in seconds."""
+    tensor = TensorSpec("tensor", "uint8", (size,))
+    peer = 1 - transport.rank
+    outbox, inbox = Ring(tensor, 2, 1), Ring(tensor, 2, 1)
+    outgoing = Outgoing(1 + transport.rank, peer, outbox, 0)
+    incoming = Incoming(1 + peer, peer, inbox)
+    arrived = threading.Event()
+    times: list[float] = []
+
+    def compute() -> None:
+        for bounce in range(bounces):
+            begin = time.perf_counter()
+            if transport.rank == 0:
+                put()
+            while not inbox.has_frame(0):
+                arrived.wait()
+                arrived.clear()
+            inbox.read[0] += 1
+            if transport.rank == 1:
+                put()
+            elif bounce >= bounces // 5:
+                times.append((time.perf_counter() - begin) / 2)
+        outbox.end = outbox.written
+        loop.wake()
+
+    def put() -> None:
+        while not outbox.has_room():
+            time.sleep(20e-6)
+        outbox.written += 1
+        loop.wake()
+
+    loop = CommunicationLoop(transport, [outgoing], [incoming], arrived.set, latency=latency)
+    thread = threading.Thread(target=compute)
+    thread.start()
+    loop.run(lambda: not thread.is_alive())
+    thread.join()
+    return times
+
+
+def raw_time_s(transport: MpiTransport, size: int, bounces: int) -> list[float]:
+    """Return half the time of each round trip of blocking calls, in seconds."""
+    from mpi4py import MPI
+
+    buffer = np.zeros(size, np.uint8)
+    peer = 1 - transport.rank
+    times = []
+    for bounce in range(bounces):
+        begin = time.perf_counter()
+        if transport.rank == 0:
+            MPI.COMM_WORLD.Send(buffer, peer)
+            MPI.COMM_WORLD.Recv(buffer, peer)
+        else:
+            MPI.COMM_WORLD.Recv(buffer, peer)
+            MPI.COMM_WORLD.Send(buffer, peer)
+        if bounce >= bounces // 5:
+            times.append((time.perf_counter() - begin) / 2)
+    return times
+
+
+def work(rounds: int, latency: bool) -> None:
+    """Measure in one of the two ranks; rank 0 prints the medians as JSON."""
+    mpi = MpiTransport()
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(os.getppid()))[mpi.rank]})
+    found: dict[int, Any] = {}
+    for size in SIZES:
+        bounces = max(40, min(400, (64 << 20) // size))
+        raw, channel = [], []
+        for _ in range(rounds):
+            raw.append(statistics.median(raw_time_s(mpi, size, bounces) or [0]))
+            mpi.exchange(b"")
+            channel.append(statistics.median(channel_time_s(mpi, size, bounces, latency) or [0]))
+            mpi.exchange(b"")
+        found[size] = (statistics.median(raw), statistics.median(channel))
+    if mpi.rank == 0:
+        print(json.dumps(found))
+    mpi.close()
+
+
+def report(rounds: int, network: str, latency: bool) -> None:
+    """Start two ranks over ``network`` and print what they measured."""
+    command = [str(find_mpirun().path), "-n", "2", "--map-by", "slot:oversubscribe"]
+    command += ["--bind-to", "none"]
+    command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    command += ["--mca", "btl", "tcp,self"] if network == "tcp" else []
+    command += [sys.executable, __file__, "--rank", "--rounds", str(rounds)]
+    command += ["--latency"] if latency else []
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    print(f"\n{network}{', --latency' if latency else ''}")
+    print("    bytes      raw us  channel us   extra us   ratio  target")
+    for text, (raw, channel) in json.loads(answer).items():
+        met = channel <= 1.15 * raw if raw >= 1e-3 else channel <= raw + TARGET_EXTRA_S[latency]
+        print(
+            f"{int(text):9}  {1e6 * raw:10.1f}  {1e6 * channel:10.1f} {1e6 * (channel - raw):10.1f}"
+            f"  {channel / raw:6.2f}  {'met' if met else 'missed'}"
+        )
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions, medians are taken")
+    parser.add_argument("--latency", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        work(given.rounds, given.latency)
+        return
+    for network in ("shared memory", "tcp"):
+        for latency in (False, True):
+            report(given.rounds, network, latency)
+
+
+if __name__ == "__main__":
+    main()

@@ -69,6 +69,7 @@ def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bo
     thread.start()
     loop.run(lambda: not thread.is_alive())
     thread.join()
+    transport.open([], [])  # withdraws the receives that are still posted
     return times
 
 

@@ -119,7 +119,7 @@ def inspect(
 
 
 @app.command(
-    epilog="Example: rankslice build models/digits.onnx --mapping mappings/digits-three-ranks.json"
+    epilog="Example: rankslice build models/digits.onnx --mapping mappings/digits-two-ranks.json"
     " --platform local --out out"
 )
 def build(
@@ -197,6 +197,10 @@ def run(
         int | None,
         typer.Option(min=1, help="Frames that may wait with --fps (default: those of a second)."),
     ] = None,
+    latency: Annotated[
+        bool,
+        typer.Option("--latency", help="See messages sooner, at the price of processor time."),
+    ] = False,
     frame_timeout: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds a segment may take (default: 30, or 20 x the slowest)."),
@@ -205,7 +209,8 @@ def run(
         float | None, typer.Option(min=1, help="Seconds until frame 0 (default: 120).")
     ] = None,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Most frames inside (default: longest path + 1).")
+        int | None,
+        typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
     ] = None,
     verify: Annotated[
         _Verify | None,
@@ -248,6 +253,7 @@ def run(
         fps=fps,
         overflow=overflow.value,
         queue=queue,
+        latency=latency,
         frame_timeout_s=frame_timeout,
         start_timeout_s=start_timeout,
         window=window,
@@ -301,6 +307,7 @@ def _progress() -> Progress:
         TimeElapsedColumn(),
         console=_talk,
         transient=True,
+        disable=not _talk.is_terminal,
     )
 
 

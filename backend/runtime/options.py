@@ -39,6 +39,8 @@ class RunOptions:
     """JSON file on the sink's board with the measurements of all ranks."""
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
+    latency: bool = False
+    """Look for messages without long pauses: lower latency, more processor time."""
     start_timeout_s: float | None = None
     """Time until all ranks must be ready for frame 0; ``None``: 120 s."""
     frame_timeout_s: float | None = None
@@ -66,6 +68,7 @@ class RunOptions:
         if self.overflow != "fail":
             arguments.append(f"--overflow={self.overflow}")
         arguments += ["--exact"] if self.exact else []
+        arguments += ["--latency"] if self.latency else []
         arguments += self._preprocessing_arguments()
         arguments.append(f"--results={self.results}")
         arguments += [f"--report={self.report}"] if self.report else []
@@ -105,6 +108,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     add("--results", type=Path, default=Path("results.bin"), help="file for the outputs")
     add("--report", type=Path, help="JSON file for the measurements")
     add("--progress", action="store_true", help="print lines 'completed N'")
+    add("--latency", action="store_true", help="see messages sooner, use more processor time")
     add("--start-timeout", type=_positive_float, help="seconds until frame 0")
     add("--frame-timeout", type=_positive_float, help="seconds per segment and frame")
     add("--no-bind", action="store_true", help="leave the ranks' cores as mpirun set them")
@@ -122,6 +126,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
         results=given.results,
         report=given.report,
         progress=given.progress,
+        latency=given.latency,
         start_timeout_s=given.start_timeout,
         frame_timeout_s=given.frame_timeout,
         bind=not given.no_bind,

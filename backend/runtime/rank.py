@@ -178,6 +178,7 @@ class _Rank:
             [*self.outgoing, *self.heartbeat.outgoing],
             [*self.incoming, *self.heartbeat.incoming],
             self._wake_executors,
+            latency=self.options.latency,
         )
         if self.options.bind and self.spec.cores:
             check_binding(self.spec.cores)

@@ -31,15 +31,13 @@ from .slots import Ring
 from .sources import open_source
 from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
+from .version import RUNTIME_VERSION
 from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Reader, wire
 
-__all__ = ["RUNTIME_VERSION", "run_rank", "together"]
+__all__ = ["run_rank", "together"]
 
 _T = TypeVar("_T")
-
-RUNTIME_VERSION = 1
-"""Changes when ranks of different versions could no longer talk to each other."""
 
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
@@ -178,6 +176,7 @@ class _Rank:
             [*self.outgoing, *self.heartbeat.outgoing],
             [*self.incoming, *self.heartbeat.incoming],
             self._wake_executors,
+            is_waiting=lambda: self.computing.step_under_way is None,
             latency=self.options.latency,
         )
         if self.options.bind and self.spec.cores:

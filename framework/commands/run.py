@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.launch import find_mpirun, launch_command, run_job
+from rankslice.backend.runtime import version
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
@@ -93,6 +94,7 @@ def prepare(
     )
     if options.results.is_dir():
         raise RankSliceError(Mistake(str(options.results), "is a folder", "results need a file"))
+    _check_runtime(folder)
     with _told_to_people():
         source = _open_source(load_job(plan_file).inputs, options)
     command = launch_command(plan, folder, find_mpirun(mpirun), options.to_arguments())
@@ -146,6 +148,16 @@ def _absolute(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError):  # a link that leads to itself
         raise RankSliceError(Mistake(str(path), "leads nowhere")) from None
+
+
+def _check_runtime(folder: Path) -> None:
+    """Refuse a folder whose copy of the runtime this launcher would misunderstand."""
+    ours = Path(version.__file__).read_bytes()
+    copy = folder / "runtime" / "version.py"
+    if not copy.is_file() or copy.read_bytes() != ours:
+        raise RankSliceError(
+            Mistake(str(folder), "was built by another version of RankSlice", "build it again")
+        )
 
 
 @contextmanager

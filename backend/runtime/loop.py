@@ -16,9 +16,6 @@ __all__ = ["Backoff", "CommunicationLoop", "Incoming", "Outgoing"]
 
 _PR_SET_TIMERSLACK = 29
 
-_LONGEST_PAUSE_S = 5e-3
-_LATENCY_PAUSE_S = 20e-6
-
 
 class Backoff:
     """How long to sleep between two looks that found nothing: the longer idle, the longer.
@@ -32,9 +29,12 @@ class Backoff:
     _SHARE_COMPUTING = 1 / 4
     _SHARE_WAITING = 1 / 32
     _SHORTEST_S = 20e-6
+    _LONGEST_COMPUTING_S = 5e-3
+    _LONGEST_WAITING_S = 20e-3
 
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
+    def __init__(self, latency: bool) -> None:
+        """Begin now; with ``latency`` all sleeps are the shortest."""
+        self._latency = latency
         self._idle_since = time.perf_counter()
 
     def reset(self) -> None:
@@ -44,8 +44,13 @@ class Backoff:
     def pause_s(self, is_waiting: bool) -> float:
         """Return the seconds to sleep now; ``is_waiting``: the rank has nothing to compute."""
         idle = time.perf_counter() - self._idle_since
-        share = self._SHARE_WAITING if is_waiting else self._SHARE_COMPUTING
-        return min(max(share * idle, self._SHORTEST_S), self._longest_s)
+        if self._latency:
+            return self._SHORTEST_S
+        if is_waiting:
+            pause, longest = self._SHARE_WAITING * idle, self._LONGEST_WAITING_S
+        else:
+            pause, longest = self._SHARE_COMPUTING * idle, self._LONGEST_COMPUTING_S
+        return min(max(pause, self._SHORTEST_S), longest)
 
 
 def sharpen_timers() -> None:
@@ -180,7 +185,7 @@ class CommunicationLoop:
         ``is_over`` is asked between looks; it raises what is to end the loop early.
         """
         sharpen_timers()
-        backoff = Backoff(longest_s=_LATENCY_PAUSE_S if self._latency else _LONGEST_PAUSE_S)
+        backoff = Backoff(self._latency)
         while not (is_over() and self._has_ended()):
             self._signal.clear()
             if self._advance():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rankslice.framework.cores import core_ranges
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.mapping import Placement
+from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import quoted
 
 __all__ = ["hostfile", "rankfile"]

@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
-from rankslice.framework.assign import assign
 from rankslice.framework.commands.run import REFERENCE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.new_folder import new_folder
-from rankslice.framework.place import place
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
-from rankslice.framework.read_mapping import read_mapping
-from rankslice.framework.read_platform import read_platform
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.onnx_writer import segment_pieces
 from rankslice.frontend.partition import Partition, partition

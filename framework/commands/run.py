@@ -25,7 +25,7 @@ from rankslice.backend.runtime.stages import Source
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
-from rankslice.framework.read_text import read_text
+from rankslice.framework.specs.read_text import read_text
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, Verification
 

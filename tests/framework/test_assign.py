@@ -1,10 +1,10 @@
 import pytest
 from line_graphs import line_graph
 
-from rankslice.framework.assign import assign
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Assignment, Mapping, MappingEntry
+from rankslice.framework.specs.assign import assign
 
 GRAPH = line_graph(
     """

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 from line_graphs import line_graph
 
-from rankslice.framework.assign import assign
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.place import place
-from rankslice.framework.read_mapping import read_mapping
-from rankslice.framework.read_platform import read_platform
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_platform import read_platform
 
 ROOT = Path(__file__).parents[2]
 

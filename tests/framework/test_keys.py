@@ -1,7 +1,7 @@
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.keys import Key, parse_key, read_cores
+from rankslice.framework.specs.keys import Key, parse_key, read_cores
 
 
 @pytest.mark.parametrize(

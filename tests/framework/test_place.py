@@ -2,8 +2,8 @@ import pytest
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement, Placements
-from rankslice.framework.place import place
 from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.specs.place import place
 
 GPU = Accelerator("litert", (("delegate", "libgpu.so"),))
 NPU0, NPU1 = Accelerator("litert", (("n", "0"),)), Accelerator("litert", (("n", "1"),))

@@ -4,7 +4,7 @@ import pytest
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry
-from rankslice.framework.read_mapping import read_mapping
+from rankslice.framework.specs.read_mapping import read_mapping
 
 
 def read(folder: Path, text: str) -> Mapping:

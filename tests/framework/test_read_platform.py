@@ -6,7 +6,7 @@ import pytest
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.framework.read_platform import read_platform
+from rankslice.framework.specs.read_platform import read_platform
 
 
 def read(folder: Path, text: str, name: str = "platform.yaml") -> Platform:

@@ -3,7 +3,7 @@ from importlib.resources import files
 
 import pytest
 
-from rankslice.framework.schemas import schema_texts
+from rankslice.framework.specs.schemas import schema_texts
 
 
 @pytest.mark.parametrize("name", sorted(schema_texts()))

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
 
-from rankslice.framework.assign import assign
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry
-from rankslice.framework.place import place
 from rankslice.framework.platform import Accelerator, Board, Platform
-from rankslice.framework.read_mapping import read_mapping
-from rankslice.framework.read_platform import read_platform
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_platform import read_platform
 
 TEXT = st.text(max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXT

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rankslice.framework.cores import MOST_CORES, core_list
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.specs.cores import MOST_CORES, core_list
 from rankslice.framework.wording import joined, quoted
 
 __all__ = ["Key", "parse_key", "read_cores"]

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from rankslice.framework.cores import count_or_list
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Platform
-from rankslice.framework.platform_names import check_board, check_host
+from rankslice.framework.specs.cores import count_or_list
+from rankslice.framework.specs.platform_names import check_board, check_host
 from rankslice.framework.wording import bare, joined, quoted
 
 __all__ = ["parse_platform_text"]

@@ -6,11 +6,11 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from rankslice.framework.cores import each_once, format_cores
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.keys import Key, parse_key, read_cores
 from rankslice.framework.mapping import Mapping, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.specs.cores import each_once, format_cores
+from rankslice.framework.specs.keys import Key, parse_key, read_cores
 from rankslice.framework.wording import bare, joined, quoted
 
 __all__ = ["place"]

@@ -1,4 +1,6 @@
-"""Write the JSON Schemas of mapping and platform files: ``python -m rankslice.framework.schemas``.
+"""Write the JSON Schemas of mapping and platform files.
+
+Run it with ``python -m rankslice.framework.specs.schemas``.
 
 They lie in ``templates/`` so that every installation has them.
 """
@@ -9,8 +11,8 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from rankslice.framework.platform_yaml import platform_schema
-from rankslice.framework.read_mapping import mapping_schema
+from rankslice.framework.specs.platform_yaml import platform_schema
+from rankslice.framework.specs.read_mapping import mapping_schema
 
 __all__ = ["schema_texts"]
 

@@ -18,17 +18,17 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from rankslice.framework.cores import core_list, count_or_list, each_once
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.framework.platform_names import (
+from rankslice.framework.specs.cores import core_list, count_or_list, each_once
+from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
     check_board,
     check_engine,
     check_host,
     check_user,
 )
-from rankslice.framework.read_yaml import read_yaml
+from rankslice.framework.specs.read_yaml import read_yaml
 from rankslice.framework.wording import bare, described, joined, quoted
 
 __all__ = ["parse_platform_yaml", "platform_schema"]

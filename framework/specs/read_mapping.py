@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.mapping import Mapping, MappingEntry
-from rankslice.framework.read_text import read_text
+from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import bare, described
 
 __all__ = ["mapping_schema", "read_mapping"]
@@ -19,8 +19,8 @@ _SHAPE = 'expected an object such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]
 def read_mapping(path: Path) -> Mapping:
     """Return the mapping that a JSON file holds: its keys in order, each with its layers.
 
-    Keys and layers are taken as written; :func:`rankslice.framework.place.place` and
-    :func:`rankslice.framework.assign.assign` find out what they mean.
+    Keys and layers are taken as written; :func:`rankslice.framework.specs.place.place` and
+    :func:`rankslice.framework.specs.assign.assign` find out what they mean.
 
     Raises:
         RankSliceError: The file cannot be read, is no JSON, or is no object with lists of

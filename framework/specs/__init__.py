@@ -1,0 +1,1 @@
+"""Mapping and platform files: read, checked, and understood together."""

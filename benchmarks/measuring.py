@@ -1,0 +1,75 @@
+"""What the benchmarks share: medians, ratios with their interval, tables, the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Spread", "console", "machine", "print_table", "ratios", "spread"]
+
+console = Console(highlight=False, width=max(120, Console().width))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of repeated measurements, with the least and the greatest."""
+
+    middle: float
+    least: float
+    greatest: float
+
+    def text(self, digits: int = 2) -> str:
+        """Return ``12.34 (11.90-13.02)``."""
+        middle, least, greatest = (
+            f"{value:.{digits}f}" for value in (self.middle, self.least, self.greatest)
+        )
+        return f"{middle} ({least}-{greatest})"
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the median and the range of some measurements; there must be one."""
+    found = list(values)
+    return Spread(median(found), min(found), max(found))
+
+
+def ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
+    """Return the spread of the ratios of measurements that were taken in pairs.
+
+    On a machine that others use too, only what was measured side by side can be compared: the
+    ratio of each pair counts, not the ratio of two medians.
+    """
+    return spread(a / b for a, b in zip(measured, reference, strict=True))
+
+
+def machine() -> str:
+    """Return one line about this machine: processor, cores that may be used, Python."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of an {model}, load {os.getloadavg()[0]:.1f}, Python " + (
+        platform.python_version()
+    )
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: the first column is text, the others are numbers."""
+    table = Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

@@ -192,14 +192,15 @@ class _Rank:
     def _is_over(self) -> bool:
         if self.failure.cause is not None:
             raise JobError(self.failure.message) from self.failure.cause
-        if self.source is not None and self.source.take_credits():
-            self._wake_executors()
         self._watch()
         over = (
             all(executor.finished for executor in self.executors)
             and all(end.finished for end in self.outgoing)
             and all(end.finished for end in self.incoming)
         )
+        # Taken after that question, so the last frame's credit is not missed.
+        if self.source is not None and self.source.take_credits():
+            self._wake_executors()
         if over:
             self.heartbeat.finish()
         return over

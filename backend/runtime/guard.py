@@ -81,11 +81,12 @@ class _Status:
 
     @property
     def is_alive(self) -> bool:
-        return _process_start(self.process) == self.started
+        # Numbers below 1 are no processes: a signal to them would go to many.
+        return self.process > 0 and 0 <= self.started == _process_start(self.process)
 
 
 def _read_page(path: Path) -> _Status:
-    page = path.read_bytes()
+    page = path.read_bytes().ljust(_SIZE, b"\0")
     place, step = (
         page[begin : begin + _TEXT].rstrip(b"\0").decode(errors="replace")
         for begin in (_HEAD.size, _HEAD.size + _TEXT)
@@ -141,10 +142,6 @@ def _guard(folder: Path, ranks: int, parent: int) -> None:
             if status.step and status.process not in leftovers:
                 leftovers[status.process] = _shared_memory(status)
         now = time.monotonic()
-        if alive:
-            alone_since = now
-        elif len(found) >= ranks or now - alone_since > _LONELY_S:
-            break
         if failed_at is None and (
             any(status.state in (FAILED, STOPPED) for status in found)
             or any(status.state != DONE and not status.is_alive for status in found)
@@ -152,6 +149,10 @@ def _guard(folder: Path, ranks: int, parent: int) -> None:
         ):
             failed_at = now
             _tell(found)
+        if alive:
+            alone_since = now
+        elif len(found) >= ranks or now - alone_since > _LONELY_S:
+            break
         if failed_at is not None and now - failed_at > _GRACE_S:
             for status in alive:
                 _kill(status)
@@ -180,7 +181,16 @@ def _tell(found: list[_Status]) -> None:
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"
-        print(f"rankslice: {status.place}: {what}, {last}", file=sys.stderr, flush=True)
+        message = _printable(f"rankslice: {status.place}: {what}, {last}")
+        print(message, file=sys.stderr, flush=True)
+
+
+def _printable(text: str) -> str:
+    """Return a text as one line that controls no terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def _kill(status: _Status) -> None:

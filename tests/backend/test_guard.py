@@ -1,0 +1,258 @@
+"""Status pages, and the guard as the process that it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rankslice.backend.runtime import guard
+from rankslice.backend.runtime.guard import ALIVE, DONE, FAILED, STOPPED, StatusPage
+
+PATIENCE_S = 60
+
+RANK = """
+import sys, time
+from pathlib import Path
+from rankslice.backend.runtime.guard import StatusPage
+folder, number, place, step, state = sys.argv[1:]
+page = StatusPage(Path(folder), int(number), place)
+if step:
+    page.at(step)
+page.tell(int(state))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+"""A process with a status page that ends when its stdin says so."""
+
+
+@contextmanager
+def rank(
+    folder: Path, number: int, step: str = "segment 0, frame 7", state: int = ALIVE
+) -> Iterator[subprocess.Popen[str]]:
+    place = f"rank {number} (edge01_cpu{number} on edge01)"
+    with subprocess.Popen(
+        [sys.executable, "-c", RANK, str(folder), str(number), place, step, str(state)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+@contextmanager
+def guarding(
+    folder: Path, ranks: int, mpirun: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Run the guard of a board; this test plays mpirun, unless another process does."""
+    folder.mkdir(exist_ok=True)
+    arguments = [str(folder), str(ranks), str(mpirun or os.getpid())]
+    with subprocess.Popen(
+        [sys.executable, "-E", "-S", guard.__file__, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Return what the guard says until it ends; it ends well."""
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert 0 == process.returncode
+    return errors
+
+
+def let_end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert 0 == process.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("text", ["", "segment 0, frame 17", "Ärmel ❄", "two\nlines", "a" * 512])
+def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
+    page = StatusPage(tmp_path, 3, "rank 3 (edge01_cpu0 on edge01)")
+    page.at(text)
+    page.tell(STOPPED)
+    status = guard._read_page(tmp_path / "rank-3")
+    assert (os.getpid(), STOPPED) == (status.process, status.state)
+    assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.place, status.step)
+    assert status.is_alive
+
+
+def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> None:
+    page = StatusPage(tmp_path, 0, "❄" * 1000)
+    page.at("x" * 10_000)
+    status = guard._read_page(tmp_path / "rank-0")
+    assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.place
+    assert "x" * 512 == status.step
+    assert ALIVE == status.state
+
+
+def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
+    page = StatusPage(tmp_path, 0, "rank 0")
+    page.at("segment 0, frame 1000")
+    page.at("segment 1, frame 2")
+    assert "segment 1, frame 2" == guard._read_page(tmp_path / "rank-0").step
+
+
+def test_a_process_with_the_number_of_another_one_is_not_taken_for_it() -> None:
+    started = guard._process_start(os.getpid())
+    assert guard._Status(os.getpid(), started, ALIVE, "", "").is_alive
+    assert not guard._Status(os.getpid(), started - 1, ALIVE, "", "").is_alive
+
+
+def test_a_process_that_has_ended_has_no_start() -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert -1 == guard._process_start(process.pid)
+    assert -1 == guard._process_start(process.pid)
+
+
+def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 2) as process, rank(folder, 0) as other, rank(folder, 1) as victim:
+        victim.send_signal(signal.SIGKILL)
+        let_end(other)
+        assert (
+            "rankslice: rank 1 (edge01_cpu1 on edge01): the process was killed or crashed,"
+            " last at segment 0, frame 7\n"
+        ) == said(process)
+    assert not folder.exists()
+
+
+def test_a_rank_that_is_killed_early_was_starting(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 1) as process, rank(folder, 0, step="") as victim:
+        victim.send_signal(signal.SIGKILL)
+        assert said(process).endswith("killed or crashed, while it started\n")
+
+
+def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 1) as process, rank(folder, 0, state=STOPPED) as stopped:
+        let_end(stopped)
+        assert (
+            "rankslice: rank 0 (edge01_cpu0 on edge01): the process was told to stop,"
+            " last at segment 0, frame 7\n"
+        ) == said(process)
+
+
+def test_a_rank_that_was_killed_is_named_before_those_that_were_stopped_then(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "pages"
+    with rank(folder, 0, state=STOPPED), rank(folder, 1) as killed:
+        killed.kill()
+        killed.wait(PATIENCE_S)
+        with guarding(folder, 2) as process:
+            message = said(process)
+    assert message.startswith("rankslice: rank 1 (edge01_cpu1 on edge01): the process was killed")
+    assert 1 == message.count("\n")
+
+
+def test_nothing_is_said_of_a_failure_that_a_rank_has_told_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with rank(folder, 0, state=FAILED) as failed, rank(folder, 1) as killed:
+        killed.kill()
+        killed.wait(PATIENCE_S)
+        let_end(failed)
+        with guarding(folder, 2) as process:
+            assert "" == said(process)
+    assert not folder.exists()
+
+
+def test_nothing_is_said_of_ranks_that_end_well(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with (
+        guarding(folder, 2) as process,
+        rank(folder, 0, state=DONE) as first,
+        rank(folder, 1, state=DONE) as second,
+    ):
+        let_end(first)
+        let_end(second)
+        assert "" == said(process)
+    assert not folder.exists()
+
+
+def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 2) as process, rank(folder, 0, state=FAILED) as failed:
+        with rank(folder, 1) as stuck:
+            stuck.send_signal(signal.SIGSTOP)
+            let_end(failed)
+            begin = time.monotonic()
+            assert -signal.SIGKILL == stuck.wait(PATIENCE_S)
+            assert time.monotonic() - begin > 2
+        assert "" == said(process)
+    assert not folder.exists()
+
+
+def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with (
+        rank(folder, 0) as left,
+        subprocess.Popen(["sleep", "1000"]) as mpirun,
+        guarding(folder, 1, mpirun.pid) as process,
+    ):
+        time.sleep(1)  # the guard must have seen it alive
+        mpirun.kill()
+        mpirun.wait(PATIENCE_S)
+        assert -signal.SIGKILL == left.wait(PATIENCE_S)
+        assert "" == said(process)
+    assert not folder.exists()
+
+
+def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 2) as process:
+        assert "" == said(process)
+    assert not folder.exists()
+
+
+def test_a_guard_waits_for_all_ranks_of_its_board(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 2) as process, rank(folder, 0, state=DONE) as first:
+        with rank(folder, 1) as second:
+            let_end(first)
+            time.sleep(1)
+            assert process.poll() is None
+            second.kill()
+        assert "rank 1" in said(process)
+
+
+def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    step = "\x1b[2Jsegment 0\nrankslice: rank 9: all is well\r\x00 \x7f\x9b"
+    page = StatusPage(folder, 0, "rank 0 (\x1b]0;title\x07 on edge01)")
+    page.at(step)
+    guard._HEAD.pack_into(page._page, 0, 2**22 + 1, 0, ALIVE)  # no process has this number
+    with guarding(folder, 1) as process:
+        message = said(process)
+    assert 1 == message.count("\n")
+    assert message.removesuffix("\n").isprintable()
+
+
+def test_a_page_that_is_cut_short_or_names_no_process_harms_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    (folder / "rank-0").write_bytes(b"short")
+    assert not guard._read_page(folder / "rank-0").is_alive
+    assert not guard._Status(-1, -1, ALIVE, "", "").is_alive
+    assert not guard._Status(0, 0, ALIVE, "", "").is_alive
+    with guarding(folder, 1) as process:
+        said(process)
+    assert not folder.exists()

@@ -1,0 +1,262 @@
+"""The two clocks that find hangs, with time and messages in the test's hands."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.executor import Executor
+from rankslice.backend.runtime.job import RankSpec
+from rankslice.backend.runtime.watch import Heartbeat, ProgressWatch, Ticker
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def ranks(count: int) -> list[RankSpec]:
+    return [
+        RankSpec(
+            number, f"edge{number}_cpu0", f"edge{number}", f"10.0.0.{number}", "cpu", (), "", {}
+        )
+        for number in range(count)
+    ]
+
+
+def carry(sender: Heartbeat, receiver: Heartbeat) -> None:
+    """Bring all beats of one rank to the next, as the communication loop would."""
+    sent, received = sender._beats, receiver._heard
+    while sent.read[0] < sent.written:
+        received.slots[received.written % received.depth][:] = sent.slots[sent.read[0] % sent.depth]
+        sent.read[0] += 1
+        received.written += 1
+    received.end = sent.end
+
+
+def test_a_tick_is_due_once_a_second() -> None:
+    clock = Clock()
+    ticker = Ticker(clock=clock)
+    due = []
+    for _ in range(40):
+        clock.now_s += 0.125
+        due.append(ticker.is_due())
+    assert 5 == sum(due)
+    assert [7, 15, 23, 31, 39] == [look for look, is_due in enumerate(due) if is_due]
+
+
+def test_a_watcher_without_processor_time_ticks_once_however_long_it_was_away() -> None:
+    clock = Clock()
+    ticker = Ticker(clock=clock)
+    clock.now_s += 3600
+    assert [True, False, False] == [ticker.is_due() for _ in range(3)]
+    clock.now_s += 0.999
+    assert not ticker.is_due()
+
+
+def test_a_watcher_without_processor_time_raises_no_alarm() -> None:
+    clock = Clock()
+    ticker = Ticker(clock=clock)
+    first, second = (Heartbeat(ranks(2), rank) for rank in range(2))
+    for _ in range(20):
+        clock.now_s += 60
+        # Both ranks get the processor once a minute only, and then look several times.
+        for _ in range(3):
+            if ticker.is_due():
+                first.tick("segment 0, frame 1")
+                carry(first, second)
+                second.listen()
+                second.tick("")
+                carry(second, first)
+                first.listen()
+
+
+def test_five_ticks_without_a_beat_name_the_silent_rank_and_where_it_was() -> None:
+    silent, watcher = (Heartbeat(ranks(3), rank) for rank in (1, 2))
+    silent.tick("segment 0, frame 17")
+    carry(silent, watcher)
+    watcher.listen()
+    for _ in range(5):  # the first one counts the beat that was heard
+        watcher.tick("")
+    with pytest.raises(JobError) as error:
+        watcher.tick("")
+    assert (
+        "no sign of life for 5 s from rank 1 (edge1_cpu0 on 10.0.0.1), last at"
+        " segment 0, frame 17: it is stopped, overloaded, or cannot be reached"
+    ) == str(error.value)
+
+
+def test_a_rank_that_was_never_heard_was_last_at_its_start() -> None:
+    watcher = Heartbeat(ranks(3), 0)
+    for _ in range(4):
+        watcher.tick("")
+    with pytest.raises(JobError, match=r"rank 2 \(edge2_cpu0 on 10\.0\.0\.2\), last at its start:"):
+        watcher.tick("")
+
+
+def test_one_beat_in_five_ticks_is_enough() -> None:
+    sender, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
+    for tick in range(50):
+        if tick % 5 == 0:
+            sender.tick("")
+            carry(sender, watcher)
+            carry(watcher, sender)
+            sender.listen()
+        watcher.listen()
+        watcher.tick("")
+
+
+def test_a_rank_that_has_finished_is_not_missed() -> None:
+    finished, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
+    finished.tick("")
+    finished.finish()
+    carry(finished, watcher)
+    for _ in range(50):
+        watcher.listen()
+        watcher.tick("")
+
+
+def test_a_finished_rank_beats_no_more() -> None:
+    heartbeat = Heartbeat(ranks(2), 0)
+    heartbeat.finish()
+    heartbeat.tick("segment 0, frame 1")
+    assert 0 == heartbeat._beats.written == heartbeat._beats.end
+
+
+def test_a_rank_that_hears_nothing_does_not_pile_up_beats() -> None:
+    heartbeat = Heartbeat(ranks(2), 0)
+    for _ in range(4):
+        heartbeat.tick("")
+    assert heartbeat._beats.depth == heartbeat._beats.written
+
+
+def test_a_job_of_one_rank_has_nobody_to_listen_to() -> None:
+    heartbeat = Heartbeat(ranks(1), 0)
+    assert ([], []) == (heartbeat.outgoing, heartbeat.incoming)
+    for _ in range(50):
+        heartbeat.tick("segment 0, frame 1")
+
+
+def test_each_rank_listens_to_the_one_before_and_beats_for_the_next() -> None:
+    for rank, (before, after) in enumerate([(2, 1), (0, 2), (1, 0)]):
+        heartbeat = Heartbeat(ranks(3), rank)
+        assert [before] == [end.lane.peer for end in heartbeat.incoming]
+        assert [after] == [end.lane.peer for end in heartbeat.outgoing]
+
+
+@pytest.mark.parametrize(
+    "step", ["", "segment 0, frame 1" + "0" * 80, "Segment ❄, frame 1", "❄" * 40]
+)
+def test_any_name_of_a_step_fits_into_a_beat(step: str) -> None:
+    sender, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
+    sender.tick(step)
+    carry(sender, watcher)
+    watcher.listen()
+    with pytest.raises(JobError, match="no sign of life"):
+        for _ in range(6):
+            watcher.tick("")
+
+
+class Gate:
+    """A stage whose steps end when the test says so."""
+
+    finished = False
+    frame = 17
+
+    def __init__(self) -> None:
+        self._begun = threading.Semaphore(0)
+        self._may_end = threading.Semaphore(0)
+
+    def is_ready(self) -> bool:
+        return True
+
+    def step(self) -> None:
+        self._begun.release()
+        self._may_end.acquire()
+
+    def pause_s(self) -> None:
+        return None
+
+    def describe(self) -> str:
+        return "segment 1"
+
+    def wait_for_begin(self) -> None:
+        assert self._begun.acquire(timeout=60)
+
+    def let_go(self) -> None:
+        self._may_end.release()
+
+
+@contextmanager
+def running(gate: Gate) -> Iterator[Executor]:
+    """Run a gate in a thread of its own; its first step has begun."""
+    executor = Executor("compute", [gate], lambda: None, lambda stage, error: None)
+    executor.start()
+    gate.wait_for_begin()
+    try:
+        yield executor
+    finally:
+        executor.stop()
+        gate.let_go()
+        executor.join(60)
+
+
+def ticks_until_alarm(watch: ProgressWatch) -> tuple[int, str]:
+    for tick in range(10_000):
+        try:
+            watch.tick()
+        except JobError as error:
+            return tick, str(error)
+    pytest.fail("no alarm")
+
+
+def test_a_step_may_take_half_a_minute_by_default() -> None:
+    with running(Gate()) as executor:
+        ticks, message = ticks_until_alarm(ProgressWatch(executor, None))
+    # The first tick sees the step begin.
+    assert 31 == ticks
+    assert "segment 1, frame 17: no end after 31 s (--frame-timeout sets the limit)" == message
+
+
+def test_a_slow_step_lets_later_ones_take_twenty_times_as_long() -> None:
+    with running(Gate()) as executor:
+        executor.slowest_s = 4.0
+        ticks, _ = ticks_until_alarm(ProgressWatch(executor, None))
+    assert 81 == ticks
+
+
+@pytest.mark.parametrize("limit_s", [0.5, 2.0, 100.0])
+def test_the_limit_that_was_asked_for_overrides_both(limit_s: float) -> None:
+    with running(Gate()) as executor:
+        executor.slowest_s = 4.0
+        ticks, message = ticks_until_alarm(ProgressWatch(executor, limit_s))
+    assert math.floor(limit_s) + 1 == ticks
+    assert f"no end after {ticks} s" in message
+
+
+def test_each_step_has_the_whole_time() -> None:
+    gate = Gate()
+    with running(gate) as executor:
+        watch = ProgressWatch(executor, 3)
+        for _ in range(10):
+            for _ in range(3):
+                watch.tick()
+            gate.let_go()
+            gate.wait_for_begin()
+
+
+def test_a_rank_that_waits_for_its_inputs_takes_no_time() -> None:
+    executor = Executor("compute", [Gate()], lambda: None, lambda stage, error: None)
+    watch = ProgressWatch(executor, 1)
+    for _ in range(100):
+        watch.tick()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
@@ -80,11 +81,13 @@ def _requirements(plan: Plan, board: str) -> str:
 
 
 def _write_manifest(package: Path, board: str) -> None:
-    contents = {}
-    for path in sorted(package.rglob("*")):
-        if path.is_file():
-            name = path.relative_to(package).as_posix()
-            contents[name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+    paths = [path for path in sorted(package.rglob("*")) if path.is_file()]
+    with ThreadPoolExecutor() as pool:
+        digests = list(pool.map(file_sha256, paths))
+    contents = {
+        path.relative_to(package).as_posix(): {"sha256": digest, "bytes": path.stat().st_size}
+        for path, digest in zip(paths, digests, strict=True)
+    }
     record = {"board": board, "files": contents}
     (package / "manifest.json").write_text(json.dumps(record, indent=1) + "\n")
 

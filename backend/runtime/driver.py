@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -110,7 +111,7 @@ class _Process:
         """Print the one message and end all ranks."""
         self._tell(FAILED)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        print(f"rankslice: {message}", file=sys.stderr, flush=True)
+        _say(message)
         # The alarm's default action ends a process even inside an MPI call that blocks.
         signal.alarm(_ABORT_TIMEOUT_S)
         if self._transport is not None:
@@ -132,11 +133,9 @@ class _Process:
     def _start_failed(self) -> None:
         self._tell(FAILED)
         limit = f"{self._start_timeout_s:g} s"
-        print(
-            f"rankslice: {self.place}: the job has not started within {limit}: a rank is missing,"
-            " or takes longer to load its sub-models (--start-timeout sets the limit)",
-            file=sys.stderr,
-            flush=True,
+        _say(
+            f"{self.place}: the job has not started within {limit}: a rank is missing, or takes"
+            " longer to load its sub-models (--start-timeout sets the limit)"
         )
         os._exit(1)
 
@@ -144,6 +143,12 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.tell(state)
+
+
+def _say(message: str) -> None:
+    # Whether or not anybody listens any more, the job must end.
+    with contextlib.suppress(OSError):
+        print(f"rankslice: {message}", file=sys.stderr, flush=True)
 
 
 def _check_size(job: Job, size: int) -> None:

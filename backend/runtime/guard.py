@@ -182,7 +182,9 @@ def _tell(found: list[_Status]) -> None:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"
         message = _printable(f"rankslice: {status.place}: {what}, {last}")
-        print(message, file=sys.stderr, flush=True)
+        # Nobody may listen any more, and there is still work to do.
+        with contextlib.suppress(OSError):
+            os.write(2, f"{message}\n".encode())
 
 
 def _printable(text: str) -> str:

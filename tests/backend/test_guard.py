@@ -216,6 +216,17 @@ def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with guarding(folder, 2) as process, rank(folder, 0) as killed, rank(folder, 1) as left:
+        assert process.stderr is not None
+        process.stderr.close()
+        killed.kill()
+        assert -signal.SIGKILL == left.wait(PATIENCE_S)
+        assert 0 == process.wait(PATIENCE_S)
+    assert not folder.exists()
+
+
 def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     with guarding(folder, 2) as process:

@@ -1,0 +1,174 @@
+"""Jobs under a real mpirun, whose ranks sleep instead of computing."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper
+
+from rankslice.backend.codegen import render_driver
+from rankslice.backend.launch import find_mpirun
+from rankslice.framework.commands.build import build
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
+
+CORES = sorted(os.sched_getaffinity(0))
+
+DEBIANS_MPIRUN = Path("/usr/bin/mpirun")
+
+
+def wheels_mpirun() -> Path:
+    return find_mpirun().path
+
+
+def debians_mpirun() -> Path:
+    """Return Debian's mpirun of Open MPI 4.1; skip the test where there is none."""
+    try:
+        found = find_mpirun(DEBIANS_MPIRUN)
+    except RankSliceError as error:
+        pytest.skip(f"Debian's Open MPI 4.1 is not here (apt-get install openmpi-bin): {error}")
+    if found.version[:2] != (4, 1):
+        pytest.skip(f"{DEBIANS_MPIRUN} is not of Open MPI 4.1 but of {found.version}")
+    return found.path
+
+
+def chain(layers: int, width: int = 16, *, result_width: int | None = None) -> onnx.ModelProto:
+    """Return a model of layers ``L0``, ``L1``, ... in a row, float32 of shape [1, width].
+
+    The last layer cuts its result down to ``result_width`` values, if that is given.
+    """
+    names = ["x", *(f"t{number}" for number in range(layers - 1)), "y"]
+    nodes = [
+        helper.make_node("Relu", [before], [after], name=f"L{number}")
+        for number, (before, after) in enumerate(itertools.pairwise(names))
+    ]
+    weights = []
+    if result_width is not None:
+        weights = [
+            helper.make_tensor(name, TensorProto.INT64, [1], [value])
+            for name, value in {"begin": 0, "end": result_width, "axis": 1}.items()
+        ]
+        last = nodes.pop()
+        inputs = [last.input[0], "begin", "end", "axis"]
+        nodes.append(helper.make_node("Slice", inputs, ["y"], name=last.name))
+    result = [1, result_width or width]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, width])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, result)],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def shared_keys(ranks: int) -> list[str]:
+    """Return mapping keys that spread ranks over the cores of this machine."""
+    keys = []
+    for rank in range(ranks):
+        turn, core = divmod(rank, len(CORES))
+        keys.append(f"local_cpu{CORES[core]}" + (f".{turn + 1}" if turn else ""))
+    return keys
+
+
+def chain_folder(folder: Path, ranks: int, model: onnx.ModelProto | None = None) -> Path:
+    """Slice a chain, one layer a rank; return the build folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(model or chain(ranks), folder / "model.onnx")
+    mapping = {key: [f"L{rank}"] for rank, key in enumerate(shared_keys(ranks))}
+    (folder / "mapping.json").write_text(json.dumps(mapping))
+    return build(
+        folder / "model.onnx",
+        folder / "mapping.json",
+        "local",
+        folder / "out",
+        share_cores=True,
+    ).folder
+
+
+def change_plan(folder: Path, change: Callable[[Plan], Plan]) -> None:
+    """Put another plan into a build folder, with the driver that belongs to it."""
+    plan_file, driver = folder / "plan.json", folder / "driver.py"
+    plan = change(plan_from_json(plan_file.read_text()))
+    text = plan_to_json(plan).encode()
+    replace_file(plan_file, text)
+    replace_file(driver, render_driver(plan, hashlib.sha256(text).hexdigest()).encode())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file anew, for its package has the same file under another name."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def let_ranks_sleep(
+    folder: Path,
+    sleep_ms: float,
+    *,
+    engine: str = "",
+    options: dict[int, dict[str, str]] | None = None,
+) -> None:
+    """Change a build folder so that its ranks sleep instead of computing.
+
+    Args:
+        folder: to change.
+        sleep_ms: the time of a run in milliseconds.
+        engine: Python text added to the null engine of the folder's own copy of the runtime.
+        options: of the engine, by rank.
+    """
+
+    def sleeping(plan: Plan) -> Plan:
+        ranks = tuple(
+            replace(
+                rank,
+                engine="null",
+                options=(
+                    ("sleep_ms", str(sleep_ms)),
+                    *sorted((options or {}).get(rank.rank, {}).items()),
+                ),
+            )
+            for rank in plan.ranks
+        )
+        return replace(plan, ranks=ranks)
+
+    change_plan(folder, sleeping)
+    code = folder / "runtime" / "engines" / "null_engine.py"
+    replace_file(code, code.read_bytes() + engine.encode())
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Return the processes with a path of the folder in their command line.
+
+    Signals go to them by ``os.kill``: psutil's own would take a process for another one once the
+    machine's clock was set.
+    """
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in " ".join(process.cmdline()) and process.status() != "zombie":
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def ranks_of(folder: Path) -> dict[int, psutil.Process]:
+    """Return the running ranks of a build folder."""
+    driver = str(folder / "driver.py")
+    ranks = {}
+    for process in processes_of(folder):
+        try:
+            if process.cmdline()[1:2] == [driver]:
+                ranks[int(process.environ()["OMPI_COMM_WORLD_RANK"])] = process
+        except (psutil.Error, KeyError):
+            continue
+    return ranks

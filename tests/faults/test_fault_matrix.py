@@ -26,6 +26,7 @@ import pytest
 from command_line import COMMAND
 from PIL import Image
 from real_jobs import (
+    CORES,
     chain_folder,
     debians_mpirun,
     let_ranks_sleep,
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.timeout(600)
 RANKS = 3
 SLEEP_MS = 5
 UNENDING = ("--frames", "1000000")
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 AT_ONCE = 2
 """How many jobs run at the same time."""
 
@@ -144,6 +145,8 @@ class Job:
         for process in processes_of(self.folder):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
+        for path in self.left_in_shared_memory():
+            path.unlink() if path.is_file() else shutil.rmtree(path)
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,8 @@ class Outcome:
     """Frames that had come out before the fault."""
     kept: list[int]
     """Numbers of the frames in the results file."""
+    crowding: float
+    """Of the machine meanwhile."""
     left: list[str]
     """Processes and shared memory that were there 6 s later."""
     victim: str
@@ -402,7 +407,17 @@ def suffer(case: Case, folder: Path, mpirun: Path) -> Outcome:
         left = wait_for_nothing_left(job)
         errors = re.findall(r"^error: (.*)$", job.errors(), re.MULTILINE)
         kept = read_results(job.results).records["frame"].tolist() if fault.keeps else []
-        return Outcome(code, seconds, errors, job.errors(), had, kept, left, place(folder, victim))
+        return Outcome(
+            code=code,
+            seconds=seconds,
+            errors=errors,
+            shown=job.errors(),
+            had=had,
+            kept=kept,
+            crowding=crowding(),
+            left=left,
+            victim=place(folder, victim),
+        )
     finally:
         job.close()
         subprocess.run(["umount", folder.with_suffix(".disk")], check=False, capture_output=True)
@@ -415,9 +430,14 @@ def place(folder: Path, rank: int) -> str:
     return rf"rank {rank} \({re.escape(spec['key'])} on ({hosts})\)"
 
 
-def wait_for_nothing_left(job: Job, patience_s: float = 6.0) -> list[str]:
-    """Return what is still there of a job after some seconds."""
-    deadline = time.monotonic() + patience_s
+def crowding() -> float:
+    """Return by what factor a machine that does other things, too, may be late."""
+    return max(1.0, os.getloadavg()[0] / (2 * len(CORES)))
+
+
+def wait_for_nothing_left(job: Job) -> list[str]:
+    """Return what is still there of a job after six seconds."""
+    deadline = time.monotonic() + 6 * crowding()
     while True:
         left = [" ".join(process.cmdline()) for process in processes_of(job.folder)]
         left += [str(path) for path in job.left_in_shared_memory()]
@@ -498,4 +518,4 @@ def test_a_job_that_comes_to_harm_ends_soon_says_where_and_leaves_nothing_behind
     assert outcome.had <= len(outcome.kept)
     assert fault.keeps == bool(outcome.kept)
     assert [] == outcome.left
-    assert outcome.seconds <= fault.within_s
+    assert outcome.seconds <= fault.within_s * outcome.crowding

@@ -184,7 +184,7 @@ def _kept(results: Path) -> list[str]:
         count = len(read_results(results))
     except JobError:
         return []
-    return [f"the results of {count} finished frames are in {results}"]
+    return [f"the results of {count} finished frames are in {results}"] if count else []
 
 
 def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:

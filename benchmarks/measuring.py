@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Spread", "console", "machine", "print_table", "ratios", "spread"]
+__all__ = [
+    "Spread",
+    "console",
+    "machine",
+    "print_table",
+    "ratios",
+    "spread",
+    "start_round",
+]
 
 console = Console(highlight=False, width=max(120, Console().width))
 
@@ -63,6 +72,35 @@ def machine() -> str:
     return f"{cores} cores of an {model}, load {os.getloadavg()[0]:.1f}, Python " + (
         platform.python_version()
     )
+
+
+def start_round(number: int, rounds: int, patience_s: float) -> None:
+    """Say which round begins, once the machine has little else to do.
+
+    Args:
+        number: of the round, from 1.
+        rounds: how many there are.
+        patience_s: how long to wait for two quiet seconds; then the round begins anyhow.
+    """
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline and _busy_share(2.0) > 0.1:
+        pass
+    console.print(f"round {number} of {rounds}", style="dim")
+
+
+def _busy_share(seconds: float) -> float:
+    """Return the share of all cores' time that anybody used in the next seconds."""
+    before = _busy_and_total()
+    time.sleep(seconds)
+    busy, total = (b - a for a, b in zip(before, _busy_and_total(), strict=True))
+    return busy / total
+
+
+def _busy_and_total() -> tuple[int, int]:
+    line = Path("/proc/stat").read_text().partition("\n")[0]
+    user, nice, system, idle, wait, *interrupts = map(int, line.split()[1:9])
+    busy = user + nice + system + sum(interrupts)
+    return busy, busy + idle + wait
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -20,7 +20,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
-from measuring import console, machine, print_table, ratios, spread
+from measuring import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.build import build
@@ -176,7 +176,9 @@ def store_frames(plan: Plan, path: Path) -> Path:
     return path
 
 
-def measure(model: Path, mapping: Path, frames: int, source: str, rounds: int) -> list[Round]:
+def measure(
+    model: Path, mapping: Path, frames: int, source: str, rounds: int, patience_s: float
+) -> list[Round]:
     """Build, then measure; return the rounds."""
     with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
         built = build(model, mapping, "local", Path(place) / "out", share_cores=True)
@@ -187,7 +189,7 @@ def measure(model: Path, mapping: Path, frames: int, source: str, rounds: int) -
         prepared = prepare(built.folder, RunOptions(inputs=(source,), frames=frames))
         found = []
         for number in range(rounds):
-            console.print(f"round {number + 1} of {rounds}", style="dim")
+            start_round(number + 1, rounds, patience_s)
             pipeline = run(prepared).summary
             seconds = pipeline.completed / pipeline.throughput_fps
             found.append(
@@ -244,12 +246,13 @@ def main() -> None:
     add("--frames", type=int, default=200, help="per round")
     add("--rounds", type=int, default=5, help="pairs of measurements")
     add("--input", default="random", help="random: made on the source's core; stored; a file")
+    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     given = parser.parse_args()
     model = zoo_model(given.model) if given.model in zoo_names() else Path(given.model)
     shipped = files("rankslice") / "mappings" / f"{given.model}-two-ranks.json"
     mapping = given.mapping or Path(str(shipped))
     console.print(machine())
-    rounds = measure(model, mapping, given.frames, given.input, given.rounds)
+    rounds = measure(model, mapping, given.frames, given.input, given.rounds, given.patience)
     report(f"{given.model}, {given.frames} {given.input} frames a round", rounds)
 
 

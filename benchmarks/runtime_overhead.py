@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from measuring import console, machine, print_table, ratios, spread
+from measuring import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.launch import find_mpirun
 from rankslice.backend.package import write_driver
@@ -134,14 +134,16 @@ def _cpu_texts(found: Sequence[Measured]) -> list[str]:
     return [spread(1e3 * each.cpu_ms[rank] for each in found).text(0) for rank in ranks]
 
 
-def report_rates(place: Path, sleeps_ms: Sequence[float], frames: int, rounds: int) -> None:
+def report_rates(
+    place: Path, sleeps_ms: Sequence[float], frames: int, rounds: int, patience_s: float
+) -> None:
     """Measure and print rate and processor time for each time of sleep."""
     folders = {sleep: null_folder(place, sleep) for sleep in sleeps_ms}
     window = prepare(folders[sleeps_ms[0]], RunOptions(frames=1)).plan.window
     found: dict[float, list[Measured]] = {sleep: [] for sleep in sleeps_ms}
     bare = []
     for number in range(rounds):
-        console.print(f"round {number + 1} of {rounds}", style="dim")
+        start_round(number + 1, rounds, patience_s)
         bare.append(run_bare(10 * frames, window))
         for sleep, folder in folders.items():
             count = frames if not sleep else max(50, min(frames, int(3e3 / sleep)))
@@ -176,6 +178,7 @@ def main() -> None:
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--sleep", type=float, nargs="+", default=[0, 1, 5, 20], metavar="MS", help="of a stage")
     add("--idle", type=float, default=10, help="seconds with a frame every two")
+    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     add("--bare", nargs=2, type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.bare:
@@ -184,7 +187,7 @@ def main() -> None:
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         place = Path(folder)
-        report_rates(place, given.sleep, given.frames, given.rounds)
+        report_rates(place, given.sleep, given.frames, given.rounds, given.patience)
         report_idle(null_folder(place, 0.001), given.idle, max(1, given.rounds // 2))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import console, machine, print_table, ratios, spread
+from measuring import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.framework.commands.build import build
 from rankslice.framework.specs.assign import assign
@@ -112,11 +112,11 @@ def seconds(work: Callable[[Path], object], target: Path) -> float:
     return passed
 
 
-def measure(model: Path, mapping: Path, place: Path, rounds: int) -> list[Round]:
+def measure(model: Path, mapping: Path, place: Path, rounds: int, patience_s: float) -> list[Round]:
     """Return all rounds; one more comes before them, so that the model is in memory."""
     found = []
     for number in range(rounds + 1):
-        console.print(f"round {number} of {rounds}", style="dim")
+        start_round(number, rounds, patience_s)
         found.append(
             Round(
                 seconds(lambda target: copy(model, target), place / "copy.onnx"),
@@ -180,6 +180,7 @@ def main() -> None:
     add("--models", nargs="+", default=list(AUTODICE), choices=zoo_names(), metavar="NETWORK")
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
+    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     add("--build", nargs=3, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.build:
@@ -191,7 +192,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
             place = Path(folder)
             mapping = write_mapping(model, place / "mapping.json")
-            rounds = measure(model, mapping, place, given.rounds)
+            rounds = measure(model, mapping, place, given.rounds, given.patience)
             alone = [build_alone(model, mapping, place / "out") for _ in range(3)]
         report(name, model.stat().st_size, rounds, alone)
 

@@ -11,7 +11,19 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ByteRange", "Graph", "Layer", "Tensor", "Weight", "constant_layers", "dtype_bits"]
+__all__ = [
+    "AttributeValue",
+    "ByteRange",
+    "Graph",
+    "Layer",
+    "Tensor",
+    "Weight",
+    "constant_layers",
+    "dtype_bits",
+]
+
+AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
+"""What a setting of a layer can be."""
 
 _BITS = {"complex64": 64, "complex128": 128, "bool": 8, "bfloat16": 16, "float16": 16}
 
@@ -97,6 +109,17 @@ class Layer:
     """The layer's own record in the model file (ONNX: the ``NodeProto`` message)."""
     deterministic: bool = True
     """False for random generators: such a layer is no constant even without inputs."""
+    operands: tuple[Tensor | Weight | None, ...] = ()
+    """What the operator itself is given, by position, tensors and weights alike; ``None`` where an
+    optional one is omitted. What only the bodies of control flow read is not here."""
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    """Settings in the file's order: ``("strides", (2, 2))``. Those that are tensors, graphs, long
+    lists or no text are left out."""
+
+    @property
+    def settings(self) -> dict[str, AttributeValue]:
+        """The attributes by name."""
+        return dict(self.attributes)
 
 
 @dataclass(frozen=True, slots=True)

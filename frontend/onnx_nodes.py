@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+
+from rankslice.framework.graph import AttributeValue
 
 __all__ = [
     "Functions",
+    "attributes_of",
     "draws_random_numbers",
     "function_table",
     "inner_tensors",
@@ -19,6 +22,8 @@ __all__ = [
 
 Functions = Mapping[tuple[str, str], FunctionProto]
 """Local functions of a model by domain and name."""
+
+_LONGEST_LIST = 64
 
 _RANDOM = frozenset(
     {
@@ -56,6 +61,32 @@ def operator(node: NodeProto) -> str:
     """Return the operator's type, with its domain unless that is ONNX's own."""
     domain = _domain(node.domain)
     return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
+def attributes_of(node: NodeProto) -> tuple[tuple[str, AttributeValue], ...]:
+    """Return the settings of a node that are numbers, short lists of numbers, or text."""
+    read = ((attribute.name, _value_of(attribute)) for attribute in node.attribute)
+    return tuple((name, value) for name, value in read if value is not None)
+
+
+def _value_of(attribute: AttributeProto) -> AttributeValue | None:
+    kind = attribute.type
+    if kind == AttributeProto.INT:
+        return int(attribute.i)
+    if kind == AttributeProto.FLOAT:
+        return float(attribute.f)
+    if kind == AttributeProto.INTS and len(attribute.ints) <= _LONGEST_LIST:
+        return tuple(attribute.ints)
+    if kind == AttributeProto.FLOATS and len(attribute.floats) <= _LONGEST_LIST:
+        return tuple(attribute.floats)
+    return _text(attribute.s) if kind == AttributeProto.STRING else None
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def inputs_of(node: NodeProto) -> list[str]:

@@ -18,6 +18,7 @@ from rankslice.frontend.onnx_checks import (
     tensor_mistakes,
 )
 from rankslice.frontend.onnx_nodes import (
+    attributes_of,
     draws_random_numbers,
     function_table,
     inputs_of,
@@ -122,6 +123,10 @@ def _layers(
             weights=tuple(weights[name] for name in inputs_of(node) if name in weights),
             record=ByteRange(path, field.start, field.end - field.start),
             deterministic=not draws_random_numbers(node, functions),
+            operands=tuple(
+                (weights.get(name) or known[name]) if name else None for name in node.input
+            ),
+            attributes=attributes_of(node),
         )
         for name, node, field in zip(layer_names(nodes), nodes, scan.nodes, strict=True)
     ]

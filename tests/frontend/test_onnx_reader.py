@@ -412,3 +412,36 @@ def test_a_constant_of_a_layer_that_lies_in_another_file_is_refused(tmp_path):
     path.write_bytes(proto.SerializeToString())
     with pytest.raises(RankSliceError, match="layer 'c': holds a constant"):
         read_onnx(path)
+
+
+SETTINGS = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 3] y) <float w = {1.0}>
+    { [clip] y = Clip(x, , w)
+      [slow] z = Conv<group = 1, strides = [2, 2], auto_pad = "VALID", eps = 0.5>(x, w) }"""
+
+
+def test_a_layer_tells_its_operands_by_position_and_which_are_omitted(tmp_path):
+    model = read(tmp_path, SETTINGS)
+    names = [item and item.name for item in layer(model, "clip").operands]
+    assert ["x", None, "w"] == names
+
+
+def test_a_layer_has_the_settings_that_are_numbers_lists_and_text(tmp_path):
+    found = layer(read(tmp_path, SETTINGS), "slow").settings
+    assert {"group": 1, "strides": (2, 2), "auto_pad": "VALID", "eps": 0.5} == found
+
+
+def test_settings_that_are_tensors_long_lists_or_no_text_are_left_out(tmp_path):
+    model = onnx.parser.parse_model(SETTINGS)
+    node = model.graph.node[1]
+    del node.attribute[:]
+    node.attribute.extend(
+        [
+            onnx.helper.make_attribute("tensor", onnx.numpy_helper.from_array(np.zeros(3))),
+            onnx.helper.make_attribute("long", [1] * 1000),
+            onnx.helper.make_attribute("bytes", b"\xff"),
+            onnx.helper.make_attribute("kept", 1),
+        ]
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    assert {"kept": 1} == layer(read_onnx(tmp_path / "m.onnx"), "slow").settings

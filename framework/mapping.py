@@ -47,6 +47,10 @@ class Placement:
     """Inference engine, by the name of its module in ``backend/runtime/engines``."""
     options: tuple[tuple[str, str], ...] = ()
     """Engine options of the platform file (delegate library, provider options)."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Environment variables that the rank is started with."""
+    allow_fallback: bool = False
+    """Whether layers that the accelerator cannot run may run on the CPU."""
     shared: bool = False
     """Whether another rank has one of these cores too."""
 

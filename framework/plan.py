@@ -110,6 +110,7 @@ def plan_to_json(plan: Plan) -> str:
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(plan)}
     for rank in record["ranks"]:
         rank["options"] = dict(rank["options"])
+        rank["environment"] = dict(rank["environment"])
     record["window"] = plan.window
     return json.dumps(record, indent=1, ensure_ascii=True) + "\n"
 

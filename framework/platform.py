@@ -9,12 +9,16 @@ __all__ = ["Accelerator", "Board", "Link", "Platform"]
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A GPU or NPU of a board, as the platform file describes it."""
+    """A GPU or NPU of a board, or its CPU, as the platform file describes it."""
 
     engine: str
     """Inference engine that drives it."""
     options: tuple[tuple[str, str], ...] = ()
-    """Delegate library and options, handed to the engine."""
+    """Delegate library or execution provider, and options, handed to the engine."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Environment variables that ranks on it are started with."""
+    allow_fallback: bool = False
+    """Whether layers that it cannot run may run on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,10 @@ class Board:
     memory_mb: float | None = None
     gpus: tuple[Accelerator, ...] = ()
     npus: tuple[Accelerator, ...] = ()
-    engine: str = "onnxruntime"
-    """Engine of the CPU ranks."""
+    engine: str = ""
+    """Engine of the CPU ranks; empty: the one for the model's format."""
+    cpu: Accelerator | None = None
+    """How CPU ranks run, if the file says more than the engine."""
     idle_w: float | None = None
     """Power of the board doing nothing, in watts."""
     busy_w: float | None = None

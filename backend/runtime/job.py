@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,10 @@ class RankSpec:
     cores: tuple[int, ...]
     engine: str
     options: dict[str, str]
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that must be set when the rank's process starts."""
+    allow_fallback: bool = False
+    """Whether layers that the accelerator cannot run may run on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,8 @@ def _job(record: dict[str, Any], sha256: str) -> Job:
                 cores=tuple(item["cores"]),
                 engine=item["engine"],
                 options=dict(item["options"]),
+                environment=dict(item["environment"]),
+                allow_fallback=bool(item["allow_fallback"]),
             )
             for item in record["ranks"]
         ),

@@ -33,7 +33,13 @@ class _Claim:
         return int(self.key.unit or 0)
 
 
-def place(mapping: Mapping, platform: Platform, *, share_cores: bool = False) -> Placements:
+def place(
+    mapping: Mapping,
+    platform: Platform,
+    *,
+    share_cores: bool = False,
+    default_engine: str = "onnxruntime",
+) -> Placements:
     """Return where each rank of the mapping runs: board, accelerator, cores and engine.
 
     A GPU or NPU rank whose key names no host core gets the lowest core of its board that no
@@ -43,6 +49,7 @@ def place(mapping: Mapping, platform: Platform, *, share_cores: bool = False) ->
         mapping: Rank i is its i-th entry.
         platform: The boards there are.
         share_cores: Whether ranks may share cores, GPUs and NPUs.
+        default_engine: Engine of CPU ranks on boards whose platform names none.
 
     Raises:
         RankSliceError: A key cannot be understood, or asks for what the platform does not
@@ -61,7 +68,7 @@ def place(mapping: Mapping, platform: Platform, *, share_cores: bool = False) ->
     mistakes += _repeated_cores(claims) if not share_cores else []
     mistakes += _clashes(claims) if not share_cores else []
     raise_mistakes(mistakes)
-    return _placements(claims)
+    return _placements(claims, default_engine)
 
 
 def _keys(mapping: Mapping) -> tuple[dict[int, Key], list[Mistake | str]]:
@@ -183,10 +190,11 @@ def _taken(claim: _Claim, owners: dict[tuple[str, str, int], str]) -> list[str]:
     return found
 
 
-def _placements(claims: list[_Claim]) -> Placements:
+def _placements(claims: list[_Claim], default_engine: str) -> Placements:
     chosen, warnings = _with_host_cores(claims)
     users = Counter((claim.board.name, core) for claim in chosen for core in set(claim.cores))
-    return Placements(tuple(_placement(claim, users) for claim in chosen), tuple(warnings))
+    ranks = tuple(_placement(claim, users, default_engine) for claim in chosen)
+    return Placements(ranks, tuple(warnings))
 
 
 def _with_host_cores(claims: list[_Claim]) -> tuple[list[_Claim], list[str]]:
@@ -219,10 +227,11 @@ def _sharing(claim: _Claim, core: int) -> str:
     return str(Mistake(claim.place, found, expected))
 
 
-def _placement(claim: _Claim, users: Counter[tuple[str, int]]) -> Placement:
+def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Placement:
     board, kind = claim.board, claim.key.kind
     accelerators = _accelerators(kind, board)
-    driver = accelerators[claim.number] if accelerators else Accelerator(board.engine)
+    cpu = board.cpu or Accelerator(board.engine or default_engine)
+    driver = accelerators[claim.number] if accelerators else cpu
     return Placement(
         rank=claim.rank,
         key=claim.key.text,
@@ -232,5 +241,7 @@ def _placement(claim: _Claim, users: Counter[tuple[str, int]]) -> Placement:
         cores=tuple(sorted(set(claim.cores))),
         engine=driver.engine,
         options=driver.options,
+        environment=driver.environment,
+        allow_fallback=driver.allow_fallback,
         shared=any(users[board.name, core] > 1 for core in claim.cores),
     )

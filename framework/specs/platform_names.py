@@ -1,4 +1,4 @@
-"""What boards, hosts, accounts and engines can be called.
+"""What boards, hosts, accounts, engines and environment variables can be called.
 
 These names become parts of file names, command lines and module names, so they are narrow.
 """
@@ -9,7 +9,14 @@ import re
 
 from rankslice.framework.wording import quoted
 
-__all__ = ["BOARD_RULE", "check_board", "check_engine", "check_host", "check_user"]
+__all__ = [
+    "BOARD_RULE",
+    "check_board",
+    "check_engine",
+    "check_host",
+    "check_user",
+    "check_variable",
+]
 
 BOARD_RULE = "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
 
@@ -17,6 +24,9 @@ _BOARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:%-]{0,252}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 _ENGINE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_TAKEN = re.compile(r"PATH|HOME|LD_PRELOAD|LD_AUDIT|(PYTHON|OMPI_|PMIX_|PRTE_|MPI4PY|RANKSLICE).*")
+"""Variables that decide which program runs, or that mpirun and the ranks need as they are."""
 
 
 def check_board(name: str) -> str:
@@ -37,6 +47,13 @@ def check_user(name: str) -> str:
 def check_engine(name: str) -> str:
     """Return the name of an inference engine as it is; raise ValueError if it cannot be one."""
     return _checked(name, _ENGINE, "the name of an engine")
+
+
+def check_variable(name: str) -> str:
+    """Return the name of an environment variable; raise ValueError if it is not to be set."""
+    if _TAKEN.fullmatch(name):
+        raise ValueError(f"the variable {quoted(name)} cannot be set here")
+    return _checked(name, _VARIABLE, "the name of a variable")
 
 
 def _checked(name: str, form: re.Pattern[str], what: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import (
@@ -13,6 +14,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -27,6 +29,7 @@ from rankslice.framework.specs.platform_names import (
     check_engine,
     check_host,
     check_user,
+    check_variable,
 )
 from rankslice.framework.specs.read_yaml import read_yaml
 from rankslice.framework.wording import bare, described, joined, quoted
@@ -108,9 +111,22 @@ _Option = Annotated[str, WithJsonSchema({"type": ["string", "number", "boolean"]
 
 
 def _without_delegate(options: dict[str, str]) -> dict[str, str]:
-    if "delegate" in options:
-        raise ValueError("the delegate stands beside the options, not among them")
+    for name in ("delegate", "provider"):
+        if name in options:
+            raise ValueError(f"the {name} stands beside the options, not among them")
     return options
+
+
+def _of_engine(engine: str) -> Callable[[str, ValidationInfo], str]:
+    """Return a check that a value stands beside the engine that it means something to."""
+
+    def check(value: str, info: ValidationInfo) -> str:
+        found = info.data.get("engine", engine)
+        if found != engine:
+            raise ValueError(f"the engine {found} takes no {info.field_name}, only {engine} does")
+        return value
+
+    return check
 
 
 class _AcceleratorSpec(_Spec):
@@ -118,11 +134,25 @@ class _AcceleratorSpec(_Spec):
         Annotated[str, AfterValidator(check_engine)],
         Field(description="an inference engine, such as onnxruntime or litert"),
     ]
-    delegate: Annotated[str, Field(description="the file of a delegate library")] = ""
+    delegate: Annotated[
+        Annotated[str, AfterValidator(_of_engine("litert"))],
+        Field(description="the file of a delegate library"),
+    ] = ""
+    provider: Annotated[
+        Annotated[str, AfterValidator(_of_engine("onnxruntime"))],
+        Field(description="an execution provider, such as CUDA or OpenVINO"),
+    ] = ""
     options: Annotated[
         Annotated[dict[str, _Option], AfterValidator(_without_delegate)],
         Field(description="names and values for the engine or its delegate"),
     ] = {}
+    environment: Annotated[
+        dict[Annotated[str, AfterValidator(check_variable)], _Option],
+        Field(description="environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"),
+    ] = {}
+    allow_fallback: Annotated[
+        bool, Field(description="true or false: may other layers run on the CPU")
+    ] = False
 
 
 def _one_or_several(value: object) -> str:
@@ -157,7 +187,11 @@ class _BoardSpec(_Spec):
     engine: Annotated[
         Annotated[str, AfterValidator(check_engine)],
         Field(description="the inference engine of CPU ranks, such as onnxruntime or litert"),
-    ] = "onnxruntime"
+    ] = ""
+    cpu: Annotated[
+        _AcceleratorSpec | None,
+        Field(description="how CPU ranks run, such as `{engine: onnxruntime, provider: XNNPACK}`"),
+    ] = None
     gpu: _Accelerators = []
     npu: _Accelerators = []
     idle_w: _Watts = None
@@ -202,6 +236,7 @@ class _PlatformSpec(_Spec):
 _SPECS: dict[str, type[_Spec]] = {
     "": _PlatformSpec,
     "boards": _BoardSpec,
+    "cpu": _AcceleratorSpec,
     "gpu": _AcceleratorSpec,
     "npu": _AcceleratorSpec,
     "links": _LinksSpec,
@@ -228,7 +263,7 @@ def _mistake(detail: ErrorDetails, source: str) -> Mistake:
         found = str(detail["ctx"]["error"])
     else:
         found = f"found {described(detail['input'])}"
-    if detail["loc"][-1:] == ("[key]",):
+    if detail["loc"][-1:] == ("[key]",) and len(path) == 2:
         return Mistake(_place(source, path), found, BOARD_RULE)
     if path[:1] == ("boards",) and len(path) == 2:
         return Mistake(_place(source, path), found, "expected a board such as `{cores: 0-5}`")
@@ -240,8 +275,9 @@ def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
     names = [part for part in path if isinstance(part, str)]
     if names[:1] == ["boards"]:
         del names[1:2]
-    if "options" in names[2:]:
-        names = names[: names.index("options", 2) + 1]
+    for free in ("options", "environment"):
+        if free in names[2:]:
+            names = names[: names.index(free, 2) + 1]
     field, holder, *_ = [*reversed(names), "", ""]
     return _SPECS[holder], field
 
@@ -326,6 +362,7 @@ def _board(name: str, spec: _BoardSpec) -> Board:
         gpus=_accelerators(spec.gpu),
         npus=_accelerators(spec.npu),
         engine=spec.engine,
+        cpu=_accelerator(spec.cpu) if spec.cpu is not None else None,
         idle_w=spec.idle_w,
         busy_w=spec.busy_w,
     )
@@ -333,13 +370,18 @@ def _board(name: str, spec: _BoardSpec) -> Board:
 
 def _accelerators(specs: _AcceleratorSpec | list[_AcceleratorSpec]) -> tuple[Accelerator, ...]:
     several = specs if isinstance(specs, list) else [specs]
-    return tuple(
-        Accelerator(spec.engine, (*_delegate(spec), *spec.options.items())) for spec in several
+    return tuple(_accelerator(spec) for spec in several)
+
+
+def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
+    named = {"delegate": spec.delegate, "provider": spec.provider}
+    chosen = {name: value for name, value in named.items() if value}
+    return Accelerator(
+        engine=spec.engine,
+        options=tuple({**chosen, **spec.options}.items()),
+        environment=tuple(spec.environment.items()),
+        allow_fallback=spec.allow_fallback,
     )
-
-
-def _delegate(spec: _AcceleratorSpec) -> tuple[tuple[str, str], ...]:
-    return (("delegate", spec.delegate),) if spec.delegate else ()
 
 
 def _ends(spec: _PairSpec) -> tuple[str, str]:

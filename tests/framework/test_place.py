@@ -139,3 +139,14 @@ def test_digits_that_are_several_cores_or_one_ask_for_more() -> None:
         "mapping.json: pc_cpu12: '12' is core 12 or cores 1 and 2, and the board has both;"
         " write 12-12 or 1,2"
     ) == str(caught.value)
+
+
+def test_cpu_ranks_take_the_cpu_block_or_the_default_engine() -> None:
+    cpu = Accelerator("onnxruntime", (("provider", "XNNPACK"),), (("A", "1"),), True)
+    boards = (Board("a", "a", cores=(0,), cpu=cpu), Board("b", "b", cores=(0,)))
+    mapping = mapping_of("a_cpu0", "b_cpu0")
+    ranks = place(mapping, Platform("p.yaml", boards), default_engine="litert").ranks
+    assert [(cpu.options, cpu.environment, True), ((), (), False)] == [
+        (rank.options, rank.environment, rank.allow_fallback) for rank in ranks
+    ]
+    assert ["onnxruntime", "litert"] == [rank.engine for rank in ranks]

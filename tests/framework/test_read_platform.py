@@ -116,7 +116,7 @@ boards:
         "platform.yaml: boards.edge01.npu[1].options.a: found a list;"
         " expected names and values for the engine or its delegate",
         "platform.yaml: boards.edge01.npu[1]: unknown key 'power';"
-        " known keys are engine, delegate and options",
+        " known keys are engine, delegate, provider, options, environment and allow_fallback",
         "platform.yaml: boards.edge01: unknown key 'coers'; did you mean 'cores'?",
         "platform.yaml: boards.edge02: found 'text'; expected a board such as `{cores: 0-5}`",
         "platform.yaml: boards.edge03.host: found a list; expected a host name or an address",
@@ -286,3 +286,57 @@ def test_a_file_that_is_not_there_is_a_mistake() -> None:
     with pytest.raises(RankSliceError) as caught:
         read_platform("no/such.yaml")
     assert "no/such.yaml: cannot be read: No such file or directory" == str(caught.value)
+
+
+def test_accelerators_have_providers_environments_and_fallbacks(tmp_path: Path) -> None:
+    text = """
+boards:
+  edge01:
+    cpu: {engine: onnxruntime, provider: XNNPACK}
+    gpu:
+      engine: onnxruntime
+      provider: CUDA
+      options: {device_id: 1}
+      environment: {CUDA_VISIBLE_DEVICES: "0,1"}
+      allow_fallback: true
+"""
+    gpu = Accelerator(
+        "onnxruntime",
+        (("provider", "CUDA"), ("device_id", "1")),
+        (("CUDA_VISIBLE_DEVICES", "0,1"),),
+        allow_fallback=True,
+    )
+    board = read(tmp_path, text).boards[0]
+    assert (Accelerator("onnxruntime", (("provider", "XNNPACK"),)), gpu) == (
+        board.cpu,
+        *board.gpus,
+    )
+
+
+def test_what_accelerators_cannot_have_is_told(tmp_path: Path) -> None:
+    text = """
+boards:
+  edge01:
+    gpu:
+      engine: onnxruntime
+      delegate: x.so
+      environment: {LD_PRELOAD: x.so, A-B: 1, C: [1]}
+      allow_fallback: perhaps
+    npu: [{engine: litert, provider: CUDA, options: {provider: CUDA}}]
+"""
+    place = "platform.yaml: boards.edge01"
+    expected = "expected environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"
+    assert [
+        f"{place}.gpu.delegate: the engine onnxruntime takes no delegate, only litert does;"
+        " expected the file of a delegate library",
+        f"{place}.gpu.environment.LD_PRELOAD: the variable 'LD_PRELOAD' cannot be set here;"
+        f" {expected}",
+        f"{place}.gpu.environment.A-B: 'A-B' cannot be the name of a variable; {expected}",
+        f"{place}.gpu.environment.C: found a list; {expected}",
+        f"{place}.gpu.allow_fallback: found 'perhaps';"
+        " expected true or false: may other layers run on the CPU",
+        f"{place}.npu[0].provider: the engine litert takes no provider, only onnxruntime does;"
+        " expected an execution provider, such as CUDA or OpenVINO",
+        f"{place}.npu[0].options: the provider stands beside the options, not among them;"
+        " expected names and values for the engine or its delegate",
+    ] == mistakes_of(tmp_path, text)

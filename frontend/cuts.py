@@ -1,0 +1,125 @@
+"""Where a model can be cut in two, and what would cross there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rankslice.framework.graph import Graph, Tensor
+from rankslice.frontend.costs import LayerCost, total_size
+from rankslice.frontend.liveness import lifetimes, running_layers
+
+__all__ = ["Cut", "cuts", "notable_cuts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A cut through the layers in the graph's order: some before it, the others after it."""
+
+    after: str
+    """Name of the last layer before it that runs for every frame."""
+    before: str
+    """Name of the first such layer after it."""
+    tensors: tuple[Tensor, ...]
+    """What would cross for every frame if one rank ran what is before and another what is after,
+    once each: what earlier layers make for later ones, model inputs that are read on both sides or
+    later, and model outputs that are made earlier than the last one."""
+    nbytes: int | None
+    """Their size; ``None`` where one has none that is known beforehand, so that it cannot cross."""
+    macs: int
+    """MACs of the layers before it; those that are not known count nothing."""
+    parameters: int
+    """Parameters of the layers before it."""
+    weight_bytes: int
+    """Size of the weights of the layers before it."""
+    share: float
+    """How far through the model it is, from 0 to 1: by MACs; in a model without any by layers."""
+    parameter_share: float
+    """Share of the model's parameters before it, from 0 to 1; 0 in a model without any."""
+
+    @property
+    def divides(self) -> bool:
+        """Whether either side has a hundredth of the MACs or a tenth of the parameters."""
+        before = self.share >= 0.01 or self.parameter_share >= 0.1
+        return before and (self.share <= 0.99 or self.parameter_share <= 0.9)
+
+
+def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
+    """Return every cut between two layers that run for every frame, in the graph's order.
+
+    Args:
+        graph: the model.
+        costs: of its layers, as :func:`rankslice.frontend.costs.layer_costs` gives them.
+    """
+    running = running_layers(graph)
+    sums = _sums(costs)
+    total = sum(cost.macs or 0 for cost in costs)
+    all_parameters = sum(cost.new_parameters for cost in costs)
+    spans = lifetimes(graph)
+    arriving: dict[int, list[Tensor]] = {}
+    leaving: dict[int, list[str]] = {}
+    for span in spans:
+        arriving.setdefault(span.first, []).append(span.tensor)
+        leaving.setdefault(span.last, []).append(span.tensor.name)
+    crossing: dict[str, Tensor] = {}
+    found = []
+    for index, layer in enumerate(running[:-1]):
+        crossing |= {tensor.name: tensor for tensor in arriving.get(index, ())}
+        for name in leaving.get(index, ()):
+            del crossing[name]
+        macs, parameters, weight_bytes = sums[layer.name]
+        found.append(
+            Cut(
+                after=layer.name,
+                before=running[index + 1].name,
+                tensors=tuple(crossing.values()),
+                nbytes=total_size(crossing.values()),
+                macs=macs,
+                parameters=parameters,
+                weight_bytes=weight_bytes,
+                share=macs / total if total else (index + 1) / len(running),
+                parameter_share=parameters / all_parameters if all_parameters else 0.0,
+            )
+        )
+    return tuple(found)
+
+
+def _sums(costs: Sequence[LayerCost]) -> dict[str, tuple[int, int, int]]:
+    """Return MACs, parameters and bytes of weights up to each layer, itself included."""
+    macs = parameters = weight_bytes = 0
+    sums = {}
+    for cost in costs:
+        macs += cost.macs or 0
+        parameters += cost.new_parameters
+        weight_bytes += cost.new_weight_bytes
+        sums[cost.layer] = (macs, parameters, weight_bytes)
+    return sums
+
+
+def notable_cuts(found: Sequence[Cut], count: int) -> tuple[Cut, ...]:
+    """Return at most ``count`` of the cuts, spread over the model, narrowest first.
+
+    The model is divided into ``count`` parts with the same number of MACs, and the narrowest cut
+    in each is taken; of equals the one closest to the middle of the part. A cut that leaves less
+    than a hundredth of the MACs and less than a tenth of the parameters on one side is not taken.
+    With room for all cuts, all are taken. Those where something of unknown size would cross never
+    are.
+    """
+    possible = [cut for cut in found if cut.nbytes is not None]
+    if len(possible) > count:
+        possible = _narrowest_of_parts(possible, count)
+    return tuple(sorted(possible, key=lambda cut: (cut.nbytes or 0, cut.share)))
+
+
+def _narrowest_of_parts(found: Sequence[Cut], count: int) -> list[Cut]:
+    best: dict[int, Cut] = {}
+    for cut in found if count else ():
+        if cut.divides:
+            part = min(int(cut.share * count), count - 1)
+            best[part] = min(best.get(part, cut), cut, key=lambda one: _rank(one, part, count))
+    return list(best.values())
+
+
+def _rank(cut: Cut, part: int, count: int) -> tuple[int, float]:
+    """Return what makes one cut of a part better: less to send, closer to the part's middle."""
+    return cut.nbytes or 0, abs(cut.share * count - part - 0.5)

@@ -1,0 +1,103 @@
+"""Which tensors are there while a model runs layer by layer, and how much memory they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
+from rankslice.frontend.partition import used_layers
+
+__all__ = ["Lifetime", "Peak", "largest_tensor", "lifetimes", "peak_memory", "running_layers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """From when to when a tensor is needed, as positions among the running layers."""
+
+    tensor: Tensor
+    first: int
+    """The layer that makes it. For a model input: the first layer that reads any model input."""
+    last: int
+    """The last layer that needs it. For a model output at the earliest the layer that makes the
+    last of them: results leave together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The moment at which the most is held."""
+
+    nbytes: int
+    """Size of all tensors that are there at once; those of unknown size count nothing."""
+    layer: str
+    """The layer that runs then; empty for a model in which none does."""
+    unsized: tuple[str, ...]
+    """Names of the tensors whose size is not known beforehand."""
+
+
+def running_layers(graph: Graph) -> tuple[Layer, ...]:
+    """Return the layers that run for every frame, in the graph's order.
+
+    Left out are layers that give the same for every frame, and layers that no output needs.
+    """
+    kept = used_layers(graph) - constant_layers(graph)
+    return tuple(layer for layer in graph.layers if layer.name in kept)
+
+
+def lifetimes(graph: Graph) -> tuple[Lifetime, ...]:
+    """Return the lifetimes of all tensors that running layers make or read, inputs first.
+
+    What constant layers make is not among them: it is held all the time, as weights are.
+    """
+    running = running_layers(graph)
+    given = {tensor.name for tensor in graph.outputs}
+    brought = {tensor.name for tensor in graph.inputs}
+    last = {tensor.name: i for i, layer in enumerate(running) for tensor in layer.inputs}
+    made = {tensor.name: i for i, layer in enumerate(running) for tensor in layer.outputs}
+    end = max((made[name] for name in given if name in made), default=0)
+    start = next(
+        (i for i, layer in enumerate(running) if any(t.name in brought for t in layer.inputs)), 0
+    )
+
+    def needed(tensor: Tensor, first: int) -> Lifetime:
+        until = last.get(tensor.name, first)
+        return Lifetime(tensor, first, max(until, end) if tensor.name in given else until)
+
+    inputs = [needed(t, start) for t in graph.inputs if t.name in last or t.name in given]
+    inner = [needed(t, i) for i, layer in enumerate(running) for t in layer.outputs]
+    return (*inputs, *inner)
+
+
+def peak_memory(graph: Graph) -> Peak:
+    """Return the most memory that tensors take when layers run one by one in the graph's order.
+
+    A tensor is held from the layer that makes it to the last one that reads it, both included. No
+    layer writes into the memory of its input, as engines sometimes let them.
+    """
+    running = running_layers(graph)
+    spans = lifetimes(graph)
+    sizes = list(_sizes(spans, len(running)))
+    top = max(range(len(sizes)), key=sizes.__getitem__, default=None)
+    return Peak(
+        nbytes=0 if top is None else sizes[top],
+        layer="" if top is None else running[top].name,
+        unsized=tuple(span.tensor.name for span in spans if span.tensor.nbytes is None),
+    )
+
+
+def _sizes(spans: tuple[Lifetime, ...], count: int) -> Iterator[int]:
+    """Yield the size of what is there, layer by layer."""
+    change = [0] * (count + 1)
+    for span in spans:
+        change[span.first] += span.tensor.nbytes or 0
+        change[span.last + 1] -= span.tensor.nbytes or 0
+    held = 0
+    for difference in change[:count]:
+        held += difference
+        yield held
+
+
+def largest_tensor(graph: Graph) -> Tensor | None:
+    """Return the largest tensor that a frame brings or makes, the first of several."""
+    tensors = [span.tensor for span in lifetimes(graph)]
+    return max(tensors, key=lambda tensor: tensor.nbytes or 0, default=None)

@@ -1,0 +1,193 @@
+"""How many multiplications with an addition an ONNX operator takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import onnx.defs
+
+from rankslice.framework.graph import Layer
+
+__all__ = ["onnx_macs"]
+
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_WITHOUT_PRODUCTS = frozenset(
+    f"com.microsoft.{name}"
+    for name in (
+        *("BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear"),
+        *("EmbedLayerNormalization", "FastGelu", "Gelu", "GemmaRotaryEmbedding", "GroupNorm"),
+        *("Pad", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool"),
+        *("QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear"),
+        *("QuickGelu", "RotaryEmbedding", "SkipGroupNorm", "SkipLayerNormalization"),
+        *("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "Unique"),
+    )
+)
+"""Operators of onnxruntime that neither convolve nor multiply matrices."""
+
+
+class _UnknownError(Exception):
+    """A size is not known."""
+
+
+def onnx_macs(layer: Layer) -> int | None:
+    """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
+
+    Convolutions, matrix products, recurrent layers and attention count, whatever their element
+    types; products with the zeros of a padding count too. Every other operator counts 0: adding,
+    scaling, normalising, pooling, activation. Additions of a bias count nothing.
+
+    The result is ``None`` where the number is not known: a size is missing, or the operator is
+    none of ONNX's or onnxruntime's, or has a body (``If``, ``Loop``).
+    """
+    count = _COUNTS.get(layer.op)
+    if count is None:
+        return 0 if _is_free(layer.op) else None
+    try:
+        return count(layer)
+    except (_UnknownError, IndexError):
+        return None
+
+
+def _is_free(op: str) -> bool:
+    known = "." not in op and onnx.defs.has(op) and op not in _WITH_BODIES
+    return known or op in _WITHOUT_PRODUCTS
+
+
+def _shape(layer: Layer, operand: int) -> tuple[int, ...]:
+    """Return the shape of an operand by its position."""
+    given = layer.operands[operand]
+    if given is None or given.shape is None:
+        raise _UnknownError
+    return given.shape
+
+
+def _output_shape(layer: Layer) -> tuple[int, ...]:
+    shape = layer.outputs[0].shape
+    if shape is None:
+        raise _UnknownError
+    return shape
+
+
+def _convolution(kernel: int) -> Callable[[Layer], int]:
+    """Count a convolution: each output value takes one channel group of the kernel.
+
+    The kernel is [output channels, input channels per group, *window].
+    """
+    return lambda layer: math.prod(_output_shape(layer)) * math.prod(_shape(layer, kernel)[1:])
+
+
+def _transposed_convolution(layer: Layer) -> int:
+    """Count each input value with one channel group of the kernel.
+
+    The kernel is [input channels, output channels per group, *window].
+    """
+    return math.prod(_shape(layer, 0)) * math.prod(_shape(layer, 1)[1:])
+
+
+def _gemm(layer: Layer) -> int:
+    """Count a product of two matrices, transposed or not: [M, K] by [K, N]."""
+    return math.prod(_shape(layer, 0)) * _output_shape(layer)[-1]
+
+
+def _matrix_product(layer: Layer) -> int:
+    """Count a product of stacks of matrices: each output value takes a row of the first."""
+    return math.prod(_output_shape(layer)) * _shape(layer, 0)[-1]
+
+
+def _fused_matrix_product(layer: Layer) -> int:
+    """Count a product of stacks of matrices of which the first may be transposed."""
+    inner = -2 if layer.settings.get("transA") else -1
+    return math.prod(_output_shape(layer)) * _shape(layer, 0)[inner]
+
+
+def _einsum(layer: Layer) -> int:
+    """Count one product for each combination of all indices; one operand is only rearranged.
+
+    With three or more operands the number depends on the order in which the engine takes them.
+    """
+    equation = layer.settings.get("equation")
+    if len(layer.operands) == 1:
+        return 0
+    if not isinstance(equation, str) or len(layer.operands) > 2:
+        raise _UnknownError
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != len(layer.operands):
+        raise _UnknownError
+    sizes: dict[str, int] = {}
+    for operand, term in enumerate(terms):
+        for index, size in _indices(term, _shape(layer, operand)):
+            sizes[index] = max(size, sizes.get(index, 1))
+    return math.prod(sizes.values())
+
+
+def _indices(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
+    """Return an operand's indices with their sizes; those of ``...`` are numbered from the end."""
+    before, dots, after = term.partition("...")
+    hidden = len(shape) - len(before) - len(after)
+    if hidden < 0 or (hidden and not dots):
+        raise _UnknownError
+    between = [f"...{place}" for place in range(hidden, 0, -1)]
+    return list(zip([*before, *between, *after], shape, strict=True))
+
+
+def _recurrent(layer: Layer) -> int:
+    """Count both matrices of all gates and directions, once per step and sequence."""
+    steps = math.prod(_shape(layer, 0)[:2])
+    return steps * (math.prod(_shape(layer, 1)) + math.prod(_shape(layer, 2)))
+
+
+def _attention(layer: Layer) -> int:
+    """Count queries times keys, and weights times values.
+
+    Queries, keys and values are [batch, heads, length, size] or [batch, length, heads * size];
+    the past keys are [batch, heads, length, size].
+    """
+    keys = _shape(layer, 1)
+    length = keys[-2]
+    if len(layer.operands) > 4 and layer.operands[4] is not None:
+        length += _shape(layer, 4)[-2]
+    return (math.prod(_shape(layer, 0)) + math.prod(_output_shape(layer))) * length
+
+
+def _packed_attention(layer: Layer) -> int:
+    """Count onnxruntime's Attention: the projection to queries, keys and values, and what follows.
+
+    The input is [batch, length, size], the weights are [size, queries + keys + values] and the
+    past is [2, batch, heads, length, size].
+    """
+    batch, length, size = _shape(layer, 0)[:3]
+    projected = _shape(layer, 1)[-1]
+    value_size = _output_shape(layer)[-1]
+    seen = length
+    if len(layer.operands) > 4 and layer.operands[4] is not None:
+        seen += _shape(layer, 4)[-2]
+    query_size = (projected - value_size) // 2
+    return batch * length * (size * projected + seen * (query_size + value_size))
+
+
+_COUNTS: dict[str, Callable[[Layer], int]] = {
+    "Conv": _convolution(1),
+    "ConvInteger": _convolution(1),
+    "DeformConv": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _transposed_convolution,
+    "Gemm": _gemm,
+    "MatMul": _matrix_product,
+    "MatMulInteger": _matrix_product,
+    "QLinearMatMul": _matrix_product,
+    "Einsum": _einsum,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+    "RNN": _recurrent,
+    "Attention": _attention,
+    "com.microsoft.Attention": _packed_attention,
+    "com.microsoft.DynamicQuantizeMatMul": _matrix_product,
+    "com.microsoft.FusedConv": _convolution(1),
+    "com.microsoft.FusedGemm": _gemm,
+    "com.microsoft.FusedMatMul": _fused_matrix_product,
+    "com.microsoft.MatMulIntegerToFloat": _matrix_product,
+    "com.microsoft.MatMulNBits": _matrix_product,
+    "com.microsoft.QGemm": _gemm,
+    "com.microsoft.QLinearConv": _convolution(3),
+}

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from .wakeup import Wakeup
+
 __all__ = ["Executor", "Stage", "step_of"]
 
 
@@ -46,8 +48,10 @@ class Executor:
         self,
         name: str,
         stages: Sequence[Stage],
-        on_progress: Callable[[], None],
+        *,
         on_failure: Callable[[Stage | None, BaseException], None],
+        on_finished: Callable[[], None] = lambda: None,
+        on_idle: Callable[[], None] = lambda: None,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare the thread.
@@ -55,20 +59,24 @@ class Executor:
         Args:
             name: name of the thread.
             stages: its stages, earlier ones first among equals.
-            on_progress: called after each step.
             on_failure: called with the stage and the exception that ended the thread.
+            on_finished: called when all stages have come to their end.
+            on_idle: called before the thread waits.
             on_step: called with the name of each step before it.
         """
         self._stages = list(stages)
-        self._on_progress = on_progress
         self._on_failure = on_failure
+        self._on_finished = on_finished
+        self._on_idle = on_idle
         self._on_step = on_step
-        self._signal = threading.Event()
+        self._wakeup = Wakeup()
         self._stopped = False
         self._at: Stage | None = None
         self._steps = 0
         self.step_under_way: int | None = None
         """Number of the step that runs now; ``None`` while the thread waits."""
+        self.last_s = 0.0
+        """Time of the last step, in seconds."""
         self.slowest_s = 0.0
         """Time of the slowest step so far, in seconds."""
         self.waited_s = 0.0
@@ -90,13 +98,13 @@ class Executor:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the thread look again: something has changed."""
-        self._signal.set()
+        """Let the thread look again: a stage may have become ready."""
+        self._wakeup.set()
 
     def stop(self) -> None:
         """End the thread after the step it is in."""
         self._stopped = True
-        self._signal.set()
+        self._wakeup.set()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
@@ -105,7 +113,6 @@ class Executor:
     def _run(self) -> None:
         try:
             while self._stages and not self._stopped:
-                self._signal.clear()
                 stage = self._next_ready()
                 if stage is None:
                     self._wait()
@@ -113,7 +120,7 @@ class Executor:
                 self._run_step(stage)
                 if stage.finished:
                     self._stages.remove(stage)
-                self._on_progress()
+            self._on_finished()
         except BaseException as error:
             self._on_failure(self._at, error)
 
@@ -125,7 +132,8 @@ class Executor:
         self.step_under_way = self._steps
         begin = time.perf_counter()
         stage.step()
-        self.slowest_s = max(self.slowest_s, time.perf_counter() - begin)
+        self.last_s = time.perf_counter() - begin
+        self.slowest_s = max(self.slowest_s, self.last_s)
         self.step_under_way = None
 
     def _next_ready(self) -> Stage | None:
@@ -138,6 +146,7 @@ class Executor:
 
     def _wait(self) -> None:
         pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]
+        self._on_idle()
         begin = time.perf_counter()
-        self._signal.wait(min(pauses, default=None))
+        self._wakeup.wait(min(pauses, default=None))
         self.waited_s += time.perf_counter() - begin

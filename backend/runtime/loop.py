@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 import time
 from collections.abc import Callable, Sequence
 
 from .slots import Ring
 from .transport import Lane, Transport
+from .wakeup import Wakeup
 
 __all__ = ["Backoff", "CommunicationLoop", "Incoming", "Outgoing"]
 
@@ -22,20 +22,24 @@ class Backoff:
 
     While the rank waits for a message, its core is free: a sleep is a small share of the time
     waited so far, so waiting adds only that share to any delay, and the number of looks grows
-    with the logarithm of the time. While the rank computes, each look takes some 25 us from it and
-    cools its caches, and slots hide delays well below a frame's time: so looks are few, and a
-    little more frequent if a message is under way that may need this rank to go on. A stage that
-    ends wakes the loop at once in any case.
+    with the logarithm of the time.
+
+    While the rank computes, a look takes some 25 us from it and cools its caches, and slots hide
+    delays well below the time of a step: so looks are few. They are more frequent while a message
+    to another board is on its way out, as Open MPI feeds the network within calls only; on one
+    board the receiver fetches a message by itself. A stage that ends wakes the loop at once in any
+    case.
     """
 
     _SHARE_WAITING = 1 / 32
     _SHORTEST_WAITING_S = 20e-6
-    _LONGEST_WAITING_S = 20e-3
+    _LONGEST_S = 20e-3
     _SENDING_S = 500e-6
-    _COMPUTING_S = 2e-3
+    _SHARE_COMPUTING = 1 / 4
+    _SHORTEST_COMPUTING_S = 2e-3
 
     def __init__(self, latency: bool) -> None:
-        """Begin now; with ``latency`` all sleeps are the shortest."""
+        """Begin now; with ``latency`` the loop looks more often while the rank computes."""
         self._latency = latency
         self._idle_since = time.perf_counter()
 
@@ -43,20 +47,23 @@ class Backoff:
         """Something happened."""
         self._idle_since = time.perf_counter()
 
-    def pause_s(self, *, is_waiting: bool, is_sending: bool) -> float:
-        """Return the seconds to sleep now.
-
-        Args:
-            is_waiting: the rank has nothing to compute.
-            is_sending: a message is on its way out.
-        """
-        if self._latency:
-            return self._SHORTEST_WAITING_S
-        if not is_waiting:
-            return self._SENDING_S if is_sending else self._COMPUTING_S
+    def waiting_s(self) -> float:
+        """Return the seconds to sleep while the rank has nothing to compute."""
         idle = time.perf_counter() - self._idle_since
         pause = max(self._SHARE_WAITING * idle, self._SHORTEST_WAITING_S)
-        return min(pause, self._LONGEST_WAITING_S)
+        return min(pause, self._LONGEST_S)
+
+    def computing_s(self, step_s: float, *, is_sending: bool) -> float:
+        """Return the seconds to sleep while the rank computes.
+
+        Args:
+            step_s: how long a step of the rank takes, in seconds.
+            is_sending: a message to another board is on its way out.
+        """
+        if is_sending or self._latency:
+            return self._SENDING_S
+        pause = max(self._SHARE_COMPUTING * step_s, self._SHORTEST_COMPUTING_S)
+        return min(pause, self._LONGEST_S)
 
 
 def sharpen_timers() -> None:
@@ -70,6 +77,8 @@ class Outgoing:
 
     def __init__(self, channel: int, peer: int, ring: Ring, place: int) -> None:
         self.lane = Lane(channel, peer, ring.raw)
+        self.leaves_board = False
+        """Whether the other rank is on another board."""
         self._ring = ring
         self._place = place
         self._started = 0
@@ -114,7 +123,7 @@ class Outgoing:
         read, depth = self._ring.read, self._ring.depth
         while self._sent[read[self._place] % depth]:
             self._sent[read[self._place] % depth] = False
-            read[self._place] += 1
+            self._ring.free(self._place)
 
 
 class Incoming:
@@ -149,9 +158,9 @@ class Incoming:
         while not self.finished and (end := self._arrived[ring.written % ring.depth]) is not None:
             self._arrived[ring.written % ring.depth] = None
             if end:
-                ring.end = ring.written
+                ring.finish()
             else:
-                ring.written += 1
+                ring.put()
 
 
 class CommunicationLoop:
@@ -162,9 +171,8 @@ class CommunicationLoop:
         transport: Transport,
         outgoing: Sequence[Outgoing],
         incoming: Sequence[Incoming],
-        on_progress: Callable[[], None],
         *,
-        is_waiting: Callable[[], bool] = lambda: True,
+        step_s: Callable[[], float | None] = lambda: None,
         latency: bool = False,
     ) -> None:
         """Set up the channels.
@@ -173,22 +181,21 @@ class CommunicationLoop:
             transport: moves the messages.
             outgoing: channels from this rank.
             incoming: channels to this rank.
-            on_progress: called when slots were filled or freed.
-            is_waiting: whether the rank has nothing to compute at the moment.
+            step_s: returns how long a step takes that the rank computes at the moment, in seconds;
+                ``None``: it computes nothing.
             latency: look without pause while the rank waits, and often while it computes.
         """
         self._transport = transport
         self._outgoing = outgoing
         self._incoming = incoming
-        self._on_progress = on_progress
-        self._is_waiting = is_waiting
+        self._step_s = step_s
         self._latency = latency
-        self._signal = threading.Event()
+        self._wakeup = Wakeup()
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
     def wake(self) -> None:
-        """Let the loop look at once: a stage has worked."""
-        self._signal.set()
+        """Let the loop look at once: there may be something to send, or room to receive."""
+        self._wakeup.set()
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Move messages until ``is_over`` and all channels have ended.
@@ -198,16 +205,15 @@ class CommunicationLoop:
         sharpen_timers()
         backoff = Backoff(self._latency)
         while not (is_over() and self._has_ended()):
-            self._signal.clear()
-            if self._advance():
+            if self._advance() or self._wakeup.wait(self._pause_s(backoff)):
                 backoff.reset()
-                continue
-            is_waiting = self._is_waiting()
-            if self._latency and is_waiting:
-                continue
-            is_sending = any(end.is_sending for end in self._outgoing)
-            if self._signal.wait(backoff.pause_s(is_waiting=is_waiting, is_sending=is_sending)):
-                backoff.reset()
+
+    def _pause_s(self, backoff: Backoff) -> float:
+        step_s = self._step_s()
+        if step_s is not None:
+            is_sending = any(end.is_sending for end in self._outgoing if end.leaves_board)
+            return backoff.computing_s(step_s, is_sending=is_sending)
+        return 0.0 if self._latency else backoff.waiting_s()
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(
@@ -220,8 +226,6 @@ class CommunicationLoop:
             self._outgoing[done.lane].complete(done.slot, done.is_end)
         for done in received:
             self._incoming[done.lane].complete(done.slot, done.is_end)
-        if sent or received:
-            self._on_progress()
         started = False
         for lane, outgoing in enumerate(self._outgoing):
             started |= outgoing.advance(self._transport, lane)

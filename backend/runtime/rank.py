@@ -33,7 +33,7 @@ from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
 from .version import RUNTIME_VERSION
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import Reader, wire
+from .wiring import Reader, Wiring, wire
 
 __all__ = ["run_rank", "together"]
 
@@ -82,35 +82,61 @@ class _Rank:
             inputs = self._inputs(stage.inputs)
             outputs = [self.rings[ring] for ring in stage.outputs]
             segments.append(SegmentStage(segment.index, engine, inputs, outputs, self.compute.add))
-        self.computing = self._executor("compute", segments, on_step)
+        self.computing = Executor(
+            "compute",
+            segments,
+            on_failure=self._fail,
+            on_finished=self._wake_loop,
+            on_idle=self._wake_loop,
+            on_step=on_step,
+        )
         self.executors = [self.computing]
         self.watches = [ProgressWatch(self.computing, options.frame_timeout_s)]
         if wiring.source is not None:
             self.source = self._open_source(wiring.source.inputs, wiring.source.outputs)
-            self.executors.append(self._executor("source", [self.source]))
+            self.executors.append(self._executor("source", self.source))
         if wiring.sink is not None:
             writer = ResultsWriter(options.results, job.sha256, job.outputs)
             resources.callback(writer.close)
             post = Announcer(writer, options.progress)
             credit = self.rings[wiring.sink.outputs[0]]
             sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
-            self.executors.append(self._executor("sink", [sink]))
+            self.executors.append(self._executor("sink", sink))
             self.watches.append(ProgressWatch(self.executors[-1], options.frame_timeout_s))
         self.outgoing = [
             Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.place)
             for s in wiring.sends
         ]
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
+        self._connect(wiring)
         self.heartbeat = Heartbeat(job.ranks, transport.rank)
         self.ticker = Ticker()
 
     def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
         return [Input(self.rings[reader.ring], reader.place) for reader in readers]
 
-    def _executor(
-        self, name: str, stages: Sequence[Stage], on_step: Callable[[str], None] | None = None
-    ) -> Executor:
-        return Executor(name, stages, self._wake_all, self._fail, on_step)
+    def _executor(self, name: str, stage: Stage) -> Executor:
+        return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_loop)
+
+    def _connect(self, wiring: Wiring) -> None:
+        """Let each ring wake the threads that wait for it."""
+        others = [stage for stage in (wiring.source, wiring.sink) if stage is not None]
+        pairs = [(self.computing, stage) for _, stage in wiring.segments]
+        pairs += zip(self.executors[1:], others, strict=True)
+        for executor, stage in pairs:
+            for reader in stage.inputs:
+                self.rings[reader.ring].on_written += (executor.wake,)
+            for ring in stage.outputs:
+                self.rings[ring].on_freed += (executor.wake,)
+        for send in wiring.sends:
+            self.rings[send.reader.ring].on_written += (self._wake_loop,)
+        for receive in wiring.receives:
+            self.rings[receive.ring].on_freed += (self._wake_loop,)
+        if wiring.source is not None:
+            # The loop takes the credits, and wakes the source then.
+            credit = self.rings[wiring.source.inputs[0].ring]
+            credit.on_written = (self._wake_loop,) if wiring.sink is not None else ()
+            credit.on_freed = credit.on_freed if wiring.sink is not None else ()
 
     def _load(self, folder: Path, segment: Any) -> Engine:
         settings = EngineSettings(
@@ -146,7 +172,7 @@ class _Rank:
 
     def agree(self) -> None:
         """Compare what the ranks were started with; raise :class:`JobError` if it differs."""
-        mine = {
+        mine: dict[str, Any] = {
             "plan": self.job.sha256,
             "runtime version": RUNTIME_VERSION,
             "window": self.window,
@@ -154,9 +180,12 @@ class _Rank:
             "byte order": sys.byteorder,
             "ranks": self.transport.size,
         }
-        records = self.share(mine)
+        records = self.share({**mine, "host": socket.gethostname()})
+        for end in self.outgoing:
+            end.leaves_board = records[end.lane.peer].get("host") != socket.gethostname()
         for rank, record in enumerate(records):
-            for name, value in records[0].items():
+            for name in mine:
+                value = records[0].get(name)
                 if record.get(name) != value:
                     kind = ElsewhereError if self.transport.rank else JobError
                     raise kind(
@@ -175,8 +204,7 @@ class _Rank:
             self.transport,
             [*self.outgoing, *self.heartbeat.outgoing],
             [*self.incoming, *self.heartbeat.incoming],
-            self._wake_executors,
-            is_waiting=lambda: self.computing.step_under_way is None,
+            step_s=self._step_s,
             latency=self.options.latency,
         )
         if self.options.bind and self.spec.cores:
@@ -200,7 +228,7 @@ class _Rank:
         )
         # Taken after that question, so the last frame's credit is not missed.
         if self.source is not None and self.source.take_credits():
-            self._wake_executors()
+            self.executors[1].wake()
         if over:
             self.heartbeat.finish()
         return over
@@ -212,12 +240,10 @@ class _Rank:
             for watch in self.watches:
                 watch.tick()
 
-    def _wake_executors(self) -> None:
-        for executor in self.executors:
-            executor.wake()
+    def _step_s(self) -> float | None:
+        return None if self.computing.step_under_way is None else self.computing.last_s
 
-    def _wake_all(self) -> None:
-        self._wake_executors()
+    def _wake_loop(self) -> None:
         self.loop.wake()
 
     def _fail(self, stage: Stage | None, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ class Ring:
     ``read[i]`` those that reader i is done with. Each counter has one thread that advances it, so
     no lock is needed: a stale value only makes the other side wait a little longer.
     All memory is allocated at construction.
+
+    Who sleeps until a ring changes is told by the other side: in ``on_written`` stands what the
+    readers want called, in ``on_freed`` what the writer wants called.
     """
 
     def __init__(self, tensor: TensorSpec, depth: int, readers: int) -> None:
@@ -31,6 +35,8 @@ class Ring:
         self.read = [0] * readers
         self.end: int | None = None
         """Number of frames of the whole stream, once the writer knows it."""
+        self.on_written: tuple[Callable[[], None], ...] = ()
+        self.on_freed: tuple[Callable[[], None], ...] = ()
         # A message of zero length ends the stream, so an empty tensor still takes one byte.
         size = max(1, tensor.nbytes)
         stride = -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -52,3 +58,26 @@ class Ring:
     def has_ended(self, reader: int) -> bool:
         """Whether the writer is finished and ``reader`` has read everything."""
         return self.end is not None and self.read[reader] >= self.end
+
+    def put(self) -> None:
+        """Hand the slot of frame ``written`` to the readers; called by the writer."""
+        self.written += 1
+        self._tell_readers()
+
+    def finish(self) -> None:
+        """End the stream after the frames written so far; called by the writer."""
+        self.end = self.written
+        self._tell_readers()
+
+    def _tell_readers(self) -> None:
+        for tell in self.on_written:
+            tell()
+
+    def free(self, reader: int) -> None:
+        """Give back the slot that ``reader`` read last; called by that reader."""
+        self.read[reader] += 1
+        # Only the writer of a full ring waits. Counted after the step, so a writer that fills the
+        # last slot meanwhile is told as well, or finds the slot that has just become free.
+        if self.on_freed and self.written - min(self.read) >= self.depth - 1:
+            for tell in self.on_freed:
+                tell()

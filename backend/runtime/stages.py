@@ -70,12 +70,12 @@ class Input:
 
     def done(self) -> None:
         """Give the slot back."""
-        self.ring.read[self.place] += 1
+        self.ring.free(self.place)
 
 
 def _finish(outputs: Sequence[Ring]) -> None:
     for ring in outputs:
-        ring.end = ring.written
+        ring.finish()
 
 
 def _over(inputs: Sequence[Input]) -> bool:
@@ -88,7 +88,7 @@ def _over(inputs: Sequence[Input]) -> bool:
 
 def _publish(outputs: Sequence[Ring]) -> None:
     for ring in outputs:
-        ring.written += 1
+        ring.put()
 
 
 def _free_slots(outputs: Sequence[Ring]) -> list[NDArray[Any]]:

@@ -70,7 +70,7 @@ class Heartbeat:
         while self._heard.has_frame(0):
             slot = self._heard.slots[self._heard.read[0] % self._heard.depth]
             self._last_step = slot.tobytes().rstrip(b"\0").decode(errors="replace")
-            self._heard.read[0] += 1
+            self._heard.free(0)
 
     def tick(self, step: str) -> None:
         """Beat, and count the ticks in which nothing was heard.
@@ -82,7 +82,7 @@ class Heartbeat:
             text = step.encode()[: _BEAT.nbytes].ljust(_BEAT.nbytes, b"\0")
             slot = self._beats.slots[self._beats.written % self._beats.depth]
             slot[:] = np.frombuffer(text, np.uint8)
-            self._beats.written += 1
+            self._beats.put()
         heard = self._heard.written
         is_silent = heard == self._heard_by_last_tick and self._is_expected()
         self._misses = self._misses + 1 if is_silent else 0
@@ -100,7 +100,7 @@ class Heartbeat:
 
     def finish(self) -> None:
         """End the stream of beats."""
-        self._beats.end = self._beats.written
+        self._beats.finish()
 
 
 class ProgressWatch:

@@ -201,7 +201,7 @@ class Gate:
 @contextmanager
 def running(gate: Gate) -> Iterator[Executor]:
     """Run a gate in a thread of its own; its first step has begun."""
-    executor = Executor("compute", [gate], lambda: None, lambda stage, error: None)
+    executor = Executor("compute", [gate], on_failure=lambda stage, error: None)
     executor.start()
     gate.wait_for_begin()
     try:
@@ -257,7 +257,7 @@ def test_each_step_has_the_whole_time() -> None:
 
 
 def test_a_rank_that_waits_for_its_inputs_takes_no_time() -> None:
-    executor = Executor("compute", [Gate()], lambda: None, lambda stage, error: None)
+    executor = Executor("compute", [Gate()], on_failure=lambda stage, error: None)
     watch = ProgressWatch(executor, 1)
     for _ in range(100):
         watch.tick()

@@ -12,6 +12,8 @@ from rankslice.framework.graph import AttributeValue
 __all__ = [
     "Functions",
     "attributes_of",
+    "bodies_of",
+    "called_functions",
     "draws_random_numbers",
     "function_table",
     "inner_tensors",
@@ -20,8 +22,11 @@ __all__ = [
     "operator",
 ]
 
-Functions = Mapping[tuple[str, str], FunctionProto]
-"""Local functions of a model by domain and name."""
+FunctionKey = tuple[str, str, str]
+"""Domain, name and overload of a local function."""
+
+Functions = Mapping[FunctionKey, FunctionProto]
+"""Local functions of a model."""
 
 _LONGEST_LIST = 64
 
@@ -95,7 +100,7 @@ def inputs_of(node: NodeProto) -> list[str]:
 
 
 def _captured(node: NodeProto) -> Iterator[str]:
-    for graph in _bodies(node):
+    for graph in bodies_of(node):
         inside = {
             *(value.name for value in graph.input),
             *(tensor.name for tensor in graph.initializer),
@@ -107,7 +112,8 @@ def _captured(node: NodeProto) -> Iterator[str]:
         yield from (name for name in (*read, *given) if name not in inside)
 
 
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
+def bodies_of(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that stand in a node's attributes: it is control flow if there are any."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -121,31 +127,52 @@ def inner_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
             yield from attribute.tensors
             if attribute.HasField("t"):
                 yield attribute.t
-        for graph in _bodies(node):
+        for graph in bodies_of(node):
             yield from graph.initializer
             yield from inner_tensors(graph.node)
 
 
 def function_table(functions: Iterable[FunctionProto]) -> Functions:
-    """Return a model's local functions by domain and name."""
-    return {(_domain(function.domain), function.name): function for function in functions}
+    """Return a model's local functions by domain, name and overload."""
+    return {
+        (_domain(function.domain), function.name, function.overload): function
+        for function in functions
+    }
+
+
+def called_functions(node: NodeProto, functions: Functions) -> frozenset[FunctionKey]:
+    """Return the local functions that a node needs, those that they call included."""
+    return frozenset(
+        key for inner in _executed(node, functions) if (key := _called(inner)) in functions
+    )
 
 
 def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
     """Tell whether a node's result differs from run to run, by itself or by what it calls."""
-    seen: set[tuple[str, str]] = set()
+    return any(
+        inner.op_type in _RANDOM and not _domain(inner.domain)
+        for inner in _executed(node, functions)
+        if _called(inner) not in functions
+    )
+
+
+def _executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
+    """Yield a node, the nodes of its bodies, and those of all functions that these call."""
+    seen: set[FunctionKey] = set()
     pending = [node]
     while pending:
         current = pending.pop()
-        called = (_domain(current.domain), current.op_type)
-        if called in functions and called not in seen:
-            seen.add(called)
-            pending.extend(functions[called].node)
-        if called not in functions and not called[0] and current.op_type in _RANDOM:
-            return True
-        for graph in _bodies(current):
+        yield current
+        key = _called(current)
+        if key in functions and key not in seen:
+            seen.add(key)
+            pending.extend(functions[key].node)
+        for graph in bodies_of(current):
             pending.extend(graph.node)
-    return False
+
+
+def _called(node: NodeProto) -> FunctionKey:
+    return _domain(node.domain), node.op_type, node.overload
 
 
 def _domain(domain: str) -> str:

@@ -19,6 +19,7 @@ from rankslice.frontend.onnx_checks import (
 )
 from rankslice.frontend.onnx_nodes import (
     attributes_of,
+    called_functions,
     draws_random_numbers,
     function_table,
     inputs_of,
@@ -45,7 +46,12 @@ class OnnxModel:
     """Operator sets: domain (empty: ONNX's own) and version."""
     graph_name: str
     header: tuple[ByteRange, ...]
-    """Records of the file outside its graph: versions, operator sets, local functions, ..."""
+    """Records of the file outside its graph: versions, operator sets, metadata, ..."""
+    graph_notes: tuple[ByteRange, ...]
+    """Records of the graph that describe it: its description and metadata."""
+    functions: Mapping[str, tuple[ByteRange, ...]]
+    """Records of the local functions that a layer needs, by the layer's name; layers that call
+    none are missing."""
 
 
 def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
@@ -89,6 +95,8 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
         graph_name=model.graph.name,
         header=scan.header,
+        graph_notes=scan.graph_notes,
+        functions=_functions(path, scan, model),
     )
 
 
@@ -100,6 +108,26 @@ def _parse(file: WireFile, scan: Scan) -> ModelProto:
     if not is_text(model):
         raise file.malformed(0, "a name is not UTF-8 text")
     return model
+
+
+def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:
+    """Return the records of the functions that each layer needs, in the file's order."""
+    functions = function_table(model.functions)
+    nodes = model.graph.node
+    needed = {
+        name: called_functions(node, functions)
+        for name, node in zip(layer_names(nodes), nodes, strict=True)
+    }
+    records = [
+        (key, ByteRange(path, field.start, field.end - field.start))
+        for field, function in zip(scan.functions, model.functions, strict=True)
+        for key in function_table([function])
+    ]
+    return {
+        name: tuple(record for key, record in records if key in keys)
+        for name, keys in needed.items()
+        if keys
+    }
 
 
 def _layers(

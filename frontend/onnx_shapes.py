@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
+import onnx.inliner
 import onnx.shape_inference
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.graph import ByteRange, Tensor, Weight
+from rankslice.framework.wording import joined
+from rankslice.frontend.onnx_follow import follow_types, is_fixed
 from rankslice.frontend.onnx_types import dtype_of
 from rankslice.frontend.onnx_weights import is_external
 from rankslice.frontend.onnx_wire import SMALL
 
 __all__ = ["bind_inputs", "infer_tensors", "input_mistakes"]
 
-_LONGEST_FOLLOWED = 1 << 12  # elements; vectors of shapes have a few
+Dimension = TensorShapeProto.Dimension
 
 
 def bind_inputs(
     place: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[ModelProto, list[Mistake]]:
     """Return the model with the given shapes as those of its inputs, and what contradicts it.
+
+    A size that the model calls by a name (``batch``) holds for all inputs that name it.
 
     Args:
         place: the model file, for messages.
@@ -32,32 +45,53 @@ def bind_inputs(
     bound = ModelProto()
     bound.CopyFrom(model)
     inputs = {value.name: value for value in bound.graph.input}
+    sizes: dict[str, int] = {}
     mistakes: list[Mistake] = []
     for name, shape in shapes.items():
+        here = f"{place}: input {name!r}"
         if name not in inputs:
-            mistakes.append(
-                Mistake(
-                    f"{place}: input {name!r}", "the model has no such input", nearest(name, inputs)
-                )
-            )
+            mistakes.append(Mistake(here, "the model has no such input", nearest(name, inputs)))
             continue
         declared = inputs[name].type.tensor_type
         if declared.HasField("shape") and not _fits(declared.shape.dim, shape):
-            mistakes.append(Mistake(f"{place}: input {name!r}", f"does not fit the shape {shape}"))
+            found = f"does not fit the shape {shape}"
+            mistakes.append(Mistake(here, found, f"it is declared as {_shape_text(declared)}"))
+        mistakes += _note_sizes(here, declared.shape.dim, shape, sizes)
         declared.shape.CopyFrom(_shape_proto(shape))
+    for value in bound.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
     return bound, mistakes
 
 
-def _fits(dims: Iterable[onnx.TensorShapeProto.Dimension], shape: tuple[int, ...]) -> bool:
-    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-    return len(sizes) == len(shape) and all(
-        declared in (None, given) for declared, given in zip(sizes, shape, strict=True)
+def _is_open(dim: Dimension) -> bool:
+    return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
+def _fits(dims: Sequence[Dimension], shape: tuple[int, ...]) -> bool:
+    return len(dims) == len(shape) and all(
+        _is_open(dim) or dim.dim_value == size for dim, size in zip(dims, shape, strict=True)
     )
 
 
+def _note_sizes(
+    here: str, dims: Iterable[Dimension], shape: Iterable[int], sizes: dict[str, int]
+) -> Iterator[Mistake]:
+    """Note the sizes of named dimensions; yield those that were noted with another size."""
+    for index, (dim, size) in enumerate(zip(dims, shape, strict=False)):
+        if dim.dim_param and sizes.setdefault(dim.dim_param, size) != size:
+            found = f"dimension {index} ({dim.dim_param!r}) is {size}"
+            yield Mistake(here, f"{found}, and {sizes[dim.dim_param]} elsewhere")
+
+
 def _shape_proto(shape: Iterable[int]) -> onnx.TensorShapeProto:
-    dims = [onnx.TensorShapeProto.Dimension(dim_value=size) for size in shape]
-    return onnx.TensorShapeProto(dim=dims)
+    return TensorShapeProto(dim=[Dimension(dim_value=size) for size in shape])
+
+
+def _shape_text(declared: TypeProto.Tensor) -> str:
+    sizes = (dim.dim_param or "?" if _is_open(dim) else dim.dim_value for dim in declared.shape.dim)
+    return f"[{', '.join(map(str, sizes))}]"
 
 
 def input_mistakes(place: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
@@ -69,15 +103,28 @@ def input_mistakes(place: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mis
             kind = value.type.WhichOneof("value") or "value without a type"
             yield Mistake(here, f"is a {kind}", "expected a tensor with an element type")
         elif not declared.HasField("shape"):
-            yield Mistake(here, "has no declared shape", "give its sizes with --shape")
-        for index, dim in enumerate(declared.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 0:
-                name = f" ({dim.dim_param!r})" if dim.dim_param else ""
-                yield Mistake(
-                    here,
-                    f"dimension {index} is not fixed{name}",
-                    "give all its sizes with --shape",
-                )
+            option = _shape_option(value.name, (1, 3, 224, 224))
+            yield Mistake(here, "has no declared shape", f"give its sizes, for example: {option}")
+        elif any(map(_is_open, declared.shape.dim)):
+            dims = declared.shape.dim
+            option = _shape_option(value.name, (1 if _is_open(d) else d.dim_value for d in dims))
+            yield Mistake(here, _open_ones(dims), f"give all its sizes, for example: {option}")
+
+
+def _open_ones(dims: Iterable[Dimension]) -> str:
+    """Return which dimensions are not fixed: ``dimensions 0 ('batch') and 2 are not fixed``."""
+    texts = [
+        f"{index} ({dim.dim_param!r})" if dim.dim_param else str(index)
+        for index, dim in enumerate(dims)
+        if _is_open(dim)
+    ]
+    verb = "dimensions {} are" if len(texts) > 1 else "dimension {} is"
+    return f"{verb.format(joined(texts))} not fixed"
+
+
+def _shape_option(name: str, sizes: Iterable[int]) -> str:
+    given = f"{name}={','.join(map(str, sizes))}"
+    return f"--shape {shlex.quote(given)}"
 
 
 def infer_tensors(model: ModelProto, weights: Mapping[str, Weight]) -> dict[str, Tensor]:
@@ -91,42 +138,48 @@ def infer_tensors(model: ModelProto, weights: Mapping[str, Weight]) -> dict[str,
         weights: the graph's weights by name; small ones in files of their own are read, since
             shapes may depend on them.
     """
-    inferred = _infer(_inference_model(model, weights), data_prop=False)
-    results = [model, inferred]
-    if _is_incomplete(inferred):
-        results.append(_infer(_without_long_vectors(inferred), data_prop=True))
-    found: dict[str, Tensor] = {}
-    for result in results:
-        for name, tensor in _tensors(result.graph).items():
-            if tensor.shape is not None or name not in found:
-                found[name] = tensor
+    inferred = _infer(_inference_model(_inlined(model), weights))
+    found = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
+    if any(tensor.shape is None for tensor in _made(inferred, found)):
+        for name, kind in follow_types(inferred).items():
+            found[name] = _tensor(name, kind)
+    for name, kind in _declared(model).items():
+        if name not in found or found[name].shape is None:
+            found[name] = _tensor(name, kind)
     return found
 
 
-def _infer(model: ModelProto, *, data_prop: bool) -> ModelProto:
+def _infer(model: ModelProto) -> ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
+        return onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return model
 
 
-def _is_incomplete(model: ModelProto) -> bool:
-    known = {name for name, tensor in _tensors(model.graph).items() if tensor.shape is not None}
-    return any(name and name not in known for node in model.graph.node for name in node.output)
+def _inlined(model: ModelProto) -> ModelProto:
+    """Return the model with the bodies of its local functions in place of their calls.
 
-
-def _without_long_vectors(model: ModelProto) -> ModelProto:
-    """Return a model whose long vectors have no length, so that their values are not followed.
-
-    Following values takes some hundred bytes per element of every vector, shape or not.
+    Tensors of the graph keep their names.
     """
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    for value in (*copy.graph.input, *copy.graph.value_info):
-        dims = value.type.tensor_type.shape.dim
-        if len(dims) == 1 and dims[0].dim_value > _LONGEST_FOLLOWED:
-            dims[0].Clear()
-    return copy
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError):
+        return model
+
+
+def _declared(model: ModelProto) -> dict[str, TypeProto]:
+    """Return the types that stand in a model, by the tensor's name."""
+    graph = model.graph
+    return {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
+
+
+def _made(model: ModelProto, found: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """Yield what the layers make."""
+    for node in model.graph.node:
+        for name in filter(None, node.output):
+            yield found.get(name, Tensor(name, "", None))
 
 
 def _inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:
@@ -196,16 +249,7 @@ def _value_of(name: str, tensor: TensorProto) -> ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
 
 
-def _tensors(graph: GraphProto) -> dict[str, Tensor]:
-    values = (*graph.value_info, *graph.output, *graph.input)
-    return {value.name: Tensor(value.name, *_type_and_shape(value.type)) for value in values}
-
-
-def _type_and_shape(declared: TypeProto) -> tuple[str, tuple[int, ...] | None]:
+def _tensor(name: str, declared: TypeProto) -> Tensor:
     tensor = declared.tensor_type
-    if not tensor.HasField("shape"):
-        return dtype_of(tensor.elem_type), None
-    dims = tensor.shape.dim
-    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
-        return dtype_of(tensor.elem_type), None
-    return dtype_of(tensor.elem_type), tuple(dim.dim_value for dim in dims)
+    dims = [dim.dim_value for dim in tensor.shape.dim]
+    return Tensor(name, dtype_of(tensor.elem_type), tuple(dims) if is_fixed(declared) else None)

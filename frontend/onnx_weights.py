@@ -10,6 +10,7 @@ from onnx import GraphProto, SparseTensorProto, TensorProto
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Weight, dtype_bits
+from rankslice.framework.wording import quoted
 from rankslice.frontend.onnx_types import dtype_of
 from rankslice.frontend.onnx_wire import BYTES, Field, Scan, WireFile
 
@@ -59,7 +60,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
-    place = f"{file.path}: weight {tensor.name!r}"
+    place = f"{file.path}: weight {quoted(tensor.name)}"
     dtype, shape = _type_and_shape(place, tensor.data_type, tensor.dims)
     nbytes = (math.prod(shape) * dtype_bits(dtype) + 7) // 8
     if is_external(tensor):
@@ -67,18 +68,18 @@ def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
     else:
         data = _stored_data(place, file, field, dtype, nbytes)
     size = nbytes if dtype_bits(dtype) else field.end - field.body
-    return Weight(tensor.name, dtype, shape, size, _whole(file, field), data)
+    return Weight(tensor.name, dtype, shape, size, file.record(field), data)
 
 
 def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Weight:
-    place = f"{file.path}: weight {sparse.values.name!r}"
+    place = f"{file.path}: weight {quoted(sparse.values.name)}"
     dtype, shape = _type_and_shape(place, sparse.values.data_type, sparse.dims)
     if is_external(sparse.values) or is_external(sparse.indices):
         raise RankSliceError(
             Mistake(place, "is sparse and stored in another file", "store it in the model file")
         )
     size = field.end - field.body
-    return Weight(sparse.values.name, dtype, shape, size, _whole(file, field), None)
+    return Weight(sparse.values.name, dtype, shape, size, file.record(field), None)
 
 
 def _type_and_shape(
@@ -92,10 +93,6 @@ def _type_and_shape(
     if any(size < 0 for size in shape):
         raise RankSliceError(Mistake(place, f"has the negative shape {shape}"))
     return dtype, shape
-
-
-def _whole(file: WireFile, field: Field) -> ByteRange:
-    return ByteRange(file.path, field.start, field.end - field.start)
 
 
 def _stored_data(
@@ -136,7 +133,11 @@ def _external_data(place: str, folder: Path, tensor: TensorProto, nbytes: int) -
     size = path.stat().st_size
     if offset + nbytes > size:
         raise RankSliceError(
-            Mistake(place, f"{location!r} has {size} bytes", f"expected {offset + nbytes} or more")
+            Mistake(
+                place,
+                f"{quoted(location)} has {size} bytes",
+                f"expected {offset + nbytes} or more",
+            )
         )
     return ByteRange(path, offset, nbytes)
 
@@ -145,7 +146,7 @@ def _numbers_wrong(entries: dict[str, str], nbytes: int) -> Iterator[str]:
     for key in ("offset", "length"):
         text = entries.get(key, "0")
         if not (text.isascii() and text.isdigit() and len(text) < 20):
-            yield f"its external {key} {text!r} is no number"
+            yield f"its external {key} {quoted(text)} is no number"
         elif key == "length" and key in entries and int(text) != nbytes:
             yield f"its external length is {text}, but type and shape need {nbytes} bytes"
 
@@ -166,10 +167,11 @@ def _inside(place: str, folder: Path, location: str) -> Path:
         raise RankSliceError(
             Mistake(
                 place,
-                f"its values are said to lie in {location!r}",
+                f"its values are said to lie in {quoted(location)}",
                 "expected a file inside the model's folder",
             )
         )
     if not exists:
-        raise RankSliceError(Mistake(place, f"its file {location!r} is missing beside the model"))
+        found = f"no file {quoted(location)} beside the model"
+        raise RankSliceError(Mistake(place, found, "expected its values there"))
     return path

@@ -75,8 +75,9 @@ _MESSAGES = {
     "function": _Message({7: "node", 11: "attribute"}, frozenset({8, 14})),
 }
 
-_GRAPH, _TRAINING = 7, 20
+_GRAPH, _TRAINING, _FUNCTION = 7, 20, 25
 _NODE, _INITIALIZER, _SPARSE = 1, 5, 15
+_NOTES = frozenset({10, 16})  # doc_string and metadata_props of a graph
 
 
 def varint(number: int) -> bytes:
@@ -97,12 +98,13 @@ class WireFile:
         self.path = path
         try:
             if not path.is_file():
-                what = "is a folder" if path.is_dir() else "no such file"
+                what = "no ordinary file" if path.exists() else "no such file"
+                what = "is a folder" if path.is_dir() else what
                 raise RankSliceError(Mistake(str(path), what, "expected an ONNX model file"))
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "no valid file name"
-            raise RankSliceError(Mistake(str(path), str(reason))) from None
+            reason = error.strerror if isinstance(error, OSError) else "this is no file name"
+            raise RankSliceError(Mistake(str(path), f"cannot be read: {reason}")) from None
         self.size = os.fstat(self._descriptor).st_size
         self._fields_left = _MAX_FIELDS
 
@@ -127,10 +129,18 @@ class WireFile:
             found += more
         return found
 
+    def record(self, field: Field) -> ByteRange:
+        """Return the bytes of a whole field, tag and length included."""
+        return ByteRange(self.path, field.start, field.end - field.start)
+
     def malformed(self, offset: int, found: str) -> RankSliceError:
         """Return the error that the file is no ONNX model, with the offset where that shows."""
         return RankSliceError(
-            Mistake(str(self.path), f"{found} (at byte {offset})", "expected an ONNX model file")
+            Mistake(
+                str(self.path),
+                f"no ONNX model, or a damaged one: {found} (at byte {offset})",
+                "expected a file that was exported as .onnx",
+            )
         )
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
@@ -184,8 +194,12 @@ class Scan:
     """What lies where in an ONNX file."""
 
     header: tuple[ByteRange, ...]
-    """Fields of the model outside its graph (versions, operator sets, functions, ...): whole
+    """Fields of the model outside its graph (versions, operator sets, metadata, ...): whole
     records. Training information is left out: it names tensors that a sub-model may lack."""
+    functions: tuple[Field, ...]
+    """Local functions in the file's order."""
+    graph_notes: tuple[ByteRange, ...]
+    """What is said about the graph as a whole, its description and metadata: whole records."""
     nodes: tuple[Field, ...]
     """The graph's nodes in the file's order."""
     initializers: tuple[Field, ...]
@@ -211,13 +225,15 @@ def scan_model(file: WireFile) -> Scan:
         if record.wire == BYTES
     )
     if not graph:
-        raise file.malformed(0, "holds no graph")
+        raise file.malformed(0, "it holds no graph" if file.size else "the file is empty")
     return Scan(
         header=tuple(
-            ByteRange(file.path, field.start, field.end - field.start)
+            file.record(field)
             for field in top
-            if field.number not in (_GRAPH, _TRAINING)
+            if field.number not in (_GRAPH, _TRAINING, _FUNCTION)
         ),
+        functions=tuple(f for f in top if f.number == _FUNCTION and f.wire == BYTES),
+        graph_notes=tuple(file.record(field) for field in graph if field.number in _NOTES),
         nodes=tuple(field for field in graph if field.number == _NODE),
         initializers=tuple(field for field in graph if field.number == _INITIALIZER),
         sparse_initializers=tuple(field for field in graph if field.number == _SPARSE),

@@ -74,6 +74,7 @@ def segment_pieces(
     data, offsets = _data_file(outside)
     graph = [
         _graph_head(model, weights, inputs, outputs),
+        *model.graph_notes,
         *nodes,
         *(
             piece
@@ -81,12 +82,24 @@ def segment_pieces(
             for piece in _initializer(model, weight, f"{name}.data", offsets)
         ),
     ]
-    pieces = (*model.header, varint(_GRAPH << 3 | BYTES), varint(pieces_length(graph)), *graph)
+    pieces = (
+        *model.header,
+        *_functions(model, layers),
+        varint(_GRAPH << 3 | BYTES),
+        varint(pieces_length(graph)),
+        *graph,
+    )
     if pieces_length(pieces) > _PROTOBUF_LIMIT:
         raise RankSliceError(
             Mistake(name, f"has {pieces_length(pieces)} bytes", "spread its layers over more ranks")
         )
     return SubModelFiles(tuple(coalesce(pieces)), data if outside else None)
+
+
+def _functions(model: OnnxModel, layers: Iterable[Layer]) -> list[ByteRange]:
+    """Return the local functions that the layers need, once each, in the file's order."""
+    needed = {record for layer in layers for record in model.functions.get(layer.name, ())}
+    return sorted(needed, key=lambda record: record.offset)
 
 
 def _goes_outside(model: OnnxModel, weight: Weight, large: bool) -> bool:

@@ -246,8 +246,8 @@ def test_sizes_that_are_not_fixed_are_named_by_input_and_dimension(tmp_path):
     with pytest.raises(RankSliceError) as caught:
         read(tmp_path, HEAD + text)
     first, second = map(str, caught.value.mistakes)
-    assert "input 'x': dimension 0 is not fixed ('N')" in first
-    assert "input 'z': dimension 1 is not fixed ('M')" in second
+    assert "input 'x': dimension 0 ('N') is not fixed" in first
+    assert "input 'z': dimension 1 ('M') is not fixed" in second
 
 
 def test_sizes_can_be_given(tmp_path):

@@ -1,0 +1,216 @@
+"""Types of an ONNX graph's tensors, found layer by layer, with small values followed.
+
+The ``onnx`` package infers the shapes of a whole graph, but follows the values on which shapes
+depend through few operators, and knows no operators but its own. Here one layer is asked about at
+a time: what is known of its inputs, values included, is put into a model of that layer alone. Its
+result's type comes from ``onnx``, or from onnxruntime for operators that only an engine knows; its
+result's values, if they are few, are computed. Weights are never needed.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from google.protobuf.message import DecodeError
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+
+from rankslice.frontend.onnx_nodes import bodies_of, draws_random_numbers, inputs_of
+
+__all__ = ["follow_types", "is_fixed"]
+
+_MOST_FOLLOWED = 1 << 10
+"""Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
+
+
+def is_fixed(kind: TypeProto) -> bool:
+    """Tell whether a type is that of a tensor with a known element type and known sizes."""
+    tensor = kind.tensor_type
+    return bool(tensor.elem_type and tensor.HasField("shape")) and all(
+        dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of a model's tensors."""
+
+    model: ModelProto
+    types: dict[str, TypeProto] = field(default_factory=dict)
+    values: dict[str, TensorProto] = field(default_factory=dict)
+    """Small ones only."""
+
+
+def follow_types(model: ModelProto) -> dict[str, TypeProto]:
+    """Return the types of the graph's tensors as far as they can be found, by name.
+
+    Args:
+        model: nodes in a topological order, without local functions; inputs and ``value_info``
+            say what is known already.
+    """
+    facts = _Facts(model)
+    for value in (*model.graph.value_info, *model.graph.output, *model.graph.input):
+        _learn_type(facts, value.name, value.type)
+    for tensor in model.graph.initializer:
+        _learn_value(facts, tensor.name, tensor)
+    for node in model.graph.node:
+        for value in _results(facts, node):
+            _learn_type(facts, value.name, value.type)
+        _follow_values(facts, node)
+    return facts.types
+
+
+def _learn_type(facts: _Facts, name: str, kind: TypeProto) -> None:
+    if kind.WhichOneof("value") and (name not in facts.types or is_fixed(kind)):
+        facts.types[name] = kind
+
+
+def _learn_value(facts: _Facts, name: str, tensor: TensorProto) -> None:
+    facts.types[name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    if math.prod(tensor.dims) <= _MOST_FOLLOWED:
+        facts.values[name] = tensor
+
+
+def _results(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
+    """Return the outputs of a node whose types are not known yet, with what can be found."""
+    open_ones = [
+        name
+        for name in node.output
+        if name and not (name in facts.types and is_fixed(facts.types[name]))
+    ]
+    if not open_ones or any(name not in facts.types for name in inputs_of(node)):
+        return ()
+    alone = _alone(facts, node, open_ones)
+    if not onnx.defs.has(node.op_type, node.domain):
+        return _asked_of_engine(alone)
+    try:
+        found = onnx.shape_inference.infer_shapes(alone, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, DecodeError):
+        return ()
+    return tuple(found.graph.output)
+
+
+def _alone(facts: _Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
+    """Return a model of one node, with the values of its inputs where they are known."""
+    names = inputs_of(node)
+    values = [name for name in names if name in facts.values]
+    graph = GraphProto(
+        name="alone",
+        node=[node],
+        input=[
+            ValueInfoProto(name=name, type=facts.types[name])
+            for name in names
+            if name not in facts.values
+        ],
+        output=[ValueInfoProto(name=name) for name in outputs],
+    )
+    for within in (graph, *bodies_of(graph.node[0])):  # values are not looked up across graphs
+        for name in values:
+            within.initializer.add().CopyFrom(facts.values[name])
+            within.initializer[-1].name = name
+    return ModelProto(
+        ir_version=max(4, facts.model.ir_version),
+        opset_import=facts.model.opset_import,
+        graph=graph,
+    )
+
+
+def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
+    """Return the outputs of a model of one node as onnxruntime types them; nothing is run.
+
+    A shape that it does not know looks like that of a scalar, so the rank is asked for, too.
+    """
+    import onnxruntime
+
+    names = [value.name for value in alone.graph.output]
+    for name in names:
+        alone.graph.node.append(helper.make_node("Shape", [name], [f"{name} shape"]))
+        alone.graph.output.append(ValueInfoProto(name=f"{name} shape"))
+    if all(entry.domain for entry in alone.opset_import):
+        alone.opset_import.append(helper.make_opsetid("", 17))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            alone.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # onnxruntime's exceptions have no common base class
+        return ()
+    found = {output.name: output for output in session.get_outputs()}
+    return [
+        ValueInfoProto(name=name, type=_type_of(found[name].type, found[name].shape))
+        for name in names
+        if found[f"{name} shape"].shape == [len(found[name].shape)]
+    ]
+
+
+def _type_of(text: str, shape: list[int | str | None]) -> TypeProto:
+    """Return a type as onnxruntime writes it: ``tensor(float)``."""
+    element = text.removeprefix("tensor(").removesuffix(")").upper()
+    number = dict(TensorProto.DataType.items()).get(element, TensorProto.UNDEFINED)
+    return helper.make_tensor_type_proto(number, shape)
+
+
+def _follow_values(facts: _Facts, node: NodeProto) -> None:
+    """Note the values of a node's outputs if all that it reads is known and they are few."""
+    is_foreign = not onnx.defs.has(node.op_type, node.domain)
+    if is_foreign or [*bodies_of(node)] or draws_random_numbers(node, {}):
+        return
+    outputs = [name for name in node.output if name]
+    if not all(_is_small(facts, node, name) for name in outputs):
+        return
+    if node.op_type == "Shape" and is_fixed(facts.types.get(node.input[0], TypeProto())):
+        dims = [dim.dim_value for dim in facts.types[node.input[0]].tensor_type.shape.dim]
+        chosen = np.array(dims, np.int64)[_slice_of(node)]
+        _learn_value(facts, outputs[0], numpy_helper.from_array(chosen, outputs[0]))
+    elif all(name in facts.values for name in inputs_of(node)):
+        for name, value in _computed(_alone(facts, node, outputs)).items():
+            _learn_value(facts, name, value)
+
+
+def _is_small(facts: _Facts, node: NodeProto, name: str) -> bool:
+    """Tell whether an output has few elements, before it is computed."""
+    kind = facts.types.get(name, TypeProto())
+    if not is_fixed(kind):
+        return node.op_type == "NonZero"  # as many as its input has, times the rank
+    sizes: list[int] = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    return math.prod(sizes) <= _MOST_FOLLOWED
+
+
+def _slice_of(node: NodeProto) -> slice:
+    ends = {item.name: item.i for item in node.attribute}
+    return slice(ends.get("start"), ends.get("end"))
+
+
+def _computed(alone: ModelProto) -> dict[str, TensorProto]:
+    """Return the outputs of a model that reads nothing but its own initialisers."""
+    from onnx.reference import ReferenceEvaluator
+
+    names = [value.name for value in alone.graph.output]
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            results = ReferenceEvaluator(alone).run(names, {})
+    except Exception:  # whatever the operators' own code raises; the values stay unknown
+        return {}
+    return {
+        name: numpy_helper.from_array(value, name)
+        for name, value in zip(names, map(np.asarray, results), strict=True)
+        if value.dtype.kind in "biuf"
+    }

@@ -1,0 +1,212 @@
+"""Types and shapes where the onnx package alone does not find them, and sizes left open."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import layer, read, save
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
+
+
+def shape(model: OnnxModel, name: str) -> tuple[int, ...] | None:
+    return layer(model, name).outputs[0].shape
+
+
+def test_a_shape_computed_from_another_is_followed_through_all_operators_between(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[2, 6] x) => (float[A, B, C] y)
+        <int64[1] none = {-1}, int64[1] one = {1}, int64[1] three = {3}>
+        { shape = Shape(x)
+          rank = Shape(shape)
+          ones = ConstantOfShape <value = int64[1] {1}> (rank)
+          negated = Mul(ones, none)
+          is_none = Equal(shape, negated)
+          chosen = Where(is_none, ones, shape)
+          long = Concat <axis = 0> (three, chosen)
+          [grow] h = Expand(x, long)
+          again = Shape(h)
+          first = Slice(again, one, three)
+          rest = ReduceProd <keepdims = 1> (first)
+          flat_shape = Concat <axis = 0> (three, rest)
+          [flat] f = Reshape(h, flat_shape)
+          [back] y = Reshape(f, again) }""",
+    )
+    assert ((3, 2, 6), (3, 12), (3, 2, 6)) == tuple(
+        shape(model, n) for n in ("grow", "flat", "back")
+    )
+
+
+def test_a_range_has_as_many_elements_as_its_values_tell(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[5, 2] x) => (int64[N] y) <int64 zero = {0}, int64 step = {2}>
+        { shape = Shape(x)
+          length = Gather <axis = 0> (shape, zero)
+          [range] y = Range(zero, length, step) }""",
+    )
+    assert (3,) == shape(model, "range")
+
+
+def test_part_of_a_shape_is_followed(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[5, 2, 7] x) => (float[N, M] y)
+        { last = Shape <start = -2> (x)
+          [new] y = ConstantOfShape(last) }""",
+    )
+    assert (2, 7) == shape(model, "new")
+
+
+def test_values_of_many_elements_are_not_computed(tmp_path: Path):
+    text = """g (float[1] x) => (float[N] y) <int64[1] length = {1000000000000}>
+        { [huge] h = ConstantOfShape(length)
+          [twice] d = Add(h, h)
+          [sum] s = ReduceSum <keepdims = 0> (d)
+          [reach] i = NonZero(h)
+          y = Add(x, s) }"""
+    program = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from pathlib import Path
+from rankslice.frontend.onnx_reader import read_onnx
+print(read_onnx(Path(sys.argv[1])).graph.layers[1].outputs[0].shape)
+"""
+    path = save(tmp_path, HEAD + text)
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert "(1000000000000,)\n" == done.stdout
+
+
+def test_operators_that_only_an_engine_knows_get_its_shapes(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[2, 3] x, float[3, 4] w, float[4] b) => (float[N, M] y)
+        { [multiply] h = com.microsoft.FusedMatMul(x, w)
+          [curve] k = com.microsoft.BiasGelu(h, b)
+          rows = Shape <end = 1> (k)
+          negative = Neg(rows)
+          all = Mul(negative, negative)
+          [flat] y = Reshape(k, all) }""",
+    )
+    assert ((2, 4), (2, 4)) == (shape(model, "multiply"), shape(model, "curve"))
+    assert "float32" == layer(model, "curve").outputs[0].dtype
+
+
+def test_a_scalar_of_an_operator_that_only_an_engine_knows_is_told_from_an_unknown_shape(
+    tmp_path: Path,
+):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float x, float[1] z) => (float y)
+        { [scalar] h = com.microsoft.QuickGelu(x)
+          open = Squeeze(z)
+          y = Add(h, open) }""",
+    )
+    assert () == shape(model, "scalar")
+
+
+def test_an_operator_that_nobody_knows_has_no_shape(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD.replace("]>", ', "my.ops" : 1]>')
+        + """g (float[2] x) => (float[2] y)
+        { [custom] h = my.ops.Twist(x)
+          [other] y = my.ops.Twist(h) }""",
+    )
+    assert None is shape(model, "custom")
+
+
+def test_shapes_are_followed_into_functions_that_call_functions_with_attributes(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[2, 6] x) => (float[N, M] y)
+        { [outer] h = local.Outer <width = [4, 3]> (x)
+          [relu] y = Relu(h) }
+        <domain: "local", opset_import: ["" : 17, "local" : 1]>
+        Outer <width> (v) => (u) { t = local.Inner <to: ints = @width> (v)  u = Neg(t) }
+        <domain: "local", opset_import: ["" : 17]>
+        Inner <to> (v) => (u) { s = Constant <value_ints: ints = @to> ()  u = Reshape(v, s) }""",
+    )
+    assert ((4, 3), (4, 3)) == (shape(model, "outer"), shape(model, "relu"))
+
+
+def test_shapes_are_followed_into_the_branches_of_a_condition(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (bool c, float[2, 6] x) => (float[N, M] y) <int64[2] order = {1, 0}>
+        { shape = Shape(x)
+          turned = Gather(shape, order)
+          [branch] h = If (c) <
+            then_branch = t () => (float[A, B] p) { p = Reshape(x, turned) },
+            else_branch = e () => (float[C, D] q) { n = Neg(x)  q = Reshape(n, turned) }>
+          y = Relu(h) }""",
+    )
+    assert (6, 2) == shape(model, "branch")
+
+
+def test_a_size_that_inputs_share_needs_to_be_given_once(tmp_path: Path):
+    path = save(
+        tmp_path,
+        HEAD + "g (float[N, 3] x, float[N, M] z) => (float[N, M] y) { y = MatMul(x, z) }",
+    )
+    graph = read_onnx(path, {"z": (3, 5)}).graph
+    assert [(3, 3), (3, 5)] == [tensor.shape for tensor in graph.inputs]
+
+
+def test_sizes_that_contradict_each_other_are_named(tmp_path: Path):
+    path = save(tmp_path, HEAD + "g (float[N, 3] x, float[N] z) => (float[N, 3] y) { y = Relu(x) }")
+    with pytest.raises(RankSliceError, match=r"'z': dimension 0 \('N'\) is 5, and 4 elsewhere"):
+        read_onnx(path, {"x": (4, 3), "z": (5,)})
+
+
+def test_open_sizes_are_told_with_an_option_that_can_be_copied(tmp_path: Path):
+    path = save(tmp_path, HEAD + "g (float[N, 3, W] x) => (float[N, 3, W] y) { y = Relu(x) }")
+    with pytest.raises(RankSliceError) as caught:
+        read_onnx(path)
+    assert (
+        f"{path}: input 'x': dimensions 0 ('N') and 2 ('W') are not fixed;"
+        " give all its sizes, for example: --shape x=1,3,1"
+    ) == str(caught.value)
+
+
+def test_a_name_that_a_shell_would_split_is_quoted_in_the_example(tmp_path: Path):
+    value = helper.make_tensor_value_info("my x", TensorProto.FLOAT, [None, 3])
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Relu", ["my x"], ["y"])], "g", [value], [output])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph), path)
+    with pytest.raises(RankSliceError, match="--shape 'my x=1,3'"):
+        read_onnx(path)
+
+
+def test_an_input_without_any_shape_is_told_how_to_give_it(tmp_path: Path):
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], [output])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph), path)
+    with pytest.raises(RankSliceError, match=r"has no declared shape; .* --shape x=1,3,224,224"):
+        read_onnx(path)

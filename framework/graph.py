@@ -13,6 +13,7 @@ from pathlib import Path
 
 __all__ = [
     "AttributeValue",
+    "Bond",
     "ByteRange",
     "Graph",
     "Layer",
@@ -123,13 +124,23 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Bond:
+    """Layers that only work inside one segment."""
+
+    layers: tuple[str, ...]
+    """Two or more names."""
+    reason: str
+    """What they do, for messages: ``share the variable 'counter'``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """A model: its layers in a topological order, and what goes in and comes out."""
 
     name: str
     """File name of the model, without folders."""
     format: str
-    """``onnx``."""
+    """``onnx`` or ``tflite``: also the suffix of the sub-models."""
     layers: tuple[Layer, ...]
     """Topological order; the file's order where that is one."""
     inputs: tuple[Tensor, ...]
@@ -138,6 +149,8 @@ class Graph:
     """What comes out, in the model's order."""
     weights: tuple[Weight, ...]
     """All constants of the file that a layer reads."""
+    bonds: tuple[Bond, ...] = ()
+    """Layers that cannot be apart, because they share something that lasts from frame to frame."""
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers, dtype_bits
 from rankslice.framework.wording import quoted
+from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.segments import BUDGET, fewest_blocks
 
 __all__ = ["Partition", "PartitionSegment", "partition", "used_layers"]
@@ -54,11 +55,22 @@ class Partition:
 
 
 def used_layers(graph: Graph) -> frozenset[str]:
-    """Return the names of the layers on which some model output depends."""
+    """Return the names of the layers on which some model output depends.
+
+    A layer that sets what another one reads, a variable say, is used if that one is.
+    """
+    used = _read_by(graph, frozenset())
+    while not (effects := bonded(used, graph.bonds)) <= used:
+        used = _read_by(graph, effects)
+    return used
+
+
+def _read_by(graph: Graph, effects: frozenset[str]) -> frozenset[str]:
+    """Return the layers on which model outputs depend, or layers that have effects."""
     wanted = {tensor.name for tensor in graph.outputs}
     used: set[str] = set()
     for layer in reversed(graph.layers):
-        if any(tensor.name in wanted for tensor in layer.outputs):
+        if layer.name in effects or any(tensor.name in wanted for tensor in layer.outputs):
             used.add(layer.name)
             wanted |= {tensor.name for tensor in layer.inputs}
     return frozenset(used)
@@ -79,9 +91,10 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
             heuristic one.
 
     Raises:
-        RankSliceError: Nothing is left to run, a model output is no layer's result, or a tensor
-            that enters, leaves or crosses between segments has no size that is known, above
-            zero and at most 2^31 - 1 bytes. All mistakes at once.
+        RankSliceError: Nothing is left to run, a model output is no layer's result, layers that
+            cannot be apart are on several ranks, or a tensor that enters, leaves or crosses
+            between segments has no size that is known, above zero and at most 2^31 - 1 bytes.
+            All mistakes at once.
     """
     raise_mistakes(_output_mistakes(graph))
     constant = constant_layers(graph)
@@ -89,10 +102,18 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     layers = [layer for layer in graph.layers if layer.name in used - constant]
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
+    predecessors = _predecessors(layers)
+    items = bound_items(layers, graph.bonds, predecessors)
+    raise_mistakes(bond_mistakes(graph, layers, items, rank_of))
     found = fewest_blocks(
-        [rank_of[layer.name] for layer in layers], _predecessors(layers), budget=budget
+        [rank_of[layers[item[0]].name] for item in items],
+        _between_items(items, predecessors),
+        budget=budget,
     )
-    blocks = [tuple(layers[item] for item in block) for block in found.blocks]
+    blocks = [
+        tuple(layers[position] for position in sorted(p for item in block for p in items[item]))
+        for block in found.blocks
+    ]
     copied = [layer for layer in graph.layers if layer.name in constant]
     segments = tuple(_segments(graph, rank_of, _by_level(blocks, rank_of), copied))
     raise_mistakes(_tensor_mistakes(graph, segments))
@@ -103,6 +124,17 @@ def _predecessors(layers: Sequence[Layer]) -> list[list[int]]:
     """Return the positions of the layers from which each layer reads."""
     maker = _makers(layers)
     return [[maker[t.name] for t in layer.inputs if t.name in maker] for layer in layers]
+
+
+def _between_items(
+    items: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return the numbers of the other items on which each item depends."""
+    number = {position: index for index, item in enumerate(items) for position in item}
+    return [
+        sorted({number[p] for position in item for p in predecessors[position]} - {index})
+        for index, item in enumerate(items)
+    ]
 
 
 def _makers(layers: Iterable[Layer]) -> dict[str, int]:

@@ -1,0 +1,131 @@
+"""Layers that cannot be apart, as single items of the partition."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankslice.framework.errors import Mistake
+from rankslice.framework.graph import Bond, Graph, Layer
+from rankslice.framework.wording import joined, listed, quoted
+
+__all__ = ["bond_mistakes", "bonded", "bound_items"]
+
+
+def bonded(used: frozenset[str], bonds: Sequence[Bond]) -> frozenset[str]:
+    """Return the layers that are needed because they share something with one that is used."""
+    found = {layer for bond in bonds if not used.isdisjoint(bond.layers) for layer in bond.layers}
+    return frozenset(found)
+
+
+def bound_items(
+    layers: Sequence[Layer], bonds: Sequence[Bond], predecessors: Sequence[Sequence[int]]
+) -> list[tuple[int, ...]]:
+    """Return the positions of the layers, those together that have to be in one segment.
+
+    Besides the layers of a bond these are the ones on a way from one of them to another, and
+    those of other bonds with which they would wait for each other in a circle. The items come in
+    a topological order, each with its positions ascending.
+
+    Args:
+        layers: in a topological order.
+        bonds: may name other layers too.
+        predecessors: positions of the layers from which each layer reads.
+    """
+    position = {layer.name: number for number, layer in enumerate(layers)}
+    edges: list[set[int]] = [set(before) for before in predecessors]
+    for bond in bonds:
+        members = [position[name] for name in bond.layers if name in position]
+        for one, other in zip(members, [*members[1:], *members[:1]], strict=True):
+            # Edges in both directions make the members one strongly connected component.
+            edges[other].add(one)
+    return _in_order(_components(edges), predecessors)
+
+
+def _components(edges: Sequence[set[int]]) -> list[tuple[int, ...]]:
+    """Return the strongly connected components (Tarjan, SIAM J. Comput. 1972), without recursion."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    done: set[int] = set()
+    components = []
+    for root in range(len(edges)):
+        if root in index:
+            continue
+        path = [(root, iter(sorted(edges[root])))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        while path:
+            item, following = path[-1]
+            target = next(following, None)
+            if target is None:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[item])
+                if low[item] == index[item]:
+                    first = stack.index(item)
+                    components.append(tuple(sorted(stack[first:])))
+                    done.update(stack[first:])
+                    del stack[first:]
+            elif target not in index:
+                index[target] = low[target] = len(index)
+                stack.append(target)
+                path.append((target, iter(sorted(edges[target]))))
+            elif target not in done:
+                low[item] = min(low[item], index[target])
+    return components
+
+
+def _in_order(
+    components: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
+) -> list[tuple[int, ...]]:
+    """Return the components in a topological order; of those that could come next, the first."""
+    component = {item: number for number, items in enumerate(components) for item in items}
+    before = [
+        {component[source] for item in items for source in predecessors[item]} - {number}
+        for number, items in enumerate(components)
+    ]
+    after: list[list[int]] = [[] for _ in components]
+    for number, sources in enumerate(before):
+        for source in sources:
+            after[source].append(number)
+    missing = [len(sources) for sources in before]
+    ready = [(components[n][0], n) for n, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(components[number])
+        for reader in after[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (components[reader][0], reader))
+    return order
+
+
+def bond_mistakes(
+    graph: Graph,
+    layers: Sequence[Layer],
+    items: Sequence[tuple[int, ...]],
+    rank_of: Mapping[str, int],
+) -> Iterator[Mistake]:
+    """Yield a mistake for each item whose layers are on several ranks."""
+    for item in items:
+        names = [layers[position].name for position in item]
+        ranks = sorted({rank_of[name] for name in names})
+        if len(ranks) < 2:
+            continue
+        reasons = [
+            f"{listed(bond.layers)} {bond.reason}"
+            for bond in graph.bonds
+            if not set(bond.layers).isdisjoint(names)
+        ]
+        owners = ", ".join(
+            f"rank {rank}: {listed([name for name in names if rank_of[name] == rank])}"
+            for rank in ranks
+        )
+        yield Mistake(
+            f"{graph.name}: layers {quoted(names[0])} to {quoted(names[-1])}",
+            f"cannot be on several ranks: {joined(reasons)}",
+            f"map them and those between to one key (now {owners})",
+        )

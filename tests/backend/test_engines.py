@@ -171,3 +171,14 @@ def test_a_sleep_that_is_no_time_is_told(text: str) -> None:
     with pytest.raises(JobError) as error:
         open_engine("null", EngineSettings(options={"sleep_ms": text}))
     assert f"null: option sleep_ms is {text!r}, expected milliseconds" == str(error.value)
+
+
+def test_a_model_may_leave_sizes_open_that_the_plan_fixes(tmp_path: Path) -> None:
+    path = save(tmp_path, MODEL.replace("float[1,4]", "float[N,4]"))
+    engine = loaded(path, [A, B], [TOTAL])
+    a, b, total = slot(A), slot(B), slot(TOTAL)
+    a[...], b[...] = 1, 2
+    engine.run([a, b], [total])
+    assert [[3] * 4] == total.tolist()
+    assert "b" in refusal(path, [A, TensorSpec("b", "float32", (1, 5))], [TOTAL])
+    engine.close()

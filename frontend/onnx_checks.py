@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from onnx import GraphProto, ModelProto
 
 from rankslice.framework.errors import Mistake
+from rankslice.framework.wording import quoted
 from rankslice.frontend.onnx_nodes import inner_tensors, inputs_of, layer_names
 from rankslice.frontend.onnx_weights import is_external
 
@@ -58,29 +59,21 @@ def tensor_mistakes(place: str, graph: GraphProto) -> Iterator[Mistake]:
         yield Mistake(place, "a weight or an input has no name")
     for name, count in Counter([*stored, *brought, *made]).items():
         if count > 1:
-            yield Mistake(f"{place}: tensor {name!r}", f"is defined {count} times")
+            yield Mistake(f"{place}: tensor {quoted(name)}", f"is made {count} times")
     known = {*stored, *brought, *made}
     for layer, node in zip(layer_names(graph.node), graph.node, strict=True):
         for name in inputs_of(node):
             if name not in known:
-                yield Mistake(f"{place}: layer {layer!r}", f"reads {name!r}, which nothing makes")
-    yield from _output_mistakes(place, graph, known - set(made))
-
-
-def _output_mistakes(place: str, graph: GraphProto, unmade: set[str]) -> Iterator[Mistake]:
-    made = {name for node in graph.node for name in node.output if name}
-    for name, count in Counter(value.name for value in graph.output).items():
-        here = f"{place}: output {name!r}"
-        if count > 1:
-            yield Mistake(here, f"is listed {count} times")
-        if name in unmade:
+                yield Mistake(
+                    f"{place}: layer {quoted(layer)}", f"reads {quoted(name)}, which nothing makes"
+                )
+    for name in dict.fromkeys(value.name for value in graph.output):
+        if name not in known:
             yield Mistake(
-                here,
-                "is a weight or an input, passed on unchanged",
-                "expected the output of a layer; add an Identity layer to the model",
+                f"{place}: output {quoted(name)}",
+                "no layer makes it",
+                "expected the output of a layer, an input or a weight",
             )
-        elif name not in made:
-            yield Mistake(here, "is made by no layer")
 
 
 def layer_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:

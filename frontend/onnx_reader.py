@@ -80,6 +80,7 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
     brought = [value for value in bound.graph.input if value.name not in weights]
     raise_mistakes((*mistakes, *input_mistakes(place, brought)))
     tensors = infer_tensors(bound, weights)
+    given = tuple(dict.fromkeys(value.name for value in bound.graph.output))
     layers = topological_order(place, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
@@ -88,8 +89,15 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
             format="onnx",
             layers=layers,
             inputs=tuple(tensors[value.name] for value in brought),
-            outputs=tuple(tensors[value.name] for value in bound.graph.output),
-            weights=tuple(dict.fromkeys(weight for layer in layers for weight in layer.weights)),
+            outputs=tuple(_output(name, tensors, weights) for name in given),
+            weights=tuple(
+                dict.fromkeys(
+                    (
+                        *(weight for layer in layers for weight in layer.weights),
+                        *(weights[name] for name in given if name in weights),
+                    )
+                )
+            ),
         ),
         ir_version=model.ir_version,
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
@@ -108,6 +116,13 @@ def _parse(file: WireFile, scan: Scan) -> ModelProto:
     if not is_text(model):
         raise file.malformed(0, "a name is not UTF-8 text")
     return model
+
+
+def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weight]) -> Tensor:
+    """Return what a model gives out under a name; it can be a weight, passed on unchanged."""
+    if name in weights:
+        return Tensor(name, weights[name].dtype, weights[name].shape)
+    return tensors[name]
 
 
 def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:

@@ -56,7 +56,7 @@ def segment_pieces(
         model: as read by :func:`read_onnx`.
         layers: in a topological order.
         inputs: what the layers read and do not make themselves.
-        outputs: what others read of what they make.
+        outputs: what others read of what they make; weights that the model gives out.
         name: name of the file to be written; the second file is ``<name>.data``.
         limit: bytes that a single file may have.
 
@@ -64,10 +64,7 @@ def segment_pieces(
         RankSliceError: the type of an input or output is unknown, or the sub-model does not fit
             into an ONNX file.
     """
-    weights = sorted(
-        {weight.name: weight for layer in layers for weight in layer.weights}.values(),
-        key=lambda weight: weight.record.offset,
-    )
+    weights = _weights(model, layers, outputs)
     nodes = [layer.record for layer in layers]
     large = pieces_length([*nodes, *(weight.record for weight in weights)]) > limit
     outside = [weight for weight in weights if _goes_outside(model, weight, large)]
@@ -94,6 +91,15 @@ def segment_pieces(
             Mistake(name, f"has {pieces_length(pieces)} bytes", "spread its layers over more ranks")
         )
     return SubModelFiles(tuple(coalesce(pieces)), data if outside else None)
+
+
+def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor]) -> list[Weight]:
+    """Return the weights that layers read or that are given out, in the file's order."""
+    given = {tensor.name for tensor in outputs}
+    read = [weight for layer in layers for weight in layer.weights]
+    passed_on = [weight for weight in model.graph.weights if weight.name in given]
+    unique = {weight.name: weight for weight in (*read, *passed_on)}
+    return sorted(unique.values(), key=lambda weight: weight.record.offset)
 
 
 def _functions(model: OnnxModel, layers: Iterable[Layer]) -> list[ByteRange]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers, dtype_bits
@@ -39,7 +39,8 @@ class PartitionSegment:
     """Model inputs and outputs of other segments that it reads, by first use. One that reads
     nothing is given the smallest model input: that is how it knows of a frame."""
     outputs: tuple[Tensor, ...]
-    """What other segments read, of whatever rank, and model outputs, in the layers' order."""
+    """What other segments read, of whatever rank, and model outputs, in the layers' order; then
+    weights that are model outputs, if it is the one that gives them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
             heuristic one.
 
     Raises:
-        RankSliceError: Nothing is left to run, a model output is no layer's result, layers that
+        RankSliceError: Nothing is left to run, a model output is no tensor of it, layers that
             cannot be apart are on several ranks, or a tensor that enters, leaves or crosses
             between segments has no size that is known, above zero and at most 2^31 - 1 bytes.
             All mistakes at once.
@@ -116,6 +117,7 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     ]
     copied = [layer for layer in graph.layers if layer.name in constant]
     segments = tuple(_segments(graph, rank_of, _by_level(blocks, rank_of), copied))
+    segments = _with_given_weights(graph, segments)
     raise_mistakes(_tensor_mistakes(graph, segments))
     return Partition(graph, segments, found.minimal)
 
@@ -186,6 +188,20 @@ def _segments(
         count[rank] += 1
 
 
+def _with_given_weights(
+    graph: Graph, segments: tuple[PartitionSegment, ...]
+) -> tuple[PartitionSegment, ...]:
+    """Let the last segment that makes a model output give out the weights that are outputs, too."""
+    stored = {weight.name for weight in graph.weights}
+    passed_on = tuple(tensor for tensor in graph.outputs if tensor.name in stored)
+    given = {tensor.name for tensor in graph.outputs}
+    last = max(
+        (n for n, s in enumerate(segments) if any(t.name in given for t in s.outputs)), default=0
+    )
+    giver = replace(segments[last], outputs=(*segments[last].outputs, *passed_on))
+    return (*segments[:last], giver, *segments[last + 1 :])
+
+
 def _smallest(tensors: Sequence[Tensor]) -> Tensor:
     return min(tensors, key=lambda tensor: tensor.nbytes or math.inf)
 
@@ -213,19 +229,18 @@ def _needed(block: Sequence[Layer], constant: Sequence[Layer]) -> list[Layer]:
 
 def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
     """Yield what is wrong with the model's outputs, and with there being none."""
-    inputs = {tensor.name for tensor in graph.inputs}
-    made = _makers(graph.layers)
+    stored = {weight.name for weight in graph.weights}
+    known = {*stored, *_makers(graph.layers), *(tensor.name for tensor in graph.inputs)}
     if not graph.inputs:
         yield Mistake(graph.name, "the model has no inputs", "a frame must bring something")
     if not graph.outputs:
         yield Mistake(graph.name, "the model has no outputs")
     for tensor in graph.outputs:
         place = f"{graph.name}: output {quoted(tensor.name)}"
-        wanted = "an output has to be the result of a layer: put an Identity in between"
-        if tensor.name in inputs:
-            yield Mistake(place, "this is an input of the model as it is", wanted)
-        elif tensor.name not in made:
-            yield Mistake(place, "this is a weight, the same for every frame", wanted)
+        if tensor.name not in known:
+            yield Mistake(place, "no layer makes it", "expected a tensor of the model")
+        elif tensor.name in stored and (fault := _fault(tensor)):
+            yield Mistake(place, fault)
 
 
 def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iterator[Mistake]:

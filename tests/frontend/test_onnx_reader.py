@@ -235,10 +235,12 @@ def test_all_tensors_that_are_not_defined_once_are_named_together(tmp_path):
     assert all(name in message for name in ("'ghost'", "'phantom'", "'a'", "'nowhere'"))
 
 
-def test_an_output_that_no_layer_makes_is_refused(tmp_path):
-    text = "g (float[2] x) => (float[2] y, float[2] x) { y = Relu(x) }"
-    with pytest.raises(RankSliceError, match="output 'x': is a weight or an input"):
-        read(tmp_path, HEAD + text)
+def test_an_output_can_be_an_input_or_a_weight_and_counts_once(tmp_path):
+    text = """g (float[2] x) => (float[2] y, float[2] x, float[2] w, float[2] y)
+        <float[2] w = {1.0, 2.0}> { y = Relu(x) }"""
+    graph = read(tmp_path, HEAD + text).graph
+    assert ("y", "x", "w") == named(graph.outputs)
+    assert ("w",) == named(graph.weights)
 
 
 def test_sizes_that_are_not_fixed_are_named_by_input_and_dimension(tmp_path):

@@ -7,7 +7,7 @@ from plans import FIGURE_2, FIGURE_2_RANKS
 from strategies import mapped_graphs
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.graph import constant_layers
+from rankslice.framework.graph import Tensor, Weight, constant_layers
 from rankslice.frontend.partition import partition, used_layers
 
 
@@ -224,13 +224,27 @@ def test_model_inputs_and_outputs_need_a_known_size_too():
     ] == mistakes(graph, {"a": 0})
 
 
-def test_inputs_and_weights_as_model_outputs_are_refused_together():
-    graph = line_graph("a: x -> y", outputs="x w y")
-    advice = "an output has to be the result of a layer: put an Identity in between"
-    assert [
-        f"model.onnx: output 'x': this is an input of the model as it is; {advice}",
-        f"model.onnx: output 'w': this is a weight, the same for every frame; {advice}",
-    ] == mistakes(graph, {"a": 0})
+def test_inputs_that_are_model_outputs_need_no_segment():
+    graph = line_graph("a: x -> y", outputs="x y")
+    found = partition(graph, {"a": 0})
+    assert [["y"]] == [names(segment.outputs) for segment in found.segments]
+
+
+def test_weights_that_are_model_outputs_come_from_the_last_segment_that_makes_one():
+    graph = line_graph("a: x -> t\nb: t -> y\nc: t -> z\nd: z -> u", outputs="y w z")
+    weight = Weight("w", "float32", (4,), 16, graph.layers[0].record, None)
+    given = Tensor("w", "float32", (4,))
+    outputs = tuple(given if t.name == "w" else t for t in graph.outputs)
+    found = partition(
+        replace(graph, weights=(weight,), outputs=outputs), {"a": 0, "b": 1, "c": 0, "d": 1}
+    )
+    assert [["t", "z"], ["y", "w"]] == [names(segment.outputs) for segment in found.segments]
+
+
+def test_an_output_that_is_no_tensor_of_the_model_is_refused():
+    graph = line_graph("a: x -> y", outputs="y nothing")
+    expected = "model.onnx: output 'nothing': no layer makes it; expected a tensor of the model"
+    assert [expected] == mistakes(graph, {"a": 0})
 
 
 def test_a_model_without_outputs_is_refused():

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rankslice.framework.wording import on_one_line, quoted
+
 __all__ = ["Mistake", "RankSliceError", "nearest", "raise_mistakes"]
 
 
@@ -21,8 +23,9 @@ class Mistake:
     """What would have been right, or what to do about it."""
 
     def __str__(self) -> str:
-        text = f"{self.place}: {self.found}"
-        return f"{text}; {self.expected}" if self.expected else text
+        """Return one line, printable whatever names of the user's stand in it."""
+        text = f"{on_one_line(self.place)}: {on_one_line(self.found)}"
+        return f"{text}; {on_one_line(self.expected)}" if self.expected else text
 
 
 class RankSliceError(Exception):
@@ -41,7 +44,18 @@ def raise_mistakes(mistakes: Iterable[Mistake | str]) -> None:
         raise RankSliceError(*found)
 
 
+_LONGEST_COMPARED = 100
+"""Comparing takes the product of two names' lengths, and nobody means names like these."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean 'X'?`` for the known name closest to ``name``, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
+    """Return ``did you mean 'X'?`` for the known name closest to ``name``, or an empty string.
+
+    One that differs in upper and lower case alone is the closest.
+    """
+    if len(name) > _LONGEST_COMPARED:
+        return ""
+    names = [each for each in known if len(each) <= _LONGEST_COMPARED]
+    close = [each for each in names if each.casefold() == name.casefold()]
+    close = close or difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {quoted(close[0])}?" if close else ""

@@ -17,6 +17,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.records import read_record
+from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.wording import described, quoted
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
 FORMAT = "rankslice-plan"
 VERSION = 1
 
+_SHAPE = "expected one that `rankslice build` made"
 _SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 
 
@@ -144,15 +146,15 @@ def plan_from_json(text: str, place: str = "plan.json") -> Plan:
 def _json_object(text: str, place: str) -> dict[str, Any]:
     """Return the object of a text that says that it is a plan, without saying so."""
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RankSliceError(Mistake(place, f"this is no JSON: {error}")) from None
+        record = read_json(text, place, _SHAPE)
+    except RankSliceError:
+        raise RankSliceError(Mistake(place, "this is no plan, or a damaged one", _SHAPE)) from None
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(place, "this is no plan", f"expected the format {FORMAT!r}"))
+        raise RankSliceError(Mistake(place, "this is no plan", _SHAPE))
     version = record.pop("version", None)
     if type(version) is not int or version != VERSION:
         found = f"this is a plan of version {described(version)}"
-        raise RankSliceError(Mistake(place, found, f"expected {VERSION}: build it again"))
+        raise RankSliceError(Mistake(place, found, f"expected {VERSION}; build it again"))
     return record
 
 

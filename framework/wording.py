@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["bare", "described", "joined", "listed", "quoted"]
+__all__ = ["bare", "described", "joined", "listed", "on_one_line", "quoted"]
 
 _LONGEST = 80
+_LONGEST_LINE = 500
 
 
 def quoted(text: str) -> str:
@@ -21,6 +22,14 @@ def bare(text: str) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def on_one_line(text: str) -> str:
+    """Return ``text`` without what steers a terminal, its middle left out if it is endless."""
+    if len(text) > _LONGEST_LINE:
+        half = _LONGEST_LINE // 2
+        text = f"{text[:half]}...{text[-half:]}"
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def joined(words: Sequence[str], last: str = "and") -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer
+from rankslice.framework.wording import quoted
 
 __all__ = ["topological_order"]
 
@@ -40,8 +41,10 @@ def topological_order(place: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
             if not missing[reader]:
                 heapq.heappush(ready, reader)
     if len(order) < len(layers):
-        names = " -> ".join(repr(layers[index].name) for index in _circle(sources, set(order)))
-        raise RankSliceError(Mistake(place, f"the layers {names} read from each other in a circle"))
+        circle = _circle(sources, set(order))
+        names = " -> ".join(quoted(layers[index].name) for index in circle)
+        found = f"the layers {names} read from each other in a circle"
+        raise RankSliceError(Mistake(place, found, "expected each to read from earlier ones"))
     return tuple(layers[index] for index in order)
 
 

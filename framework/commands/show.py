@@ -15,7 +15,7 @@ from rich.table import Table
 from rankslice.framework.commands.build import Build
 from rankslice.framework.commands.run import FinishedRun
 from rankslice.framework.describe_plan import describe_plan
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.specs.read_text import read_text
 from rankslice.measurement.summary import RunSummary
 
 __all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
@@ -56,6 +56,10 @@ def print_run(summary: RunSummary, console: Console) -> None:
             f"{rank.memory_mb:.0f}",
         )
     console.print(table)
+    for rank in summary.ranks:
+        if rank.accelerated is not None:
+            text = f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
+            console.print(escape(text), soft_wrap=True)
     latency = summary.latency_ms
     console.print(
         f"{summary.completed} frames, {summary.throughput_fps:.2f} frames/s"
@@ -80,17 +84,25 @@ def print_run(summary: RunSummary, console: Console) -> None:
         console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
 
 
+def _accelerated(record: dict[str, Any]) -> str:
+    """Say what runs on an accelerator: ``7 of 7 operators by XNNPACK, in 1 partition``."""
+    operators, partitions = record["operators"], record["partitions"]
+    if operators is None:
+        return f"{record['by']} does not tell which operators it runs"
+    text = f"{operators} of {record['of']} operators by {record['by']}"
+    if partitions is not None:
+        text += f", in {partitions} partition{'s' if partitions != 1 else ''}"
+    others = ", ".join(record["others"])
+    return f"{text}; on the CPU: {others}" if others else text
+
+
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return the class names of a text file, one per line.
 
     Raises:
         RankSliceError: the file cannot be read.
     """
-    try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise RankSliceError(Mistake(str(path), f"cannot be read: {reason}")) from None
+    return tuple(read_text(path, "a labels").splitlines())
 
 
 def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:

@@ -24,6 +24,8 @@ class _Names:
     """Of each layer in the graph's order, by its name."""
     maker: dict[str, str]
     """Name of the layer that makes a tensor, by the tensor's name."""
+    inputs: frozenset[str]
+    """Names of the model's inputs, which are no layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
 def _names(graph: Graph) -> _Names:
     position = {layer.name: index for index, layer in enumerate(graph.layers)}
     maker = {tensor.name: layer.name for layer in graph.layers for tensor in layer.outputs}
-    return _Names(bare(graph.name), position, maker)
+    inputs = frozenset(tensor.name for tensor in graph.inputs)
+    return _Names(bare(graph.name), position, maker, inputs)
 
 
 def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake | str]]:
@@ -114,7 +117,8 @@ def _resolve(text: str, names: _Names, place: str, *, hint: bool) -> tuple[str, 
     if ranges:
         first, last = (_one(end, names, place) for end in ranges[0])
         return _between(first, last, names, place)
-    ends = splits[0] if splits else (text,)
+    # A text that begins or ends with dots is no range of two names: taken as one that is unknown.
+    ends = next((split for split in splits if all(split)), (text,))
     lacking = [end for end in ends if not _matches(end, names)]
     raise _UnknownError(*(_no_layer(name, names, place, hint=hint) for name in lacking))
 
@@ -153,6 +157,12 @@ def _between(first: str, last: str, names: _Names, place: str) -> tuple[str, ...
 
 
 def _no_layer(name: str, names: _Names, place: str, *, hint: bool) -> Mistake:
+    if not name.strip("."):
+        found = f"{quoted(name)} names no layer"
+        return Mistake(place, found, "expected a layer's name, or a range `first..last`")
+    if name in names.inputs:
+        found = f"{quoted(name)} is an input of the model"
+        return Mistake(place, found, "expected layers alone; leave it out")
     found = f"no layer {quoted(name)} in {names.model}"
     close = nearest(name, {**names.position, **names.maker}) if hint else ""
     return Mistake(place, found, close or "`rankslice inspect` lists the layers")

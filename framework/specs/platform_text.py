@@ -65,6 +65,8 @@ def _board(line: str) -> Board:
     slots = _SLOTS.search(line)
     rest = line if slots is None else f"{line[: slots.start()]} {line[slots.end() :]}"
     first, *words = _SEPARATORS.sub(" ", rest).split() or [""]
+    if slots is not None and not slots["cores"]:
+        raise ValueError(f"no cores after {quoted(slots[0])}")
     name, _, address = first.partition(":")
     arch = words.pop(0) if words and not words[0].lower().startswith("gpu") else ""
     return Board(

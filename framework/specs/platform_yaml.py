@@ -31,7 +31,7 @@ from rankslice.framework.specs.platform_names import (
     check_user,
     check_variable,
 )
-from rankslice.framework.specs.read_yaml import read_yaml
+from rankslice.framework.specs.read_yaml import SHAPE, read_yaml
 from rankslice.framework.wording import bare, described, joined, quoted
 
 __all__ = ["parse_platform_yaml", "platform_schema"]
@@ -261,6 +261,9 @@ def _mistake(detail: ErrorDetails, source: str) -> Mistake:
         return Mistake(_place(source, path[:-1]), found, expected)
     if detail["type"] == "value_error":
         found = str(detail["ctx"]["error"])
+    elif not path:
+        found = f"the file holds {described(detail['input'])}"
+        return Mistake(source, found, SHAPE)
     else:
         found = f"found {described(detail['input'])}"
     if detail["loc"][-1:] == ("[key]",) and len(path) == 2:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import bare, described
 
@@ -26,8 +26,8 @@ def read_mapping(path: Path) -> Mapping:
         RankSliceError: The file cannot be read, is no JSON, or is no object with lists of
             strings; a key stands in it twice. All mistakes at once.
     """
-    value = _parse(read_text(path, "a mapping"), path.name)
-    # json reads every object as a tuple of pairs here, so that no key gets lost.
+    # Every object is read as a tuple of pairs, so that no key gets lost.
+    value = read_json(read_text(path, "a mapping"), bare(path.name), _SHAPE, tuple)
     if not isinstance(value, tuple):
         raise RankSliceError(Mistake(path.name, f"the file holds {described(value)}", _SHAPE))
     if not value:
@@ -55,22 +55,6 @@ def mapping_schema() -> dict[str, object]:
         },
         "additionalProperties": {"type": "array", "items": name, "minItems": 1},
     }
-
-
-def _parse(text: str, name: str) -> object:
-    try:
-        return json.loads(text, object_pairs_hook=tuple)
-    except json.JSONDecodeError as error:
-        place = f"{name}: line {error.lineno}, column {error.colno}"
-        raise RankSliceError(Mistake(place, f"no valid JSON: {_reason(error)}")) from None
-    except RecursionError:
-        raise RankSliceError(Mistake(name, "brackets are nested too deeply", _SHAPE)) from None
-    except ValueError:  # Python refuses to read integers of thousands of digits
-        raise RankSliceError(Mistake(name, "a number is too long", _SHAPE)) from None
-
-
-def _reason(error: json.JSONDecodeError) -> str:
-    return error.msg[:1].lower() + error.msg[1:]
 
 
 def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mistake]:

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+import codecs
+import os
+import stat
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import bare
 
-__all__ = ["read_text"]
+__all__ = ["MOST_BYTES", "read_text"]
+
+MOST_BYTES = 64 << 20
+"""Largest file that is read: a mapping of a million layers has less."""
+
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path, what: str) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 
     Args:
-        path: The file.
-        what: What it should hold, for the message: ``a mapping``.
+        path: An ordinary file: pipes and devices may have no end.
+        what: Which file it is, for the message: ``a mapping``.
 
     Raises:
-        RankSliceError: The file cannot be read, or is not UTF-8.
+        RankSliceError: The file cannot be read, is larger than :data:`MOST_BYTES`, or is not
+            UTF-8.
     """
+    expected = f"expected {what} file in UTF-8"
+    content = _content(path, f"expected {what} file")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        found = f"byte {error.start} is no UTF-8 text"
-        raise RankSliceError(Mistake(path.name, found, f"expected {what} as text")) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RankSliceError(Mistake(bare(str(path)), f"cannot be read: {reason}")) from None
+        wide = content.startswith(_WIDE)
+        found = "the file is UTF-16 text" if wide else f"byte {error.start} is no UTF-8 text"
+        raise RankSliceError(Mistake(bare(path.name), found, expected)) from None
+
+
+def _content(path: Path, expected: str) -> bytes:
+    place = bare(str(path))
+    try:
+        # Opening a pipe would wait for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+                raise RankSliceError(Mistake(place, f"is {what}", expected))
+            if status.st_size > MOST_BYTES:
+                found = f"has {status.st_size} bytes, more than {MOST_BYTES}"
+                raise RankSliceError(Mistake(place, found, expected))
+            return file.read(MOST_BYTES)
+    except OSError as error:
+        found = f"cannot be read: {error.strerror}"
+        raise RankSliceError(Mistake(place, found, expected)) from None
+    except ValueError:  # a NUL
+        raise RankSliceError(Mistake(place, "is no file name", expected)) from None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import yaml
+from yaml.reader import ReaderError
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.wording import bare
+from rankslice.framework.wording import bare, quoted
 
-__all__ = ["read_yaml"]
+__all__ = ["SHAPE", "read_yaml"]
+
+SHAPE = "expected boards by name, such as `boards: {edge01: {cores: 0-5}}`"
+"""What a platform file holds, for messages."""
 
 
 class _AliasError(yaml.MarkedYAMLError):
@@ -24,7 +28,7 @@ class _Loader(yaml.BaseLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            problem = f"found the alias *{bare(event.anchor)}; write out what it stands for"
+            problem = f"found the alias *{bare(event.anchor)}"
             raise _AliasError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
@@ -44,20 +48,26 @@ def read_yaml(text: str, source: str) -> object:
         mistakes: list[Mistake] = []
         data = _plain(node, source, ": ", mistakes)
     except yaml.YAMLError as error:
-        raise RankSliceError(_syntax_mistake(error, source)) from None
+        raise RankSliceError(_syntax_mistake(error, text, source)) from None
     except RecursionError:
-        raise RankSliceError(Mistake(source, "lists are nested too deeply")) from None
+        raise RankSliceError(Mistake(source, "lists are nested too deeply", SHAPE)) from None
     raise_mistakes(mistakes)
     return data
 
 
-def _syntax_mistake(error: yaml.YAMLError, source: str) -> Mistake:
+def _syntax_mistake(error: yaml.YAMLError, text: str, source: str) -> Mistake:
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        found = f"{quoted(text[error.position])} cannot stand in YAML"
+        return Mistake(f"{source}: line {line}", found, "remove it")
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    problem = getattr(error, "problem", None) or "something is wrong"
     place = f"{source}: line {mark.line + 1}, column {mark.column + 1}" if mark else source
     if isinstance(error, _AliasError):
-        return Mistake(place, problem)
-    return Mistake(place, f"no valid YAML: {bare(problem)}")
+        return Mistake(place, problem, "write out what it stands for")
+    if problem == "but found another document":
+        return Mistake(place, "a second document begins", "expected one alone")
+    return Mistake(place, f"no valid YAML: {problem}")
 
 
 def _plain(node: yaml.Node | None, path: str, joint: str, mistakes: list[Mistake]) -> object:
@@ -82,7 +92,7 @@ def _plain_mapping(
     for key_node, value_node in node.value:
         line = f"line {key_node.start_mark.line + 1}"
         if not isinstance(key_node, yaml.ScalarNode):
-            mistakes.append(Mistake(path, f"the key in {line} is no plain name"))
+            mistakes.append(Mistake(path, f"the key in {line} is no name", "expected text"))
             continue
         place = f"{path}{joint}{bare(key_node.value)}"
         if key_node.value in data:

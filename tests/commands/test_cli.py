@@ -58,74 +58,6 @@ def in_bench(bench: Path) -> Iterator[None]:
     os.chdir(before)
 
 
-BUILD = "build model.onnx --out new --share-cores"
-
-MISTAKES = {
-    "inspect nothing.onnx": "nothing.onnx: no such file; expected an ONNX model file",
-    "inspect empty": "empty: holds no graph (at byte 0); expected an ONNX model file",
-    "inspect text.onnx": (
-        "text.onnx: a field of the unknown wire type 4 (at byte 2); expected an ONNX model file"
-    ),
-    "inspect folder": "folder: is a folder; expected an ONNX model file",
-    "inspect model.onnx --json folder": "folder: cannot be written: Is a directory",
-    "inspect model.onnx --json no/where/x": "no/where/x: cannot be written: "
-    "No such file or directory",
-    "inspect model.onnx --shape y=1,2": "model.onnx: input 'y': the model has no such input",
-    f"{BUILD} --mapping nothing.json": "nothing.json: cannot be read: No such file or directory",
-    f"{BUILD} --mapping empty": "empty: line 1, column 1: no valid JSON: expecting value",
-    f"{BUILD} --mapping folder": "folder: cannot be read: Is a directory",
-    f"{BUILD} --mapping list.json": "list.json: the file holds an empty list; expected an object"
-    ' such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}',
-    f"{BUILD} --mapping twice.json": "twice.json: a_cpu0: the key stands there 2 times;"
-    " expected every key once; put its layers into one list",
-    f"{BUILD} --mapping bytes.json": (
-        "bytes.json: byte 0 is no UTF-8 text; expected a mapping as text"
-    ),
-    "build model.pb --mapping mapping.json --share-cores": (
-        "model.pb: has the suffix '.pb'; expected an .onnx model"
-    ),
-    f"{BUILD} --mapping mapping.json --platform nothing.yaml": (
-        "nothing.yaml: cannot be read: No such file or directory"
-    ),
-    f"{BUILD} --mapping mapping.json --platform bad.yaml": (
-        "bad.yaml: line 1, column 10: no valid YAML: expected the node content, but found '}'"
-    ),
-    f"{BUILD} --mapping mapping.json --source-board mars": (
-        "--source-board: no rank is on board 'mars'; boards with ranks are: local"
-    ),
-    f"{BUILD} --mapping mapping.json --out out": (
-        "HERE/out: exists; choose another --out, or give --force"
-    ),
-    f"{BUILD} --mapping mapping.json --out folder --force": (
-        "HERE/folder: exists and has no plan.json; --force replaces build folders only"
-    ),
-    "run nothing": "HERE/nothing: has no plan.json; make a build folder with: rankslice build",
-    "run model.onnx": (
-        "HERE/model.onnx: has no plan.json; make a build folder with: rankslice build"
-    ),
-    "run loop": "loop: leads nowhere",
-    "run bytes": "plan.json: byte 0 is no UTF-8 text; expected a plan as text",
-    "run no": "plan.json: this is no plan; expected the format 'rankslice-plan'",
-    "run out/out --input nothing": "HERE/nothing: no such file or folder",
-    "run out/out --input loop": "loop: leads nowhere",
-    "run out/out --input folder": "no image found",
-    "run out/out --input text.onnx": (
-        "model input 'x' of shape [1, 4, 8, 8] takes no image in layout nchw:"
-        " expected one image of 1 or 3 channels"
-    ),
-    "run out/out --labels nothing": "nothing: cannot be read: No such file or directory",
-    "run out/out --labels bytes.txt": (
-        "bytes.txt: cannot be read: 'utf-8' codec can't decode byte 0xff in position 0:"
-        " invalid start byte"
-    ),
-    "run out/out --mpirun nothing": "nothing: cannot be started: No such file or directory",
-    "run out/out --mpirun ./folder": "folder: cannot be started: No such file or directory",
-    "run out/out --mpirun HERE/mpich": (
-        "HERE/mpich: is 'HYDRA build details:'; Open MPI 4.1 or 5 is needed"
-    ),
-    "run out/out --results folder": "HERE/folder: is a folder; results need a file",
-}
-
 MISUSE = {
     "": "Usage",
     "serve": "No such command 'serve'",
@@ -156,14 +88,6 @@ MISUSE = {
     "run out/out --overflow wait": "--overflow",
     "run out/out --verify fast": "fast",
 }
-
-
-@pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_ends_with_code_1_and_one_message_on_stderr(line: str, bench: Path) -> None:
-    ended = rankslice(*line.replace("HERE", str(bench)).split())
-    expected = MISTAKES[line].replace("HERE", str(bench))
-    assert (1, "", f"error: {expected}\n") == (ended.code, ended.out, ended.err)
-    assert not (bench / "new").exists()
 
 
 @pytest.mark.parametrize("line", MISUSE)

@@ -41,7 +41,7 @@ def test_a_text_that_is_no_plan_is_refused_as_such(text):
 
 
 def test_a_plan_of_another_version_asks_to_be_built_again():
-    expected = ["plan.json: this is a plan of version 2; expected 1: build it again"]
+    expected = ["plan.json: this is a plan of version 2; expected 1; build it again"]
     assert expected == mistakes(changed("version", 2))
 
 

@@ -30,7 +30,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_syntax_error_has_line_and_column(tmp_path: Path) -> None:
-    expected = "mapping.json: line 2, column 10: no valid JSON: expecting ',' delimiter"
+    expected = "mapping.json: line 2, column 10: found '\"'; expected a comma or a closing bracket"
     assert [expected] == mistakes_of(tmp_path, '{"a_gpu":\n  ["fc1" "fc2"]}')
 
 
@@ -82,11 +82,13 @@ def test_a_file_that_is_no_text_is_a_mistake(tmp_path: Path) -> None:
     path.write_bytes(b"{\xff")
     with pytest.raises(RankSliceError) as caught:
         read_mapping(path)
-    expected = "mapping.json: byte 1 is no UTF-8 text; expected a mapping as text"
+    expected = "mapping.json: byte 1 is no UTF-8 text; expected a mapping file in UTF-8"
     assert expected == str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_a_mistake() -> None:
     with pytest.raises(RankSliceError) as caught:
         read_mapping(Path("no/such.json"))
-    assert "no/such.json: cannot be read: No such file or directory" == str(caught.value)
+    assert (
+        "no/such.json: cannot be read: No such file or directory; expected a mapping file"
+    ) == str(caught.value)

@@ -87,7 +87,7 @@ boards:
     host: a b
     memory_mb: lots
     gpu: litert
-    npu: [{delegate: x}, {engine: Lite-RT, options: {a: [1]}, power: 3}]
+    npu: [{delegate: x}, {engine: Lite-RT, options: {a: [1]}, zest: 3}]
   edge02: text
   edge03:
     cores: [0, 0]
@@ -115,7 +115,7 @@ boards:
         " expected an inference engine, such as onnxruntime or litert",
         "platform.yaml: boards.edge01.npu[1].options.a: found a list;"
         " expected names and values for the engine or its delegate",
-        "platform.yaml: boards.edge01.npu[1]: unknown key 'power';"
+        "platform.yaml: boards.edge01.npu[1]: unknown key 'zest';"
         " known keys are engine, delegate, provider, options, environment and allow_fallback",
         "platform.yaml: boards.edge01: unknown key 'coers'; did you mean 'cores'?",
         "platform.yaml: boards.edge02: found 'text'; expected a board such as `{cores: 0-5}`",
@@ -175,7 +175,11 @@ BOARDS = "expected boards by name, such as `edge01: {cores: 0-5}`"
         ("boards:", f"platform.yaml: 'boards' is missing; {BOARDS}"),
         ("boards: {}", f"platform.yaml: boards: found an empty object; {BOARDS}"),
         ("boards: [a]", f"platform.yaml: boards: found a list; {BOARDS}"),
-        ("- a", "platform.yaml: found a list; known keys are boards and links"),
+        (
+            "- a",
+            "platform.yaml: the file holds a list;"
+            " expected boards by name, such as `boards: {edge01: {cores: 0-5}}`",
+        ),
         (
             "boards: {a: [}",
             "platform.yaml: line 1, column 14: no valid YAML: expected the node content,"
@@ -190,8 +194,12 @@ BOARDS = "expected boards by name, such as `edge01: {cores: 0-5}`"
             "boards:\n  a: {cores: 1,\n      cores: 2}",
             "platform.yaml: boards.a.cores: stands there again in line 3; expected every key once",
         ),
-        ("boards: {[a]: {}}", "platform.yaml: boards: the key in line 1 is no plain name"),
-        ("[" * 100_000, "platform.yaml: lists are nested too deeply"),
+        ("boards: {[a]: {}}", "platform.yaml: boards: the key in line 1 is no name; expected text"),
+        (
+            "[" * 100_000,
+            "platform.yaml: lists are nested too deeply;"
+            " expected boards by name, such as `boards: {edge01: {cores: 0-5}}`",
+        ),
     ],
 )
 def test_what_is_no_platform_at_all_is_told(tmp_path: Path, text: str, mistake: str) -> None:
@@ -261,7 +269,7 @@ def test_all_mistakes_of_a_text_file_are_told_at_once(tmp_path: Path) -> None:
         f"platform.txt: line 2: '-x' cannot be the name of a board; {LINE}",
         f"platform.txt: line 3: the range '5-0' runs backwards; {LINE}",
         f"platform.txt: line 4: 'a', 'b' and 'c' is more than a GPU and its library; {LINE}",
-        f"platform.txt: line 5: '' is no list of cores; {LINE}",
+        f"platform.txt: line 5: no cores after 'slots='; {LINE}",
         f"platform.txt: line 6: '-oProxy' cannot be a host name or address; {LINE}",
         "platform.txt: board nx01 stands there 2 times; expected every board once",
     ] == mistakes_of(tmp_path, text, "platform.txt")
@@ -285,7 +293,9 @@ def test_local_is_this_machine() -> None:
 def test_a_file_that_is_not_there_is_a_mistake() -> None:
     with pytest.raises(RankSliceError) as caught:
         read_platform("no/such.yaml")
-    assert "no/such.yaml: cannot be read: No such file or directory" == str(caught.value)
+    assert (
+        "no/such.yaml: cannot be read: No such file or directory; expected a platform file"
+    ) == str(caught.value)
 
 
 def test_accelerators_have_providers_environments_and_fallbacks(tmp_path: Path) -> None:

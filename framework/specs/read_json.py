@@ -1,0 +1,73 @@
+"""JSON to plain data, and what is wrong with a text that is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import quoted
+
+__all__ = ["read_json"]
+
+_WORD = re.compile(r"\w+|\S|$", re.ASCII)
+
+
+def read_json(
+    text: str,
+    place: str,
+    shape: str,
+    pairs: Callable[[Sequence[tuple[str, Any]]], object] = dict,
+) -> object:
+    """Return what a JSON text holds; NaN and Infinity, which JSON lacks, are refused.
+
+    Args:
+        text: The text.
+        place: Name of the file, for messages.
+        shape: What it should hold, for messages: ``expected ...``.
+        pairs: Makes an object of its names and values.
+
+    Raises:
+        RankSliceError: The text is no JSON.
+    """
+    if not text.strip():
+        raise RankSliceError(Mistake(place, "the file is empty", shape))
+
+    def refuse(constant: str) -> NoReturn:
+        raise RankSliceError(Mistake(place, f"{constant} is no JSON number", shape))
+
+    try:
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        line = f"{place}: line {error.lineno}, column {error.colno}"
+        raise RankSliceError(Mistake(line, *_fault(error))) from None
+    except RecursionError:
+        raise RankSliceError(Mistake(place, "brackets are nested too deeply", shape)) from None
+    except ValueError:  # Python refuses to read integers of thousands of digits
+        raise RankSliceError(Mistake(place, "a number is too long", shape)) from None
+
+
+def _fault(error: json.JSONDecodeError) -> tuple[str, str]:
+    """Return what was found where reading stopped, and what was expected there."""
+    match = _WORD.match(error.doc, error.pos)
+    word = match[0] if match else error.doc[error.pos]
+    found = f"found {quoted(word)}" if word else "the file ends"
+    for beginning, fault in {
+        "Unterminated string": ("a string begins and does not end", "expected a closing '\"'"),
+        "Invalid control character": (
+            "a string holds a line break or another control character",
+            "write \\n for a line break",
+        ),
+        "Invalid \\escape": ("a string holds a backslash", "write \\\\ for one"),
+        "Invalid \\uXXXX": ("a string holds an incomplete \\u", "expected four digits after it"),
+        "Extra data": (f"{found} after the end", "expected one object alone"),
+        "Expecting ','": (found, "expected a comma or a closing bracket"),
+        "Expecting ':'": (found, "expected a colon"),
+        "Expecting property name": (found, 'expected a name in double quotes, such as "conv1"'),
+        "Illegal trailing comma": ("a comma stands after the last item", "remove it"),
+    }.items():
+        if error.msg.startswith(beginning):
+            return fault
+    return found, 'expected a value, such as "conv1" or ["conv1", "conv2"]'

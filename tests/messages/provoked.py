@@ -1,0 +1,525 @@
+"""Mistakes of all kinds: what lies in the folder, and the command that meets it."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from jobs import figure_2
+from onnx import helper
+
+Content = str | bytes | Callable[[Path], object]
+"""What a file holds, or what makes it at the path it is given."""
+
+BUILD = "build model.onnx --mapping mapping.json --platform platform.yaml --out new"
+
+LAYERS = ["MaxPool1", "Conv1", "FC1", "Add1", "Relu1"]
+MAPPING = """{
+  "edge01_cpu1-3": ["MaxPool1", "Add1"],
+  "edge01_cpu0": ["FC1"],
+  "pi-4_b_arm45": ["convolved", "y"]
+}"""
+PLATFORM = "boards: {edge01: {cores: 0-5}, pi-4_b: {cores: 6}}"
+
+
+@dataclass(frozen=True)
+class Provoked:
+    """A mistake and what provokes it."""
+
+    title: str
+    command: str
+    files: Mapping[str, Content] = field(default_factory=dict)
+    """Beside or in place of the good ones."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def mistakes() -> dict[str, list[Provoked]]:
+    """Return the catalogue by section."""
+    return {
+        "Mapping files that are no mappings": list(_unreadable_mappings()),
+        "Mapping keys": list(_keys()),
+        "Layers in mappings": list(_layers()),
+        "Platform files": list(_platforms()),
+        "AutoDiCE's platform files": list(_platform_texts()),
+        "Model files that are no models": list(_no_models()),
+        "Models that cannot be sliced": list(_models()),
+        "Weights outside of the model file": list(_external_data()),
+        "Where the build folder goes": list(_targets()),
+        "Options of build": list(_options()),
+        "Build folders that cannot be run": list(_folders()),
+        "Options and inputs of run": list(_runs()),
+    }
+
+
+def _mapping(title: str, content: Content) -> Provoked:
+    return Provoked(title, BUILD, {"mapping.json": content})
+
+
+def _platform(title: str, content: Content) -> Provoked:
+    return Provoked(title, BUILD, {"platform.yaml": content})
+
+
+def _model(title: str, content: Content) -> Provoked:
+    return Provoked(title, BUILD.replace("model.onnx", "bad.onnx"), {"bad.onnx": content})
+
+
+def _unreadable_mappings() -> Iterator[Provoked]:
+    yield Provoked("no such file", BUILD.replace("mapping.json", "maping.json"))
+    yield Provoked("a folder", BUILD.replace("mapping.json", "folder"))
+    yield Provoked("a pipe", BUILD.replace("mapping.json", "pipe"), {"pipe": os.mkfifo})
+    yield Provoked("a device without end", BUILD.replace("mapping.json", "/dev/zero"))
+    yield _mapping("a link to itself", lambda path: path.symlink_to(path.name))
+    yield _mapping("an empty file", "")
+    yield _mapping("white space alone", " \n\n")
+    yield _mapping("text", "conv1 goes to edge01\n")
+    yield _mapping("YAML", "edge01_cpu0: [MaxPool1]\n")
+    yield _mapping("UTF-16", MAPPING.encode("utf-16"))
+    yield _mapping("bytes that are no UTF-8", b'{"edge01_cpu0": ["MaxPool\xff"]}')
+    yield _mapping("half a character", '{"edge01_cpu0": ["é"]}'.encode()[:20])
+    yield _mapping("a byte order mark, which is skipped", "\ufeff{}")
+    yield _mapping("a missing comma", '{"edge01_cpu0": ["MaxPool1"]\n "edge01_cpu1": ["FC1"]}')
+    yield _mapping("a comma too much", '{"edge01_cpu0": ["MaxPool1",]}')
+    yield _mapping("single quotes", "{'edge01_cpu0': ['MaxPool1']}")
+    yield _mapping("a string without end", '{"edge01_cpu0": ["MaxPool1')
+    yield _mapping("a line break in a string", '{"edge01_cpu0": ["Max\nPool1"]}')
+    yield _mapping("two objects", "{} {}")
+    yield _mapping("an empty object", "{}")
+    yield _mapping("a list", '[{"edge01_cpu0": ["MaxPool1"]}]')
+    yield _mapping("a string", '"local"')
+    yield _mapping("nothing", "null")
+    yield _mapping("a number", "3")
+    yield _mapping("not a number", '{"edge01_cpu0": NaN}')
+    yield _mapping("infinity", '{"edge01_cpu0": [-Infinity]}')
+    yield _mapping("a huge number", '{"edge01_cpu0": ' + "9" * 5000 + "}")
+    yield _mapping("a large number", '{"edge01_cpu0": [1e999]}')
+    yield _mapping("deep nesting", '{"edge01_cpu0": ' + "[" * 100_000)
+    yield _mapping("a key twice", '{"edge01_cpu0": ["MaxPool1"], "edge01_cpu0": ["FC1"]}')
+    yield _mapping(
+        "values that are no lists of names",
+        '{"edge01_cpu0": "MaxPool1", "edge01_cpu1": [7, null, ["FC1"]], "edge01_cpu2": {"a": 1}}',
+    )
+
+
+def _keys() -> Iterator[Provoked]:
+    hostile = ["edge01/../cpu0", "edge01_cpu0\n", "edge01_cpu0\0", "'; rm -rf ~", "\u202e_cpu0"]
+    for title, keys in {
+        "no resource": ["edge01"],
+        "no board": ["_cpu0"],
+        "no name at all": [""],
+        "an unknown resource": ["edge01_tpu0"],
+        "a CPU without cores": ["edge01_cpu"],
+        "cores that are no numbers": ["edge01_cpux", "edge01_cpu0-", "edge01_cpu0,,1"],
+        "cores that run backwards": ["edge01_cpu3-1"],
+        "one core twice": ["edge01_cpu1,1"],
+        "one digit twice": ["edge01_cpu11"],
+        "huge numbers of cores": ["edge01_cpu0-99999", "edge01_cpu99999999999999999999"],
+        "a core beyond the board's": ["edge01_cpu6", "edge01_cpu10-12", "pi-4_b_arm4-7"],
+        "one core in two keys": ["edge01_cpu0-3", "edge01_cpu2,3,4"],
+        "one core in three keys, as two resources": ["edge01_cpu1", "edge01_arm1", "edge01_x861-1"],
+        "a suffix without --share-cores": ["edge01_cpu0", "edge01_cpu0.2"],
+        "a suffix that counts nothing": ["edge01_cpu0.1", "edge01_cpu1.x", "edge01_cpu2."],
+        "a host core on a CPU": ["edge01_cpu0@1"],
+        "host cores that are none": ["edge01_gpu@x", "edge01_gpu@-1", "edge01_gpu@"],
+        "a GPU and an NPU that the board lacks": ["edge01_gpu", "pi-4_b_npu3"],
+        "an unknown board, nearly right": ["egde01_cpu0", "egde01_cpu1"],
+        "an unknown board": ["jetson_cpu0"],
+        "a board in other letters": ["EDGE01_cpu0"],
+        "names that want to break something": hostile,
+        "a name of 10,000 characters": ["x" * 10_000 + "_cpu0", "edge01_" + "y" * 10_000],
+    }.items():
+        parts = np.array_split(LAYERS, len(keys))
+        mapping = {key: part.tolist() for key, part in zip(keys, parts, strict=True)}
+        yield _mapping(title, json.dumps(mapping))
+    sixteen = "boards: {pc: {cores: 16}}"
+    yield Provoked(
+        "a core of two digits that may be two cores",
+        BUILD,
+        {"mapping.json": '{"pc_cpu12": ["MaxPool1..Relu1"]}', "platform.yaml": sixteen},
+    )
+    yield Provoked(
+        "boards whose engines are missing here",
+        BUILD,
+        {
+            "mapping.json": '{"nano_gpu": ["MaxPool1..Conv1"], "nano_cpu1": ["FC1..Relu1"]}',
+            "platform.yaml": "boards: {nano: {engine: tensorrt, gpu: {engine: litert}, cores: 4}}",
+        },
+    )
+
+
+def _layers() -> Iterator[Provoked]:
+    def layers(title: str, **names: list[str]) -> Provoked:
+        keys = ("edge01_cpu0", "edge01_cpu1", "pi-4_b_cpu0")
+        return _mapping(title, json.dumps(dict(zip(keys, names.values(), strict=False))))
+
+    yield layers("a layer too few", a=["MaxPool1", "Add1", "FC1"], b=["Relu1"])
+    yield layers("layers too few", a=["MaxPool1"])
+    yield layers("unknown layers", a=["MaxPool1..Add1", "Relu2"], b=["relu1"])
+    yield layers("a name in other letters", a=["MAXPOOL1", "Conv1..Relu1"])
+    yield layers("a layer in two keys", a=["MaxPool1..Relu1"], b=["FC1"])
+    yield layers("layers in two keys", a=["MaxPool1..Add1"], b=["Conv1..Relu1"])
+    yield layers("an empty rank", a=["MaxPool1..Relu1"], b=[])
+    yield layers("an empty name", a=["MaxPool1..Relu1", ""])
+    yield layers("a range without ends", a=["MaxPool1..", "..Relu1", ".."])
+    yield layers("a range that runs backwards", a=["Relu1..MaxPool1"])
+    yield layers("the model's input", a=["x", "MaxPool1..Relu1"])
+    yield layers(
+        "names that want to break something",
+        a=["../MaxPool1", "Conv1\n", "\0", "'\"", "\u202eConv1", "x" * 10_000],
+        b=["MaxPool1..Relu1"],
+    )
+    yield layers("a mapping for another model", a=[f"conv{n}" for n in range(30)])
+
+
+def _platforms() -> Iterator[Provoked]:
+    yield Provoked("no such file", BUILD.replace("platform.yaml", "nothing.yaml"))
+    yield Provoked("a folder", BUILD.replace("platform.yaml", "folder"))
+    yield Provoked("a device without end", BUILD.replace("platform.yaml", "/dev/zero"))
+    yield _platform("an empty file", "")
+    yield _platform("UTF-16", PLATFORM.encode("utf-16"))
+    yield _platform("bytes that are no UTF-8", b"boards: {\xff: {}}")
+    yield _platform("a control character", "boards: {a\x07: {}}")
+    yield _platform("broken YAML", "boards: {edge01: [}")
+    yield _platform("a tab at the beginning of a line", "boards:\n\tedge01: {}")
+    yield _platform("two documents", "boards: {a: {}}\n---\nboards: {b: {}}")
+    yield _platform("a list", "- edge01\n- edge02\n")
+    yield _platform("no boards", "links: {}")
+    yield _platform("boards without a name", "boards: {}")
+    yield _platform("a key twice", "boards:\n  edge01: {}\n  edge01: {}\n")
+    yield _platform("a key that is a list", "boards: {[a, b]: {}}")
+    laughs = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+    yield _platform("aliases that unfold", "a0: &a0 [lol]\n" + laughs)
+    yield _platform("an alias to itself", "boards: &b {edge01: *b}")
+    yield _platform("a merge key", "boards: {edge01: {<<: {cores: 4}}}")
+    yield _platform("deep nesting", "[" * 50_000)
+    yield _platform("deep nesting by indentation", "".join(f"{' ' * n}a:\n" for n in range(2000)))
+    yield _platform("code", "boards: {edge01: !!python/object/apply:os.system ['touch made']}")
+    yield _platform("unknown keys", "boards: {edge01: {coers: 4, slots: 2, Host: a}}\nlink: {}")
+    yield _platform("boards that are none", "boards: {edge01: 4, edge02: [cores], edge03: text}")
+    yield _platform(
+        "cores that are none",
+        "boards: {a: {cores: many}, b: {cores: -1}, c: {cores: 0}, d: {cores: 3-1}, "
+        "e: {cores: 1.5}, f: {cores: [0, 0]}, g: {cores: []}, h: {cores: {}}, i: {cores: 1e9}, "
+        "j: {cores: 99999999999999999999}, k: {cores: '0-3,'}}",
+    )
+    yield _platform(
+        "numbers that are none",
+        "boards: {a: {memory_mb: lots, idle_w: -1, busy_w: .nan}, b: {memory_mb: .inf, "
+        "idle_w: 1e999, busy_w: []}, c: {memory_mb: 0}}",
+    )
+    yield _platform(
+        "names that want to break something",
+        'boards: {../edge01: {}, "a b": {}, "x\\ny": {}, "\\u202eb": {}, "": {}, -oProxy: {}, '
+        "'; rm -rf ~': {}, " + "b" * 10_000 + ": {}}",
+    )
+    yield _platform(
+        "hosts and accounts that want to break something",
+        'boards: {a: {host: -oProxyCommand=id}, b: {host: "1.2.3.4 slots=9"}, c: {user: -root}, '
+        'd: {host: "a\\nb", user: "$(id)"}, e: {host: ' + "h" * 10_000 + "}, f: {user: a/b}}",
+    )
+    yield _platform(
+        "accelerators that are none",
+        "boards: {a: {gpu: litert, npu: [{}]}, b: {gpu: {engine: ../x, power: 3}, "
+        "npu: {engine: litert, options: [a]}}}",
+    )
+    yield _platform(
+        "links that are none",
+        "boards: {a: {}, b: {}}\nlinks: {default: {bandwidth_mbps: 0, latency_ms: -1}, pairs: ["
+        "{between: [a, c], bandwidth_mbps: 1, latency_ms: 1}, "
+        "{between: [a, a], bandwidth_mbps: 1, latency_ms: 1}, "
+        "{between: [a], bandwidth_mbps: 1, latency_ms: 1}, {between: [a, b], bandwidth_mbps: 1}]}",
+    )
+
+
+def _platform_texts() -> Iterator[Provoked]:
+    lenovo = '{"lenovo_cpu0": ["MaxPool1..FC1"], "lenovo_cpu1": ["Add1", "Relu1"]}'
+    command = BUILD.replace("platform.yaml", "platform.txt")
+    yield Provoked(
+        "the example that comes with AutoDiCE: its mapping's board is not in its platform",
+        command,
+        {"mapping.json": lenovo, "platform.txt": "nx01\nnx02\nnx03\nnx04\n"},
+    )
+    for title, text in {
+        "an empty file": "",
+        "comments alone": "# nx01\n",
+        "a board twice": "edge01\nedge01 arm slots=4\n",
+        "lines that are no boards": "edge 01 : 3 4 5\n-nx01\nnx02 arm slots=x\nnx03:a b c d e\n",
+        "YAML": PLATFORM,
+    }.items():
+        yield Provoked(title, command, {"platform.txt": text})
+
+
+def _no_models() -> Iterator[Provoked]:
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("a.txt"), "text")
+    whole = figure_2().SerializeToString()
+    yield Provoked("no such file", BUILD.replace("model.onnx", "modle.onnx"))
+    yield _model("a folder", lambda path: path.mkdir())
+    yield _model("a pipe", os.mkfifo)
+    yield _model("a device without end", lambda path: path.symlink_to("/dev/zero"))
+    yield _model("a link to itself", lambda path: path.symlink_to(path.name))
+    yield _model("an empty file", b"")
+    yield _model("a picture", png)
+    yield _model("an archive", zipped.getvalue())
+    yield _model("text", "this is no model\n")
+    yield _model("a file that ends early", whole[: len(whole) // 2])
+    yield _model("a file that ends late", whole + b"\xff")
+    yield _model(
+        "another kind of protobuf", helper.make_tensor("x", 1, [1], [1]).SerializeToString()
+    )
+    yield Provoked(
+        "a model in another format",
+        BUILD.replace("model.onnx", "model.tflite"),
+        {"model.tflite": b"\x1c\0\0\0TFL3"},
+    )
+    yield Provoked("a long name", BUILD.replace("model.onnx", f"{'m' * 10_000}.onnx"))
+    yield Provoked("an evil name", BUILD.replace("model.onnx", "$'a\\n\\u202eb.onnx'"))
+
+
+def _models() -> Iterator[Provoked]:
+    head = '<ir_version: 8, opset_import: ["" : 17]>'
+
+    def text(title: str, body: str) -> Provoked:
+        return _model(title, onnx.parser.parse_model(f"{head}\n{body}").SerializeToString())
+
+    yield text(
+        "layers that wait for each other",
+        "g (float[1] x) => (float[1] y) { [p] a = Add(x, c) [q] b = Neg(a) [r] c = Abs(b)"
+        " [s] y = Neg(x) }",
+    )
+    yield text("a layer that waits for itself", "g (float[1] x) => (float[1] y) { y = Add(x, y) }")
+    yield text("sizes that are open", "g (float[N, 3, H] x) => (float[N] y) { y = Neg(x) }")
+    yield text("no layers", "g (float[1] x) => (float[1] x) { }")
+    yield text("a tensor that nothing makes", "g (float[1] x) => (float[1] y) { y = Add(x, z) }")
+    yield text("an output that nothing makes", "g (float[1] x) => (float[1] z) { y = Neg(x) }")
+    yield text("an output that is an input", "g (float[1] x) => (float[1] x) { y = Neg(x) }")
+    yield text("a tensor made twice", "g (float[1] x) => (float[1] y) { y = Neg(x) y = Abs(x) }")
+    long = "t" * 10_000
+    yield _model(
+        "names that want to break something",
+        _chain(["x", "a\n", "\u202e../b", "'\"\0", "y"], missing=["no\nthing", long]),
+    )
+    old = figure_2()
+    old.ir_version = 2
+    yield _model("a model of an old version", old.SerializeToString())
+    unversioned = figure_2()
+    del unversioned.opset_import[:]
+    yield _model("a model without operator sets", unversioned.SerializeToString())
+    yield Provoked(
+        "a size that is not known before the run, between two ranks",
+        BUILD.replace("model.onnx", "bad.onnx"),
+        {
+            "bad.onnx": onnx.parser.parse_model(
+                f"{head} g (float[4] x) => (float[4] y)"
+                " { [n] i = NonZero(x) [s] f = Cast<to = 1>(i) [r] m = ReduceSum<keepdims = 0>(f)"
+                " [a] y = Add(x, m) }"
+            ).SerializeToString(),
+            "mapping.json": '{"edge01_cpu0": ["n"], "edge01_cpu1": ["s..a"]}',
+        },
+    )
+
+
+def _chain(names: list[str], missing: list[str]) -> bytes:
+    """Return a model whose layers and tensors have these names; its last layer lacks inputs."""
+    nodes = [
+        helper.make_node("Neg", [before], [after], name=f"to {after}")
+        for before, after in itertools.pairwise(names)
+    ]
+    nodes[-1].input.extend(missing)
+    value = [helper.make_tensor_value_info(name, 1, [1]) for name in (names[0], names[-1])]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+
+
+def _external_data() -> Iterator[Provoked]:
+    def external(
+        title: str, files: Mapping[str, Content] | None = None, **entries: str
+    ) -> Provoked:
+        weight = onnx.TensorProto(name="w", data_type=1, dims=[4])
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in entries.items():
+            weight.external_data.add(key=key, value=value)
+        model = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]>'
+            " g (float[4] x) => (float[4] y) { y = Mul(x, w) }"
+        )
+        model.graph.initializer.append(weight)
+        bad = {"bad.onnx": model.SerializeToString()}
+        return Provoked(title, BUILD.replace("model.onnx", "bad.onnx"), {**bad, **(files or {})})
+
+    sixteen = {"w.data": bytes(16)}
+    yield external("a missing file", location="w.data")
+    yield external("no file named", offset="0")
+    yield external("a file that is too short", {"w.data": bytes(8)}, location="w.data")
+    yield external("an offset beyond the end", sixteen, location="w.data", offset="8")
+    yield external("an offset that is none", sixteen, location="w.data", offset="-8")
+    yield external("a length that is wrong", sixteen, location="w.data", length="12")
+    yield external("a file above the model's folder", location="../w.data")
+    yield external("an absolute path", location="/etc/passwd")
+    link: dict[str, Content] = {"w.data": lambda path: path.symlink_to("/etc/passwd")}
+    yield external("a link that leads out of the folder", link, location="w.data")
+    yield external("a folder", location="folder")
+    yield external("a device", {"w.data": os.mkfifo}, location="w.data")
+    yield external("a name that wants to break something", location="a\n\u202e\0b" + "w" * 10_000)
+
+
+def _targets() -> Iterator[Provoked]:
+    def target(title: str, target: str, options: str = "", **files: Content) -> Provoked:
+        return Provoked(
+            title, BUILD.replace("--out new", f"--out {target} {options}").strip(), files
+        )
+
+    yield target("a file", "file", file="precious")
+    yield target("a folder", "folder")
+    yield target("a build folder", "out")
+    yield target("a file, with --force", "file", "--force", file="precious")
+    yield target("a folder that is no build folder, with --force", "folder", "--force")
+    yield target(
+        "a link to a build folder, with --force",
+        "a-link",
+        "--force",
+        **{"a-link": lambda path: path.symlink_to("out")},
+    )
+    yield target(
+        "a folder with a plan.json of another kind, with --force",
+        "photos",
+        "--force",
+        **{"photos/plan.json": '{"holiday": "Texel"}', "photos/1.jpg": "precious"},
+    )
+    yield target("this folder", ".", "--force")
+    yield target("a folder below a file", "file/out", file="precious")
+    yield target("a place where nobody may write", "/proc/new")
+    yield target("a name that is too long", "n" * 300)
+    yield target("a name with a line break", "$'a\\nb/c'", **{"a\nb": "precious"})
+
+
+def _options() -> Iterator[Provoked]:
+    opened: dict[str, Content] = {
+        "open.onnx": onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 3] x) => (float[N, 3] y)'
+            " { y = Neg(x) }"
+        ).SerializeToString()
+    }
+    for title, option in {
+        "an input that the model lacks": "--shape z=1,3",
+        "too few sizes": "--shape x=1",
+        "another size than the model's": "--shape x=1,4",
+        "a huge size": "--shape x=99999999999999999999,3",
+    }.items():
+        command = f"{BUILD.replace('model.onnx', 'open.onnx')} {option}"
+        yield Provoked(title, command, opened)
+    for title, option in {
+        "more bytes than a message carries": "--shape x=999999999,3",
+        "an empty size": "--shape x=0,3",
+        "open sizes": "",
+    }.items():
+        one = {"mapping.json": '{"edge01_cpu0": ["Neg_0"]}'}
+        command = f"{BUILD.replace('model.onnx', 'open.onnx')} {option}".rstrip()
+        yield Provoked(title, command, {**opened, **one})
+    yield Provoked("a source board without ranks", f"{BUILD} --source-board pi-4b")
+    yield Provoked("a source board that is unknown", f"{BUILD} --source-board mars")
+    yield Provoked("results that go into a folder", f"{BUILD} --json folder")
+    yield Provoked("results that go nowhere", f"{BUILD} --json no/where.json")
+
+
+def _folders() -> Iterator[Provoked]:
+    def plan(title: str, change: Callable[[str], str]) -> Provoked:
+        def write(path: Path) -> None:
+            text = change(path.read_text())
+            path.unlink()
+            path.write_text(text)
+
+        return Provoked(title, "run out", {"out/plan.json": write})
+
+    def replaced(*words: str) -> Callable[[str], str]:
+        return lambda text: text.replace(*words, 1)
+
+    yield Provoked("no such folder", "run nothing")
+    yield Provoked("a file", "run model.onnx")
+    yield Provoked("a folder that is no build folder", "run folder")
+    yield plan("a plan that is empty", lambda text: "")
+    yield plan("a plan that ends early", lambda text: text[:500])
+    yield plan("a plan that is another file", lambda text: MAPPING)
+    yield plan("a plan of a later version", replaced('"version": 1', '"version": 2'))
+    yield plan("a plan with a key too much", replaced('"source"', '"sauce": 1, "source"'))
+    yield plan("a plan with another key", replaced('"minimal"', '"maximal"'))
+    yield plan("a plan with another type", replaced('"sink": 2', '"sink": "2"'))
+    yield plan("a plan that names a file outside", replaced("submodels/", "../../"))
+    yield plan("a plan with a rank too much", replaced('"source": 0', '"source": 99'))
+    yield plan("a plan of deep nesting", lambda text: "[" * 100_000)
+    yield plan("a plan with a huge number", replaced('"sink": 2', '"sink": ' + "9" * 5000))
+    yield plan("a plan that is not a number", replaced('"sink": 2', '"sink": NaN'))
+    yield Provoked(
+        "a runtime of another version",
+        "run out",
+        {"out/runtime/version.py": lambda path: (path.unlink(), path.write_text("x = 1\n"))},
+    )
+
+
+def _runs() -> Iterator[Provoked]:
+    arrays = io.BytesIO()
+    np.savez(arrays, z=np.zeros((1, 4, 8, 8), np.float32))
+    shapes = io.BytesIO()
+    np.savez(shapes, x=np.zeros((2, 3, 8, 8), np.float32))
+    types = io.BytesIO()
+    np.savez(types, x=np.zeros((2, 1, 4, 8, 8), np.float64))
+    pickled = io.BytesIO()
+    np.savez(pickled, x=np.array([{}, 1], object))
+    files: dict[str, Content] = {
+        "names.npz": arrays.getvalue(),
+        "shapes.npz": shapes.getvalue(),
+        "types.npz": types.getvalue(),
+        "pickled.npz": pickled.getvalue(),
+        "text.npz": "text",
+        "labels.txt": b"\xff",
+        "mpich": "#!/bin/sh\necho 'HYDRA build details:'\n",
+        "silent": "#!/bin/sh\n",
+        "a.png": b"",
+        "loop": lambda path: path.symlink_to("loop"),
+    }
+    for title, options in {
+        "an input that is not there": "--input nothing.npz",
+        "an input that is a link to itself": "--input loop",
+        "a folder without images": "--input folder",
+        "an image for a model that takes none": "--input a.png",
+        "arrays of other names": "--input names.npz",
+        "arrays of other shapes": "--input shapes.npz",
+        "arrays of another type": "--input types.npz",
+        "objects": "--input pickled.npz",
+        "text as arrays": "--input text.npz",
+        "two inputs": "--input types.npz --input shapes.npz",
+        "no mpirun": "--mpirun nothing",
+        "an mpirun that is a folder": "--mpirun ./folder",
+        "an mpirun of another kind": "--mpirun ./mpich",
+        "an mpirun that says nothing": "--mpirun ./silent",
+        "labels that are not there": "--labels nothing.txt",
+        "labels that are no text": "--labels labels.txt",
+        "results that go into a folder": "--results folder",
+        "results that go nowhere": "--results no/where.bin",
+        "negative frames": "--frames -1",
+        "no frames": "--frames 0",
+        "no window": "--window 0",
+        "a huge window": "--window 99999999999999999999",
+        "frames at no rate": "--fps 0",
+        "frames at a negative rate": "--fps -1",
+        "frames at no number": "--fps nan",
+        "frames at an infinite rate": "--fps inf",
+        "a limit of no time": "--frame-timeout 0",
+        "a limit that is no number": "--frame-timeout nan",
+        "a negative queue": "--queue -1",
+        "a word as a number": "--frames many",
+        "a size that is none": "--size 0x0",
+        "a mean that is none": "--mean 1,x",
+    }.items():
+        needed = {name: content for name, content in files.items() if name in options}
+        yield Provoked(title, f"run out {options}", needed)

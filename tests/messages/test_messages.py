@@ -1,0 +1,177 @@
+"""Every mistake has its message: all of them stand side by side in ``tests/golden/messages.txt``.
+
+``pytest tests/messages --regenerate-golden`` writes that file anew: read what has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import Ended, rankslice
+from jobs import FIGURE_2_RANKS, build_folder, figure_2
+from provoked import MAPPING, PLATFORM, Content, Provoked, mistakes
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
+CATALOGUE = {
+    f"{section}: {case.title}": case for section, cases in mistakes().items() for case in cases
+}
+LONGEST_SHOWN = 300
+"""Characters of a line: what is longer is told by its length."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good build folder."""
+    return build_folder(tmp_path_factory.mktemp("built"), figure_2(), FIGURE_2_RANKS)
+
+
+@pytest.fixture
+def here(tmp_path: Path, built: Path) -> Iterator[Path]:
+    """A folder with good files and a build folder, where the test works."""
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    (tmp_path / "mapping.json").write_text(MAPPING)
+    (tmp_path / "platform.yaml").write_text(PLATFORM)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("precious")
+    shutil.copytree(built, tmp_path / "out", symlinks=True)
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """The golden texts by case; those that tests put in are written at the end."""
+    if not request.config.getoption("--regenerate-golden"):
+        yield sections(GOLDEN.read_text(encoding="utf-8"))
+        return
+    found: dict[str, str] = {}
+    yield found
+    GOLDEN.write_text(document(found), encoding="utf-8")
+
+
+def document(texts: dict[str, str]) -> str:
+    """Return the texts under the headings of their sections."""
+    parts = ["What RankSlice says of mistakes: made by pytest tests/messages --regenerate-golden"]
+    section = ""
+    for name in CATALOGUE:
+        if name in texts:
+            heading, _, title = name.partition(": ")
+            if heading != section:
+                parts.append(f"{heading}\n{'=' * len(heading)}")
+            section = heading
+            parts.append(f"{title}\n{texts[name].rstrip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the texts of a document by section and title."""
+    found: dict[str, str] = {}
+    section = ""
+    for part in text.split("\n\n")[1:]:
+        title, _, body = part.rstrip("\n").partition("\n")
+        if body == "=" * len(title):
+            section = title
+        else:
+            found[f"{section}: {title}"] = body
+    return found
+
+
+def put(path: Path, content: Content) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if callable(content):
+        if path.is_file() and path.parts[-2] != "out" and "runtime" not in path.parts:
+            path.unlink()
+        content(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if path.name in ("mpich", "silent"):
+            path.chmod(0o755)
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """Return what lies in a folder: kind and content by path."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        mode = path.lstat().st_mode
+        content = path.readlink() if stat.S_ISLNK(mode) else ""
+        if stat.S_ISREG(mode):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        found[str(path.relative_to(folder))] = f"{stat.S_IFMT(mode)} {content}"
+    return found
+
+
+def shown(case: Provoked, ended: Ended, here: Path) -> str:
+    """Return a case as the golden file has it: files, command, exit code, message."""
+    lines = [
+        f"  {shortened(escaped(name))}: {shortened(escaped(content))}"
+        for name, content in case.files.items()
+        if isinstance(content, str)
+    ]
+    lines.append(f"  $ rankslice {shortened(case.command)}")
+    lines.append(f"  exit code {ended.code}")
+    message = ended.err.replace(str(here), "HERE")
+    lines += [
+        f"  | {line}" for line in (usage(message) if ended.code == 2 else message.splitlines())
+    ]
+    return "\n".join(lines)
+
+
+def usage(message: str) -> list[str]:
+    """Return what misuse is told, without the frame around it and the words of others."""
+    inside = [line.strip("│ ") for line in message.splitlines() if line.startswith("│")]
+    return [line.partition(": Input should")[0] for line in inside]
+
+
+def escaped(text: str) -> str:
+    return ascii(text)[1:-1]
+
+
+def shortened(text: str) -> str:
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    return f"{text[:100]}... ({len(text)} characters)"
+
+
+def arguments(command: str) -> list[str]:
+    """Return the words of a command; ``$'...'`` has escapes as in bash."""
+    words = []
+    for word in shlex.split(command.replace("$'", "'$")):
+        words.append(word[1:].encode().decode("unicode_escape") if word.startswith("$") else word)
+    return words
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_mistake_gives_its_message_and_leaves_everything_as_it_was(
+    name: str, here: Path, told: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    case = CATALOGUE[name]
+    for file, content in case.files.items():
+        put(here / file, content)
+    before = listing(here)
+    ended = rankslice(*arguments(case.command))
+    found = shown(case, ended, here)
+    if request.config.getoption("--regenerate-golden"):
+        told[name] = found
+    assert told[name] == found
+    assert ended.code in (1, 2)
+    assert "Traceback" not in ended.err
+    assert before == listing(here)
+
+
+def test_every_message_in_the_file_belongs_to_a_case() -> None:
+    assert list(CATALOGUE) == list(sections(GOLDEN.read_text(encoding="utf-8")))
+
+
+def test_no_line_of_a_message_is_endless() -> None:
+    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+    assert 600 > max(map(len, lines))

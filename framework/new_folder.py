@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
 __all__ = ["new_folder"]
 
+_ELSEWHERE = "choose another folder"
+
 
 @contextmanager
-def new_folder(path: Path, *, replaces: str | None = None) -> Iterator[Path]:
+def new_folder(path: Path, *, replaces: Callable[[Path], str] | None = None) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well.
 
     The temporary folder lies beside ``path``, hidden, and is named after this process; what
@@ -23,33 +25,49 @@ def new_folder(path: Path, *, replaces: str | None = None) -> Iterator[Path]:
 
     Args:
         path: the folder to make.
-        replaces: name of a file that an existing folder must contain to be replaced; ``None``:
-            an existing folder is an error.
+        replaces: tells what keeps an existing folder from being replaced, as a clause, or an
+            empty string; ``None``: an existing folder is an error.
 
     Raises:
         RankSliceError: ``path`` exists and may not be replaced, or cannot be written.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow a link at the end
     temporary = _beside(path, os.getpid())
+    above = [folder for folder in path.parents if not os.path.lexists(folder)]
     try:
         _make(temporary, path, replaces)
         yield temporary
         _put_in_place(temporary, path)
     except OSError as error:
-        place = error.filename or path
-        raise RankSliceError(Mistake(str(place), f"cannot be written: {error.strerror}")) from error
+        place = str(error.filename or path).replace(temporary.name, path.name)
+        raise RankSliceError(_unwritable(place, error)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if not os.path.lexists(path):
+            _remove_empty(above)
 
 
-def _make(temporary: Path, path: Path, replaces: str | None) -> None:
+def _make(temporary: Path, path: Path, replaces: Callable[[Path], str] | None) -> None:
     try:
         _check_target(path, replaces)
         _remove_leftovers(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
+    except FileExistsError as error:
+        raise RankSliceError(Mistake(str(error.filename), "is a file", _ELSEWHERE)) from None
     except OSError as error:
-        raise RankSliceError(Mistake(str(path), f"cannot be written: {error.strerror}")) from None
+        raise RankSliceError(_unwritable(path, error)) from None
+
+
+def _unwritable(place: str | Path, error: OSError) -> Mistake:
+    return Mistake(str(place), f"cannot be written: {error.strerror}", _ELSEWHERE)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders above that were made in vain, the lowest first."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _put_in_place(temporary: Path, path: Path) -> None:
@@ -67,17 +85,17 @@ def _put_in_place(temporary: Path, path: Path) -> None:
     shutil.rmtree(path / ".replaced")
 
 
-def _check_target(path: Path, replaces: str | None) -> None:
-    if not path.exists() and not path.is_symlink():
+def _check_target(path: Path, replaces: Callable[[Path], str] | None) -> None:
+    if path.is_symlink():
+        raise RankSliceError(Mistake(str(path), "is a link", _ELSEWHERE))
+    if not path.exists():
         return
+    if not path.is_dir():
+        raise RankSliceError(Mistake(str(path), "is a file", _ELSEWHERE))
     if replaces is None:
         raise RankSliceError(Mistake(str(path), "exists", "choose another --out, or give --force"))
-    if path.is_symlink() or not (path / replaces).is_file():
-        raise RankSliceError(
-            Mistake(
-                str(path), f"exists and has no {replaces}", "--force replaces build folders only"
-            )
-        )
+    if found := replaces(path):
+        raise RankSliceError(Mistake(str(path), found, "--force replaces build folders only"))
 
 
 def _beside(path: Path, process: int) -> Path:

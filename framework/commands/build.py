@@ -15,12 +15,13 @@ from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.new_folder import new_folder
-from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.framework.plan import FORMAT, ModelInfo, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.onnx_writer import segment_pieces
 from rankslice.frontend.partition import Partition, partition
@@ -29,7 +30,16 @@ from rankslice.frontend.planner import make_plan
 from rankslice.frontend.rankfile import hostfile, rankfile
 from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
 
-__all__ = ["Build", "build"]
+__all__ = ["OWN_ENTRIES", "Build", "build"]
+
+OWN_ENTRIES = frozenset(
+    {
+        *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
+        *("driver.py", "runtime", "submodels", "packages", REFERENCE),
+        *("results.bin", "report.json"),
+    }
+)
+"""What builds and runs put into a build folder: with anything else in it, it is not replaced."""
 
 _T = TypeVar("_T")
 
@@ -100,7 +110,7 @@ def build(
         placements.ranks,
         source_rank=_source_rank(cut, placements.ranks, source_board),
     )
-    with new_folder(out, replaces="plan.json" if force else None) as folder:
+    with new_folder(out, replaces=_foreign if force else None) as folder:
         on_step("writing sub-models")
         _write_submodels(folder, loaded, cut, plan)
         _write_tables(folder, plan)
@@ -129,10 +139,23 @@ class _Mistakes:
         raise_mistakes(self._found)
 
 
+def _foreign(folder: Path) -> str:
+    """Return what shows that a folder is not, or not only, a build folder; empty: nothing."""
+    try:
+        with (folder / "plan.json").open("rb") as file:
+            beginning = file.read(200)
+    except OSError:
+        return "has no plan.json"
+    if f'"{FORMAT}"'.encode() not in beginning:
+        return "has a plan.json that no build made"
+    foreign = sorted({path.name for path in folder.iterdir()} - OWN_ENTRIES)
+    return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""
+
+
 def _read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> OnnxModel:
     if path.suffix.lower() != ".onnx":
         raise RankSliceError(
-            Mistake(str(path), f"has the suffix {path.suffix!r}", "expected an .onnx model")
+            Mistake(str(path), f"has the suffix {quoted(path.suffix)}", "expected an .onnx model")
         )
     return read_onnx(path, shapes)
 
@@ -143,7 +166,7 @@ def _place(mapping: LayerMapping, platform: Platform, share_cores: bool) -> Plac
     raise_mistakes(
         Mistake(
             f"{mapping.source}: {rank.key}",
-            f"the platform gives the {rank.accelerator} the engine {rank.engine!r}"
+            f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}"
             + (f" with options {dict(rank.options)}" if rank.options else ""),
             "this version has onnxruntime, on CPU cores",
         )
@@ -172,8 +195,8 @@ def _source_rank(cut: Partition, placements: Sequence[Placement], board: str | N
         if placements[segment.rank].board == board:
             return segment.rank
     known = sorted({placement.board for placement in placements})
-    hint = nearest(board, known) or f"boards with ranks are: {', '.join(known)}"
-    raise RankSliceError(Mistake("--source-board", f"no rank is on board {board!r}", hint))
+    hint = nearest(board, known) or f"ranks are on {joined(known)}"
+    raise RankSliceError(Mistake("--source-board", f"no rank is on board {quoted(board)}", hint))
 
 
 def _write_submodels(folder: Path, model: OnnxModel, cut: Partition, plan: Plan) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ HALF_WAY = """
 import sys, time
 from pathlib import Path
 from rankslice.framework.new_folder import new_folder
-with new_folder(Path(sys.argv[1]), replaces="plan.json") as folder:
+with new_folder(Path(sys.argv[1]), replaces=lambda folder: "") as folder:
     (folder / "half").touch()
     print("half way", flush=True)
     time.sleep(60)
@@ -35,12 +36,16 @@ def old_build(path: Path) -> Path:
     return path
 
 
-def write(path: Path, *, replaces: str | None = None) -> None:
+def without_plan(folder: Path) -> str:
+    return "" if (folder / "plan.json").is_file() else "has no plan.json"
+
+
+def write(path: Path, *, replaces: Callable[[Path], str] | None = None) -> None:
     with new_folder(path, replaces=replaces) as folder:
         (folder / "plan.json").write_text("new")
 
 
-def refusal(path: Path, *, replaces: str | None = None) -> str:
+def refusal(path: Path, *, replaces: Callable[[Path], str] | None = None) -> str:
     with pytest.raises(RankSliceError) as error:
         write(path, replaces=replaces)
     return str(error.value)
@@ -73,6 +78,12 @@ def test_folders_above_it_are_made(tmp_path: Path) -> None:
     assert ["plan.json"] == names(tmp_path / "a" / "b" / "out")
 
 
+def test_a_failure_leaves_no_folders_above_it_either(tmp_path: Path) -> None:
+    with pytest.raises(ValueError), new_folder(tmp_path / "a" / "b" / "out"):  # noqa: PT011
+        raise ValueError
+    assert [] == names(tmp_path)
+
+
 @pytest.mark.parametrize("error", [ValueError, RankSliceError, KeyboardInterrupt, SystemExit])
 def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
     def fail() -> None:
@@ -88,7 +99,9 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) ->
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RankSliceError) as error, new_folder(tmp_path / "out"):
         raise OSError(28, "No space left on device", "model.onnx")
-    assert "model.onnx: cannot be written: No space left on device" == str(error.value)
+    assert ("model.onnx: cannot be written: No space left on device; choose another folder") == str(
+        error.value
+    )
     assert [] == names(tmp_path)
 
 
@@ -100,7 +113,7 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_force_replaces_a_build_folder_as_a_whole(tmp_path: Path) -> None:
     out = old_build(tmp_path / "out")
-    write(out, replaces="plan.json")
+    write(out, replaces=without_plan)
     assert ["plan.json"] == names(out)
     assert "new" == (out / "plan.json").read_text()
     assert ["out"] == names(tmp_path)
@@ -108,7 +121,7 @@ def test_force_replaces_a_build_folder_as_a_whole(tmp_path: Path) -> None:
 
 def test_a_failure_with_force_leaves_the_old_folder_as_it_was(tmp_path: Path) -> None:
     out = old_build(tmp_path / "out")
-    with pytest.raises(ValueError), new_folder(out, replaces="plan.json"):  # noqa: PT011
+    with pytest.raises(ValueError), new_folder(out, replaces=without_plan):  # noqa: PT011
         raise ValueError
     assert ["old", "plan.json"] == names(out)
     assert ["out"] == names(tmp_path)
@@ -117,32 +130,36 @@ def test_a_failure_with_force_leaves_the_old_folder_as_it_was(tmp_path: Path) ->
 def test_force_replaces_nothing_but_build_folders(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "file").touch()
-    for path in (tmp_path / "photos", tmp_path / "file"):
-        expected = f"{path}: exists and has no plan.json; --force replaces build folders only"
-        assert expected == refusal(path, replaces="plan.json")
+    photos, file = tmp_path / "photos", tmp_path / "file"
+    assert f"{photos}: has no plan.json; --force replaces build folders only" == refusal(
+        photos, replaces=without_plan
+    )
+    assert f"{file}: is a file; choose another folder" == refusal(file, replaces=without_plan)
 
 
 def test_force_does_not_follow_a_link(tmp_path: Path) -> None:
     old_build(tmp_path / "real")
     (tmp_path / "out").symlink_to("real")
-    assert "exists and has no plan.json" in refusal(tmp_path / "out", replaces="plan.json")
+    assert "is a link; choose another folder" in refusal(tmp_path / "out", replaces=without_plan)
     assert ["old", "plan.json"] == names(tmp_path / "real")
 
 
 def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("nothing")
-    assert "exists; choose another --out" in refusal(tmp_path / "out")
+    assert "is a link; choose another folder" in refusal(tmp_path / "out")
 
 
 def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert f"{tmp_path}/file/out: cannot be written: " in refusal(tmp_path / "file" / "out")
+    assert f"{tmp_path}/file: is a file; choose another folder" == refusal(
+        tmp_path / "file" / "out"
+    )
     assert ["file"] == names(tmp_path)
 
 
 def test_a_name_that_is_too_long_is_told(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 300)
-    assert f"{path}: cannot be written: File name too long" == refusal(path)
+    assert f"{path}: cannot be written: File name too long; choose another folder" == refusal(path)
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:

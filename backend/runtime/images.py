@@ -45,7 +45,7 @@ def image_shape(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
         if channels in (1, 3):
             return channels, height, width
     raise JobError(
-        f"model input {spec.name!r} of shape {list(spec.shape)} takes no image in layout {layout}:"
+        f"model input {spec.name!r} of shape {list(spec.shape)} takes no image in layout {layout};"
         " expected one image of 1 or 3 channels"
     )
 

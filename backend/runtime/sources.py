@@ -104,7 +104,15 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: np.asarray(archive[name]) for name in archive.files}
     except _UNREADABLE as error:
-        raise JobError(f"{path}: not an .npz file of plain arrays ({error})") from None
+        raise JobError(
+            f"{path}: is no .npz file of plain arrays{_reason(error)}; numpy.savez makes one"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, but not numpy's advice on how to read files that run code."""
+    text = str(error)
+    return f" ({text})" if text and "pickle" not in text else ""
 
 
 def _stack(path: Path, arrays: dict[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
@@ -113,7 +121,7 @@ def _stack(path: Path, arrays: dict[str, NDArray[Any]], spec: TensorSpec) -> NDA
     array = arrays[spec.name]
     dtype, shape = spec.storage
     if array.dtype != dtype:
-        raise JobError(f"{path}: {spec.name!r} is {array.dtype}, the model takes {dtype}")
+        raise JobError(f"{path}: {spec.name!r} is {array.dtype}; the model takes {dtype}")
     if array.shape == shape:
         return array[np.newaxis]
     if array.shape[1:] == shape:
@@ -121,7 +129,7 @@ def _stack(path: Path, arrays: dict[str, NDArray[Any]], spec: TensorSpec) -> NDA
     if array.shape[1:] == shape[1:] and shape[:1] == (1,):
         return array[:, np.newaxis]
     raise JobError(
-        f"{path}: {spec.name!r} has shape {list(array.shape)}, expected {list(shape)} or a stack"
+        f"{path}: {spec.name!r} has shape {list(array.shape)}; expected {list(shape)} or a stack"
         f" [N, {', '.join(map(str, shape))}]"
     )
 
@@ -142,9 +150,10 @@ class ImageSource:
             JobError: the model has several inputs or one that takes no image, or there is no file.
         """
         if len(inputs) != 1:
-            raise JobError(f"images feed models of one input; this one has {len(inputs)}")
+            raise JobError(f"--input: images feed models of one input; this one has {len(inputs)}")
         if not paths:
-            raise JobError("no image found")
+            endings = ", ".join(IMAGE_SUFFIXES)
+            raise JobError(f"--input: no image found; expected files that end in {endings}")
         image_shape(inputs[0], preprocessing.layout)
         self._paths = list(paths)
         self._input = inputs[0]
@@ -192,7 +201,7 @@ def open_source(
             raise JobError(f"{path}: no such file or folder")
     if any(path.suffix == ".npz" for path in paths):
         if len(paths) > 1:
-            raise JobError("an .npz file must be the only input")
+            raise JobError("--input: an .npz file must be the only input")
         return NpzSource(paths[0], inputs, frames)
     images = [image for path in paths for image in _images(path)]
     return ImageSource(images, inputs, preprocessing or Preprocessing(), frames)

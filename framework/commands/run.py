@@ -22,7 +22,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.results import Results, read_results
 from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.specs.read_text import read_text
@@ -82,7 +82,7 @@ def prepare(
         raise RankSliceError(
             Mistake(str(folder), "has no plan.json", "make a build folder with: rankslice build")
         )
-    plan = plan_from_json(read_text(plan_file, "a plan"))
+    plan = plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
     options = replace(
         options,
         inputs=tuple(
@@ -92,8 +92,7 @@ def prepare(
         report=folder / "report.json",
         progress=True,
     )
-    if options.results.is_dir():
-        raise RankSliceError(Mistake(str(options.results), "is a folder", "results need a file"))
+    raise_mistakes(_results_mistakes(options.results))
     _check_runtime(folder)
     with _told_to_people():
         source = _open_source(load_job(plan_file).inputs, options)
@@ -141,6 +140,13 @@ def run(
     labels = tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(records, results.completed_s, verification)
     return FinishedRun(summary, results, labels)
+
+
+def _results_mistakes(path: Path) -> Iterator[Mistake]:
+    if path.is_dir():
+        yield Mistake(str(path), "is a folder", "results need a file")
+    elif not path.parent.is_dir():
+        yield Mistake(str(path.parent), "no such folder", "make it, or choose another --results")
 
 
 def _absolute(path: Path) -> Path:

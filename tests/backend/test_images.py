@@ -122,7 +122,7 @@ def test_an_image_that_was_cut_short_is_named(image: Path) -> None:
         ),
         (
             Preprocessing("nhwc"),
-            "model input 'x' of shape [1, 3, 4, 6] takes no image in layout nhwc:"
+            "model input 'x' of shape [1, 3, 4, 6] takes no image in layout nhwc;"
             " expected one image of 1 or 3 channels",
         ),
     ],

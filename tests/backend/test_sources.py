@@ -114,12 +114,12 @@ def test_a_missing_array_is_told_with_those_that_are_there(tmp_path: Path) -> No
 
 def test_an_array_of_another_type_is_told(tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.zeros((1, 2)))
-    assert f"{path}: 'x' is float64, the model takes float32" == message([path], [X])
+    assert f"{path}: 'x' is float64; the model takes float32" == message([path], [X])
 
 
 def test_an_array_of_another_shape_is_told(tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.zeros((3, 5), np.float32))
-    expected = f"{path}: 'x' has shape [3, 5], expected [1, 2] or a stack [N, 1, 2]"
+    expected = f"{path}: 'x' has shape [3, 5]; expected [1, 2] or a stack [N, 1, 2]"
     assert expected == message([path], [X])
 
 
@@ -181,7 +181,7 @@ def folder(path: Path) -> None:
 )
 def test_a_file_that_is_no_archive_of_plain_arrays_is_told(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "frames.npz")
-    expected = r"frames\.npz: not an \.npz file of plain arrays"
+    expected = r"frames\.npz: is no \.npz file of plain arrays"
     with pytest.raises(JobError, match=expected):
         open_source([str(tmp_path / "frames.npz")], [X])
 
@@ -220,17 +220,19 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
-    assert "no image found" == message([str(tmp_path)], [PICTURE])
+    assert "--input: no image found; expected files that end in" in message(
+        [str(tmp_path)], [PICTURE]
+    )
 
 
 def test_an_npz_file_stands_alone(tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.zeros(1))
-    assert "an .npz file must be the only input" == message([path, path], [X])
+    assert "--input: an .npz file must be the only input" == message([path, path], [X])
 
 
 def test_images_feed_one_input_only(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
-    expected = "images feed models of one input; this one has 2"
+    expected = "--input: images feed models of one input; this one has 2"
     assert expected == message([str(tmp_path / "i.png")], [PICTURE, PICTURE])
 
 

@@ -94,14 +94,45 @@ def _results(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     ]
     if not open_ones or any(name not in facts.types for name in inputs_of(node)):
         return ()
+    if node.op_type == "Loop" and not node.domain:
+        return [*_inferred(_alone(facts, node, open_ones)), *_kept_by_loop(facts, node)]
     alone = _alone(facts, node, open_ones)
     if not onnx.defs.has(node.op_type, node.domain):
         return _asked_of_engine(alone)
+    return _inferred(alone)
+
+
+def _inferred(alone: ModelProto) -> Iterable[ValueInfoProto]:
     try:
         found = onnx.shape_inference.infer_shapes(alone, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, DecodeError):
         return ()
     return tuple(found.graph.output)
+
+
+def _kept_by_loop(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
+    """Return the outputs that a Loop carries from pass to pass without changing their shape.
+
+    They have the shape with which they enter: a pass that gets it gives it back.
+    """
+    body = next(bodies_of(node))
+    carried = [facts.types[name] for name in node.input[2:]]
+    alone = _alone(facts, node, [])
+    outer = [value for value in alone.graph.input if value.name not in node.input]
+    values = list(alone.graph.initializer)
+    alone.graph.CopyFrom(body)
+    for value, kind in zip(alone.graph.input[2:], carried, strict=True):
+        value.type.CopyFrom(kind)
+    for value in alone.graph.output:
+        value.ClearField("type")
+    alone.graph.input.extend(outer)
+    alone.graph.initializer.extend(values)
+    after = [*_inferred(alone)][1:]
+    return [
+        ValueInfoProto(name=name, type=kind)
+        for name, kind, value in zip(node.output, carried, after, strict=False)
+        if name and is_fixed(kind) and kind == value.type
+    ]
 
 
 def _alone(facts: _Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:

@@ -1,0 +1,355 @@
+"""What occurs in ONNX files besides plain float32 layers, each cut and compared bit by bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import layer, read, save
+from slices import check_slices, in_turn, random_values, run_sliced, run_whole
+
+from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.partition import Partition, partition
+from rankslice.frontend.pieces import write_pieces
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
+
+
+def crossing(cut: Partition) -> dict[str, str]:
+    """Return the type of each tensor that segments hand on, by its name."""
+    return {tensor.name: tensor.dtype for s in cut.segments for tensor in s.outputs}
+
+
+def written(model: OnnxModel, names: list[str], folder: Path) -> onnx.ModelProto:
+    """Return the sub-model of the layers with these names, in which each gives out its result."""
+    layers = [layer(model, name) for name in names]
+    outputs = [tensor for item in layers for tensor in item.outputs]
+    made = {tensor.name for tensor in outputs}
+    inputs = {t.name: t for item in layers for t in item.inputs if t.name not in made}
+    files = segment_pieces(model, layers, list(inputs.values()), outputs, name="part.onnx")
+    write_pieces(files.model, folder / "part.onnx")
+    return onnx.load(folder / "part.onnx")
+
+
+# Weights, and how they are listed
+
+
+def test_weights_may_be_listed_as_inputs_some_or_none(tmp_path: Path) -> None:
+    text = """<ir_version: 4, opset_import: ["" : 9]>
+        g (float[2] x, float[2] v) => (float[2] y)
+        <float[2] v = {1.0, 2.0}, float[2] w = {3.0, 4.0}> { h = Add(x, v)  y = Mul(h, w) }"""
+    check_slices(read(tmp_path, text), tmp_path)
+
+
+def test_before_format_version_4_all_weights_are_listed_as_inputs(tmp_path: Path) -> None:
+    text = """<ir_version: 3, opset_import: ["" : 8]>
+        g (float[2] x, float[2] v, float[2] w) => (float[2] y)
+        <float[2] v = {1.0, 2.0}, float[2] w = {3.0, 4.0}> { h = Add(x, v)  y = Mul(h, w) }"""
+    check_slices(read(tmp_path, text), tmp_path)
+
+
+def test_sparse_weights_go_with_their_layer(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        HEAD + "g (float[2, 6] x) => (float[2, 2] y) { h = Relu(x)  y = MatMul(h, w) }"
+    )
+    values = numpy_helper.from_array(np.array([1.5, -2.5], np.float32), "w")
+    indices = numpy_helper.from_array(np.array([1, 8]), "w indices")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [6, 2]))
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    cut = check_slices(read_onnx(path), tmp_path)
+    assert {"h": "float32", "y": "float32"} == crossing(cut)
+
+
+# Names
+
+
+def test_layers_with_the_same_name_or_none_are_told_apart(tmp_path: Path) -> None:
+    text = """g (float[2] x) => (float[2] y)
+        { [twin] a = Relu(x)  [twin] b = Neg(a)  c = Exp(b)  y = Sqrt(c) }"""
+    model = read(tmp_path, HEAD + text)
+    assert ["twin_0", "twin_1", "Exp_2", "Sqrt_3"] == [layer.name for layer in model.graph.layers]
+    (tmp_path / "told apart").mkdir()
+    expected = read(tmp_path / "told apart", HEAD + text.replace("twin] b", "other] b"))
+    x = random_values(model.graph)
+    found = run_sliced(model, partition(model.graph, in_turn(model.graph)), tmp_path, x)
+    assert (
+        run_whole(expected, x)["y"].tobytes() == found["y"].tobytes()
+    )  # onnxruntime forbids twins
+
+
+# Model inputs and outputs
+
+
+def test_an_output_may_be_read_by_layers_too(tmp_path: Path) -> None:
+    text = "g (float[2] x) => (float[2] h, float[2] y) { h = Exp(x)  y = Neg(h) }"
+    check_slices(read(tmp_path, HEAD + text), tmp_path)
+
+
+def test_inputs_weights_and_tensors_listed_twice_may_be_outputs(tmp_path: Path) -> None:
+    text = """g (float[2] x) => (float[2] x, float[2] y, float[3] w, float[2] y)
+        <float[3] w = {1.0, 2.0, 3.0}> { h = Exp(x)  y = Neg(h) }"""
+    cut = check_slices(read(tmp_path, HEAD + text), tmp_path)
+    assert {"h": "float32", "y": "float32", "w": "float32"} == crossing(cut)
+
+
+def test_optional_inputs_and_outputs_may_be_left_out(tmp_path: Path) -> None:
+    text = """g (float[2, 1, 1] x) => (float[1, 1, 1] y)
+        <float top = {0.5}, float[1, 4, 1] w = {0.5, 1.0, -1.0, 2.0},
+         float[1, 4, 1] r = {0.1, 0.2, 0.3, 0.4}, float[1, 1, 1] start = {0.5}>
+        { [clip] h = Clip(x, "", top)
+          [drop] d, "" = Dropout(h)
+          [cell] "", "", c = LSTM <hidden_size = 1> (d, w, r, "", "", start)
+          [out] y = Neg(c) }"""
+    check_slices(read(tmp_path, HEAD + text), tmp_path)
+
+
+def test_a_layer_with_two_outputs_feeds_two_ranks(tmp_path: Path) -> None:
+    text = """g (float[1, 4] x) => (float[1, 2] y)
+        { [split] a, b = Split <axis = 1> (x)  [left] c = Exp(a)  [right] d = Neg(b)
+          [join] y = Add(c, d) }"""
+    cut = check_slices(
+        read(tmp_path, HEAD + text), tmp_path, {"split": 0, "left": 0, "right": 1, "join": 1}
+    )
+    assert {"b", "c", "y"} == set(crossing(cut))
+
+
+def test_a_constant_is_copied_to_both_sides_of_a_cut(tmp_path: Path) -> None:
+    text = """g (float[2] x) => (float[2] y)
+        { k = Constant <value = float[2] {1.5, 2.5}> ()  double = Add(k, k)
+          [first] h = Mul(x, double)  [second] y = Add(h, double) }"""
+    cut = check_slices(read(tmp_path, HEAD + text), tmp_path, {"first": 0, "second": 1})
+    assert {"h": "float32", "y": "float32"} == crossing(cut)
+
+
+# Types
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element"),
+    [
+        ("float16", TensorProto.FLOAT16),
+        ("bfloat16", TensorProto.BFLOAT16),
+        ("float64", TensorProto.DOUBLE),
+        ("int8", TensorProto.INT8),
+        ("uint8", TensorProto.UINT8),
+        ("int32", TensorProto.INT32),
+        ("int64", TensorProto.INT64),
+        ("bool", TensorProto.BOOL),
+    ],
+)
+def test_tensors_of_any_fixed_type_cross(tmp_path: Path, dtype: str, element: int) -> None:
+    word = {"float64": "double"}.get(dtype, dtype)
+    text = f"""g (float[2, 3] x) => (float[2, 3] y, {word}[3, 2] t)
+        {{ [scale] s = Mul(x, x)
+           [narrow] n = Cast <to = {element}> (s)
+           [turn] t = Transpose(n)
+           [back] b = Transpose(t)
+           [wide] y = Cast <to = 1> (b) }}"""
+    cut = check_slices(read(tmp_path, HEAD + text), tmp_path)
+    assert {"s": "float32", "n": dtype, "t": dtype, "b": dtype, "y": "float32"} == crossing(cut)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64", "uint8", "bool"])
+def test_model_inputs_of_any_fixed_type_are_fed(tmp_path: Path, dtype: str) -> None:
+    text = f"""g ({dtype}[2, 3] x) => ({dtype}[2, 3] y)
+        {{ [turn] t = Transpose(x)  [back] y = Transpose(t) }}"""
+    check_slices(read(tmp_path, HEAD + text), tmp_path)
+
+
+# Control flow
+
+
+def test_bodies_read_what_they_capture_even_through_bodies_within_bodies(tmp_path: Path) -> None:
+    text = """g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}, float zero = {0.0}>
+        { [pre] h = Exp(x)
+          k = Constant <value = float[2] {5.0, 6.0}> ()
+          [sum] total = ReduceSum <keepdims = 0> (x)
+          [test] positive = Greater(total, zero)
+          [branch] b = If (positive) <
+            then_branch = t () => (float[2] p) {
+              p = If (positive) <
+                then_branch = tt () => (float[2] pp) { pa = Add(h, w)  pp = Mul(pa, k) },
+                else_branch = te () => (float[2] pq) { pq = Identity(k) }> },
+            else_branch = e () => (float[2] q) { q = Sub(h, k) }>
+          [post] y = Neg(b) }"""
+    model = read(tmp_path, HEAD + text)
+    branch = layer(model, "branch")
+    assert {"positive", "h", "k"} == {tensor.name for tensor in branch.inputs}
+    assert {"w"} == {weight.name for weight in branch.weights}
+    for value in (3.0, -3.0):
+        check_slices(model, tmp_path, inputs={"x": np.full(2, value, np.float32)})
+
+
+def test_a_branch_may_give_out_what_it_captures_unchanged(tmp_path: Path) -> None:
+    text = """g (bool c, float[2] x) => (float[2] y)
+        { [pre] h = Exp(x)
+          [branch] b = If (c) <
+            then_branch = t () => (float[2] p) { p = Identity(h) },
+            else_branch = e () => (float[2] q) { q = Neg(h) }>
+          [post] y = Neg(b) }"""
+    check_slices(read(tmp_path, HEAD + text), tmp_path)
+
+
+def test_a_loop_is_one_layer(tmp_path: Path) -> None:
+    text = """g (float[2] x) => (float[2] y, float[3, 2] all)
+        <int64 times = {3}, bool go = {1}, float[2] w = {1.5, 2.0}>
+        { [pre] h = Exp(x)
+          [start] s = Neg(x)
+          [loop] last, all = Loop (times, go, s) <
+            body = b (int64 i, bool keep, float[2] v) => (bool k, float[2] n, float[2] out) {
+              k = Identity(keep)  m = Mul(v, w)  n = Add(m, h)  out = Neg(n) }>
+          [post] y = Neg(last) }"""
+    model = read(tmp_path, HEAD + text)
+    assert {"s", "h"} == {tensor.name for tensor in layer(model, "loop").inputs}
+    check_slices(model, tmp_path)
+
+
+def test_a_scan_is_one_layer(tmp_path: Path) -> None:
+    text = """g (float[3, 2] x) => (float[2] y, float[3, 2] all) <float[2] zeros = {0.0, 0.0}>
+        { [pre] h = Exp(x)
+          [bias] b = ReduceMax <keepdims = 0, axes = [0]> (x)
+          [scan] last, all = Scan <num_scan_inputs = 1> (zeros, h) <
+            body = s (float[2] state, float[2] row) => (float[2] next, float[2] out) {
+              next = Add(state, row)  out = Mul(next, b) }>
+          [post] y = Neg(last) }"""
+    text = text.replace(
+        "Scan <num_scan_inputs = 1> (zeros, h) <", "Scan (zeros, h) <\n num_scan_inputs = 1,"
+    )
+    check_slices(read(tmp_path, HEAD + text), tmp_path)
+
+
+# Local functions
+
+CALLS = (
+    (
+        HEAD
+        + """g (float[2] x) => (float[2] y)
+    { [outer] a = local.Outer <slope: float = 0.25> (x)
+      [plain] b = Neg(a)
+      [other] c = local.Other(b)
+      [within] y = If (yes) <
+        then_branch = t () => (float[2] p) { p = local.Other(c) },
+        else_branch = e () => (float[2] q) { q = local.Unused2(c) }> }
+    <domain: "local", opset_import: ["" : 17, "local" : 1]>
+    Outer <slope> (v) => (u) { t = local.Inner <alpha: float = @slope> (v)  u = Exp(t) }
+    <domain: "local", opset_import: ["" : 17]>
+    Inner <alpha> (v) => (u) { u = LeakyRelu <alpha: float = @alpha> (v) }
+    <domain: "local", opset_import: ["" : 17]>
+    Other (v) => (u) { u = Add(v, v) }
+    <domain: "local", opset_import: ["" : 17]>
+    Unused (v) => (u) { u = Add(v, v) }
+    <domain: "local", opset_import: ["" : 17]>
+    Unused2 (v) => (u) { u = Mul(v, v) }"""
+    )
+    .replace("{ [outer]", "<bool yes = {1}> { [outer]")
+    .replace("=> (float[2] y)\n    <", "=> (float[2] y) <")
+)
+
+
+def test_a_call_of_a_local_function_is_one_layer(tmp_path: Path) -> None:
+    cut = check_slices(read(tmp_path, CALLS), tmp_path)
+    assert ["outer", "plain", "other", "within"] == [s.layers[0].name for s in cut.segments]
+
+
+@pytest.mark.parametrize(
+    ("layers", "functions"),
+    [
+        (["outer"], ["Outer", "Inner"]),
+        (["plain"], []),
+        (["other"], ["Other"]),
+        (["within"], ["Other", "Unused2"]),
+        (["plain", "outer", "other"], ["Outer", "Inner", "Other"]),
+    ],
+)
+def test_a_sub_model_has_the_functions_that_it_needs(
+    tmp_path: Path, layers: list[str], functions: list[str]
+) -> None:
+    part = written(read(tmp_path, CALLS), layers, tmp_path)
+    assert functions == [function.name for function in part.functions]
+
+
+# Operators of other domains
+
+
+def test_operators_of_the_engines_own_domain_are_cut_like_others(tmp_path: Path) -> None:
+    text = """g (float[2, 4] x) => (float[2, 4] y)
+        <float[4, 4] w = {1.0, 2.0, 0.5, 0.25, -1.0, 2.0, 1.0, 0.5,
+                          0.1, 0.2, 0.3, 0.4, -0.5, 0.5, -0.5, 0.5},
+         float[4] b = {1.0, 2.0, 3.0, 4.0}>
+        { [multiply] h = com.microsoft.FusedMatMul <alpha = 0.5> (x, w)
+          [curve] c = com.microsoft.BiasGelu(h, b)
+          [quick] y = com.microsoft.QuickGelu(c) }"""
+    check_slices(read(tmp_path, HEAD + text), tmp_path)
+
+
+# What is said about a model
+
+
+def test_descriptions_and_metadata_are_kept_and_training_information_is_not(tmp_path: Path) -> None:
+    text = "g (float[2] x) => (float[2] y) { [one] h = Exp(x)  [two] y = Neg(h) }"
+    path = save(tmp_path, HEAD + text)
+    proto = onnx.load(path)
+    proto.doc_string, proto.graph.doc_string = "of the model", "of the graph"
+    proto.graph.node[0].doc_string = "of the layer"
+    for record in (proto, proto.graph, proto.graph.node[0]):
+        record.metadata_props.add(key="author", value="somebody")
+    training = proto.training_info.add()
+    training.initialization.CopyFrom(proto.graph)
+    onnx.save(proto, path)
+    part = written(read_onnx(path), ["one"], tmp_path)
+    assert ("of the model", "of the graph", "of the layer") == (
+        part.doc_string,
+        part.graph.doc_string,
+        part.graph.node[0].doc_string,
+    )
+    for record in (part, part.graph, part.graph.node[0]):
+        assert ["somebody"] == [item.value for item in record.metadata_props]
+    assert [] == list(part.training_info)
+
+
+def test_all_operator_sets_are_kept(tmp_path: Path) -> None:
+    text = "g (float[2] x) => (float[2] y) { [one] h = Exp(x)  [two] y = Neg(h) }"
+    part = written(read(tmp_path, HEAD + text), ["one"], tmp_path)
+    assert {"": 17, "com.microsoft": 1, "local": 1} == {
+        item.domain: item.version for item in part.opset_import
+    }
+
+
+# Tensors outside of the file
+
+
+def test_values_may_lie_in_several_files_at_any_offset(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        HEAD
+        + """g (float[512] x) => (float[512] y)
+        { a = Add(x, u)  b = Mul(a, v)  c = Add(b, w)  d = Mul(c, v)  y = Sub(d, long) }"""
+    )
+    generator = np.random.default_rng(0)
+    (tmp_path / "deep").mkdir()
+    files = {"first.bin": bytearray(b"?" * 3), "deep/second.bin": bytearray()}
+    whole = onnx.ModelProto()
+    whole.CopyFrom(proto)
+    arrays = {name: generator.random(512, np.float32) for name in "uvw"}
+    arrays["long"] = generator.random(512, np.float32)
+    for (name, array), location in zip(arrays.items(), [*files, *files], strict=True):
+        whole.graph.initializer.append(numpy_helper.from_array(array, name))
+        tensor = proto.graph.initializer.add()
+        tensor.CopyFrom(whole.graph.initializer[-1])
+        content = files[location]
+        entries = {"location": location, "offset": len(content), "length": array.nbytes}
+        content += array.tobytes()
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+    for location, content in files.items():
+        (tmp_path / location).write_bytes(content)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    (tmp_path / "parts").mkdir()
+    check_slices(read_onnx(path), tmp_path / "parts")

@@ -1,0 +1,102 @@
+"""Models run slice by slice in this process, against the unsliced one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.sources import RandomSource
+from rankslice.framework.graph import Graph, Tensor, constant_layers
+from rankslice.frontend.onnx_reader import OnnxModel
+from rankslice.frontend.onnx_writer import SINGLE_FILE_LIMIT, segment_pieces
+from rankslice.frontend.partition import Partition, partition
+from rankslice.frontend.pieces import write_pieces
+
+Values = dict[str, NDArray[Any]]
+"""Tensors by name, as the runtime holds them."""
+
+
+def in_turn(graph: Graph, ranks: int = 2) -> dict[str, int]:
+    """Deal the layers out to the ranks in turn; constant ones have none."""
+    constant = constant_layers(graph)
+    names = [layer.name for layer in graph.layers if layer.name not in constant]
+    return {name: number % ranks for number, name in enumerate(names)}
+
+
+def random_values(graph: Graph, seed: int = 0) -> Values:
+    specs = [_spec(tensor) for tensor in graph.inputs]
+    values = {spec.name: _empty(spec) for spec in specs}
+    RandomSource(specs, 1, seed).read(0, list(values.values()))
+    return values
+
+
+def run_whole(model: OnnxModel, inputs: Values, *, exact: bool = True) -> Values:
+    return _run(model.path, model.graph.inputs, model.graph.outputs, inputs, exact)
+
+
+def run_sliced(
+    model: OnnxModel,
+    cut: Partition,
+    folder: Path,
+    inputs: Values,
+    *,
+    exact: bool = True,
+    limit: int = SINGLE_FILE_LIMIT,
+) -> Values:
+    """Write the segments and run them one after the other; return all that they exchange."""
+    values = dict(inputs)
+    for number, segment in enumerate(cut.segments):
+        path = folder / f"segment {number}.onnx"
+        files = segment_pieces(
+            model, segment.layers, segment.inputs, segment.outputs, name=path.name, limit=limit
+        )
+        write_pieces(files.model, path)
+        if files.data is not None:
+            write_pieces(files.data, path.with_name(f"{path.name}.data"))
+        values |= _run(path, segment.inputs, segment.outputs, values, exact)
+    return values
+
+
+def check_slices(
+    model: OnnxModel,
+    folder: Path,
+    ranks: Mapping[str, int] | None = None,
+    inputs: Values | None = None,
+    *,
+    limit: int = SINGLE_FILE_LIMIT,
+) -> Partition:
+    """Expect the bits of the unsliced model from its segments; by default each layer is one."""
+    cut = partition(model.graph, in_turn(model.graph) if ranks is None else ranks)
+    given = random_values(model.graph) if inputs is None else inputs
+    found = run_sliced(model, cut, folder, given, limit=limit)
+    for name, expected in run_whole(model, given).items():
+        assert expected.tobytes() == found[name].tobytes(), name
+    return cut
+
+
+def _run(
+    path: Path, reads: Sequence[Tensor], makes: Sequence[Tensor], values: Values, exact: bool
+) -> Values:
+    inputs, outputs = ([_spec(t) for t in tensors] for tensors in (reads, makes))
+    engine = open_engine("onnxruntime", EngineSettings(exact=exact))
+    engine.load(path, inputs, outputs)
+    made = {spec.name: _empty(spec) for spec in outputs}
+    engine.run([values[spec.name] for spec in inputs], list(made.values()))
+    engine.close()
+    return made
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    assert tensor.shape is not None
+    return TensorSpec(tensor.name, tensor.dtype, tensor.shape)
+
+
+def _empty(spec: TensorSpec) -> NDArray[Any]:
+    dtype, shape = spec.storage
+    return np.empty(shape, dtype)

@@ -39,6 +39,9 @@ class RankSummary:
     """Mean processor time, of all threads."""
     memory_mb: float
     """Peak resident memory in 10^6 bytes."""
+    accelerated: dict[str, Any] | None = None
+    """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, and the kinds
+    of ``others``; ``None`` where nothing is meant to be accelerated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def summarise(
 
 
 def _rank_summary(record: dict[str, Any]) -> RankSummary:
-    values = {name: record[name] for name in RankSummary.__dataclass_fields__}
+    values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
     return RankSummary(**{**values, "cores": tuple(record["cores"])})
 
 

@@ -40,7 +40,7 @@ HEAVY = frozenset(
 )
 """Imported inside the functions that need them: slow to load, or not installed everywhere."""
 
-ON_BOARDS = frozenset({"numpy", "mpi4py", "onnxruntime", "PIL"})
+ON_BOARDS = frozenset({"PIL", "ai_edge_litert", "mpi4py", "numpy", "onnxruntime"})
 """What the runtime may import besides the standard library."""
 
 

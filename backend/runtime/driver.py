@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from .engines import engine_settings, prepare_engine
 from .errors import ElsewhereError, JobError
 from .guard import DONE, FAILED, STOPPED, StatusPage, start_guard
 from .job import Job, load_job
@@ -37,9 +38,12 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
         plan_sha256: hash of the ``plan.json`` from which the driver was generated.
         ranks: the driver's tables; they must say what the plan says.
     """
+    folder = Path(driver).resolve().parent
+    with contextlib.suppress(JobError):  # what is wrong with the plan is told together
+        _start_again_with(_environment(folder))
     process = _Process(ranks, parse_options())
     try:
-        process.run(Path(driver).resolve().parent, plan_sha256)
+        process.run(folder, plan_sha256)
     except ElsewhereError:
         return process.wait_for_end()
     except JobError as error:
@@ -74,6 +78,7 @@ class _Process:
         """Run the rank to the end of the stream."""
         self._start_watch.start()
         self._check_library()
+        self._prepare_engine(folder)
         self._transport = mpi = MpiTransport()
         job = together(mpi, lambda: self._load_plan(folder, plan_sha256, mpi))
         run_rank(
@@ -88,6 +93,14 @@ class _Process:
         signal.alarm(_FINALIZE_TIMEOUT_S)
         mpi.close()
         signal.alarm(0)
+
+    def _prepare_engine(self, folder: Path) -> None:
+        """Start the processes that engines run in: MPI libraries do not like it later."""
+        with contextlib.suppress(JobError, IndexError):
+            job = load_job(folder / "plan.json")
+            rank = job.ranks[self._number]
+            settings = engine_settings(rank, exact=self._options.exact)
+            prepare_engine(rank.engine, settings, len(job.segments_of(rank.rank)))
 
     def _check_library(self) -> None:
         """Refuse a library that mpirun does not belong to: to initialise it could crash."""
@@ -143,6 +156,21 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.tell(state)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the variables that the plan wants for this process's rank."""
+    ranks = load_job(folder / "plan.json").ranks
+    number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    return ranks[number].environment if number < len(ranks) else {}
+
+
+def _start_again_with(variables: dict[str, str]) -> None:
+    """Run this program anew if variables are missing: the system reads some at its start only."""
+    if all(os.environ.get(name) == value for name, value in variables.items()):
+        return
+    os.environ.update(variables)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _say(message: str) -> None:

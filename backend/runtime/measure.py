@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 from pathlib import Path
 
 from .histogram import Histogram
 
-__all__ = ["ComputeTimes", "cpu_s", "peak_memory_mb"]
+__all__ = ["ComputeTimes", "count_process", "cpu_s", "forget_process", "peak_memory_mb"]
+
+_helpers: set[int] = set()
+"""Processes that work for this one."""
 
 
 class ComputeTimes:
@@ -27,15 +32,37 @@ class ComputeTimes:
             self._open[frame] = (runs + 1, total + seconds)
 
 
+def count_process(process: int) -> None:
+    """Count another process's time and memory with this one's from now on."""
+    _helpers.add(process)
+
+
+def forget_process(process: int) -> None:
+    """Count a process no longer."""
+    _helpers.discard(process)
+
+
 def cpu_s() -> float:
-    """Return the processor time of all threads of this process so far, in seconds."""
+    """Return the processor time of all threads of this rank so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    return usage.ru_utime + usage.ru_stime + sum(map(_cpu_s_of, _helpers))
+
+
+def _cpu_s_of(process: int) -> float:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def peak_memory_mb() -> float:
     """Return the peak resident memory in 10^6 bytes; ``ru_maxrss`` would count the launcher's."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e6
+    return sum(_peak_memory_mb_of(process) for process in ("self", *map(str, _helpers)))
+
+
+def _peak_memory_mb_of(process: str) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
     return 0.0

@@ -19,7 +19,8 @@ import numpy as np
 from .affinity import bind_to_cores, check_binding
 from .announcer import Announcer
 from .arrivals import Arrivals, Pulled, Timed
-from .engines import Engine, EngineSettings, open_engine
+from .engines import Acceleration, Engine, engine_settings, open_engine
+from .engines.acceleration import total
 from .errors import ElsewhereError, JobError
 from .executor import Executor, Stage, step_of
 from .job import Job
@@ -76,6 +77,7 @@ class _Rank:
         wiring = wire(job, transport.rank, self.window)
         self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
         self.compute = ComputeTimes(len(wiring.segments))
+        self.accelerations: list[Acceleration | None] = []
         segments: list[Stage] = []
         for segment, stage in wiring.segments:
             engine = self._load(folder, segment)
@@ -139,17 +141,16 @@ class _Rank:
             credit.on_freed = credit.on_freed if wiring.sink is not None else ()
 
     def _load(self, folder: Path, segment: Any) -> Engine:
-        settings = EngineSettings(
-            max(1, len(self.spec.cores)), self.options.exact, self.spec.options
-        )
+        settings = engine_settings(self.spec, exact=self.options.exact)
         engine = open_engine(self.spec.engine, settings)
+        self.resources.callback(engine.close)
         tensors = self.job.tensors
         engine.load(
             folder / segment.file,
             [tensors[name] for name in segment.inputs],
             [tensors[name] for name in segment.outputs],
         )
-        self.resources.callback(engine.close)
+        self.accelerations.append(engine.acceleration())
         return engine
 
     def _open_source(self, credit: Sequence[Reader], outputs: Sequence[int]) -> SourceStage:
@@ -262,6 +263,7 @@ class _Rank:
             "host": socket.gethostname(),
             "cores": list(self.spec.cores),
             "engine": self.spec.engine,
+            "accelerated": total(self.accelerations),
             "compute_ms": {
                 "mean": 1e3 * self.compute.histogram.mean_s,
                 **self.compute.histogram.summary_ms(50, 99),

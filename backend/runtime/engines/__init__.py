@@ -11,11 +11,20 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import TensorSpec
+from ..job import RankSpec, TensorSpec
+from .acceleration import Acceleration
 
-__all__ = ["ENGINES", "Engine", "EngineSettings", "open_engine"]
+__all__ = [
+    "ENGINES",
+    "Acceleration",
+    "Engine",
+    "EngineSettings",
+    "engine_settings",
+    "open_engine",
+    "prepare_engine",
+]
 
-ENGINES = {"onnxruntime": "onnxruntime_engine", "null": "null_engine"}
+ENGINES = {"onnxruntime": "onnxruntime_engine", "litert": "litert_engine", "null": "null_engine"}
 """Name in the platform file -> module in this folder."""
 
 
@@ -28,6 +37,10 @@ class EngineSettings:
     """Run without graph optimisation, so that slicing changes no bit."""
     options: dict[str, str] = field(default_factory=dict)
     """What the platform file says about the accelerator."""
+    accelerator: str = "cpu"
+    """``cpu``, ``gpu`` or ``npu``."""
+    allow_fallback: bool = False
+    """Whether layers that the accelerator cannot run may run on the CPU."""
 
 
 class Engine(Protocol):
@@ -40,7 +53,8 @@ class Engine(Protocol):
         """Load the sub-model and check that it has these inputs and outputs.
 
         Raises:
-            JobError: the file is no sub-model that this engine runs, or a tensor differs.
+            JobError: the file is no sub-model that this engine runs, a tensor differs, or the
+                accelerator cannot run all of it and may not leave the rest to the CPU.
         """
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
@@ -49,21 +63,49 @@ class Engine(Protocol):
         The arrays are slots: the same few arrays come again and again.
         """
 
+    def acceleration(self) -> Acceleration | None:
+        """Tell how much of the loaded sub-model is accelerated; ``None``: nothing is meant to."""
+
     def close(self) -> None:
         """Release the sub-model."""
+
+
+def engine_settings(rank: RankSpec, *, exact: bool) -> EngineSettings:
+    """Return how the plan wants a rank's sub-models to be run."""
+    return EngineSettings(
+        threads=max(1, len(rank.cores)),
+        exact=exact,
+        options=rank.options,
+        accelerator=rank.accelerator.rstrip("0123456789"),
+        allow_fallback=rank.allow_fallback,
+    )
 
 
 def open_engine(name: str, settings: EngineSettings) -> Engine:
     """Return the engine called ``name``, with nothing loaded yet.
 
     Raises:
-        JobError: the name is unknown, or the engine's package is not installed here.
+        JobError: the name is unknown, the engine's package is not installed here, or an option
+            is not one of the engine's.
     """
     if name not in ENGINES:
         raise JobError(f"engine {name!r} is not one of {', '.join(sorted(ENGINES))}")
     try:
-        module = importlib.import_module(f".{ENGINES[name]}", __package__)
-        engine: Engine = module.open_engine(settings)
+        engine: Engine = _module(name).open_engine(settings)
     except ImportError as error:
         raise JobError(f"engine {name!r} cannot be loaded on this board: {error}") from None
     return engine
+
+
+def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None:
+    """Start what must be started before MPI is: processes that engines run in, if there are any.
+
+    What is wrong with the settings is told later, by :func:`open_engine`.
+    """
+    prepare = getattr(_module(name), "prepare", None) if name in ENGINES else None
+    if prepare is not None:
+        prepare(settings, sub_models)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f".{ENGINES[name]}", __package__)

@@ -58,5 +58,8 @@ class NullEngine:
             size = min(source.size, target.size)
             target[:size] = source[:size]
 
+    def acceleration(self) -> None:
+        """Nothing is computed."""
+
     def close(self) -> None:
         """Nothing is held."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
+from .acceleration import Acceleration
 
 __all__ = ["OnnxRuntimeEngine", "open_engine"]
 
@@ -124,6 +125,10 @@ class OnnxRuntimeEngine:
             number = self._numbers[spec.name]
             binding.bind_output(spec.name, "cpu", 0, number, spec.shape, array.ctypes.data)
         return binding
+
+    def acceleration(self) -> Acceleration | None:
+        """Tell what the execution provider runs; ``None`` on the CPU."""
+        return None
 
     def close(self) -> None:
         """Drop the session."""

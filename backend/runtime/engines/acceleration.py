@@ -1,0 +1,76 @@
+"""How much of a sub-model an accelerator has taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import JobError
+
+__all__ = ["Acceleration", "refuse_fallback", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """What runs on the accelerator, of one sub-model or of all that a rank has."""
+
+    by: str
+    """The delegate, execution provider or accelerator, by its own name."""
+    operators: int | None
+    """How many it runs; ``None``: the engine does not tell."""
+    of: int | None
+    """How many there are."""
+    partitions: int | None = None
+    """In how many pieces it runs them: between pieces, tensors go to the CPU and back."""
+    others: tuple[str, ...] = ()
+    """Kinds of operators that run on the CPU instead."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all operators are known to run on the accelerator."""
+        return self.operators is not None and self.operators == self.of
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, for a rank's record."""
+        return {**asdict(self), "others": list(self.others)}
+
+
+def refuse_fallback(name: str, acceleration: Acceleration) -> None:
+    """Raise :class:`JobError` unless all operators of the sub-model ``name`` are accelerated."""
+    if acceleration.is_full:
+        return
+    if acceleration.operators is None:
+        found = f"{acceleration.by} does not tell which operators it runs"
+    else:
+        found = f"{acceleration.by} runs {acceleration.operators} of {acceleration.of} operators"
+        if acceleration.others:
+            found += f", but not {', '.join(acceleration.others)}"
+    raise JobError(
+        f"{name}: {found}; map the other layers to a CPU, or let them run on the host core with"
+        " allow_fallback: true in the platform file"
+    )
+
+
+def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
+    """Return the sum over a rank's sub-models as plain values; ``None`` if none is accelerated."""
+    parts = [part for part in found if part is not None]
+    if not parts:
+        return None
+    others = dict.fromkeys(kind for part in parts for kind in part.others)
+    return Acceleration(
+        by=parts[0].by,
+        operators=_sum(part.operators for part in parts),
+        of=_sum(part.of for part in parts),
+        partitions=_sum(part.partitions for part in parts),
+        others=tuple(others),
+    ).to_json()
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    result = 0
+    for number in numbers:
+        if number is None:
+            return None
+        result += number
+    return result

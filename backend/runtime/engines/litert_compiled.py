@@ -1,0 +1,273 @@
+"""LiteRT's compiled models, for GPUs and NPUs that it drives without a delegate library.
+
+They hold the GIL while they run, so ``own_process.py`` gives them a process of their own. There
+the log of the library can be read, too: it tells what went wrong, and how much is accelerated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError
+from ..job import TensorSpec
+from . import EngineSettings
+from .acceleration import Acceleration, refuse_fallback
+from .litert_package import find_package, first_line
+from .own_process import read_log
+from .signature import FileTensor, match_tensors
+from .tflite_file import count_operators
+
+__all__ = ["CompiledEngine", "open_engine"]
+
+_VENDORS = {"openvino": "intel_openvino_options", "qualcomm": "qualcomm_options"}
+"""Option ``vendor`` -> LiteRT's group of options for it."""
+
+_PATHS = ("compiler_plugin_path", "dispatch_library_path")
+_MAP = "configs_map."
+"""Prefix of options that a vendor's own library is handed by name."""
+
+_BY_PLUGIN = re.compile(r"selected (\d+) ops, from a total of (\d+) ops\. resulted in (\d+) part")
+_BY_GPU = re.compile(r"(\d+) operations will run on the GPU, and the remaining (\d+) operations")
+_REPLACED = re.compile(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \(([^)]*)\)")
+_GPU_LEAVES = re.compile(r"not supported by GPU delegate:\n((?:.*\n)*?)\d+ operations will run")
+_REASON = re.compile(r"^(?:\[?E\d{4}[^\]]*\]|ERROR:|E\d{4} )\s*(.*)$", re.MULTILINE)
+_NO_PLUGIN = "0 compiler plugins were applied successfully"
+
+
+def open_engine(settings: EngineSettings) -> CompiledEngine:
+    """Return the engine.
+
+    Options: ``vendor`` of an NPU, ``openvino`` or ``qualcomm``; ``compiler_plugin_path`` and
+    ``dispatch_library_path``, folders with the vendor's libraries; and the fields of LiteRT's
+    ``CpuOptions``, ``GpuOptions``, ``IntelOpenVinoOptions`` or ``QualcommOptions``.
+    """
+    return CompiledEngine(settings)
+
+
+class CompiledEngine:
+    """One compiled model with its tensor buffers."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._package = find_package()
+        self._model: Any = None
+        self._buffers: tuple[list[Any], list[Any]] = ([], [])
+        self._order: tuple[list[FileTensor], list[FileTensor]] = ([], [])
+        self._acceleration: Acceleration | None = None
+
+    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Compile the sub-model for the accelerator, and compare its signature with the plan's."""
+        try:
+            operators = count_operators(path)
+        except OSError as error:
+            raise JobError(f"{path.name}: cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise JobError(f"{path.name}: {error}") from None
+        self._compile(path, operators)
+        key = next(iter(self._model.get_signature_list()))
+        self._order = (
+            self._match(path, "input", key, inputs),
+            self._match(path, "output", key, outputs),
+        )
+        self._buffers = (
+            self._model.create_input_buffers(0),
+            self._model.create_output_buffers(0),
+        )
+
+    def _compile(self, path: Path, operators: int) -> None:
+        """Compile for the accelerator alone; if it refuses and may, for it and the CPU."""
+        kind = self._settings.accelerator
+        begin = len(read_log_of_this_process())
+        try:
+            self._model = self._compiled(path)
+        except (RuntimeError, ValueError) as error:
+            found = _from_log(kind, operators, read_log_of_this_process()[begin:])
+            if found is None or (not found.operators and not self._settings.allow_fallback):
+                raise JobError(f"{path.name}: {self._explain(error, begin)}") from None
+            if not self._settings.allow_fallback:
+                refuse_fallback(path.name, found)
+            self._model = self._compiled(path, fallback=True)
+            self._acceleration = found
+            return
+        found = _from_log(kind, operators, read_log_of_this_process()[begin:])
+        # A model that compiles without the CPU runs on the accelerator; unless there was no
+        # compiler, which LiteRT does not take for a failure.
+        self._acceleration = found or Acceleration(_name(kind), operators, operators)
+        if kind != "cpu" and not self._settings.allow_fallback:
+            refuse_fallback(path.name, self._acceleration)
+
+    def _compiled(self, path: Path, *, fallback: bool = False) -> Any:
+        from ai_edge_litert.compiled_model import CompiledModel
+        from ai_edge_litert.environment import Environment, EnvironmentOptions
+        from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+        from ai_edge_litert.options import Options
+
+        wanted = dict(self._settings.options)
+        folders = {name: wanted.pop(name) for name in _PATHS if name in wanted}
+        options = Options()
+        options.hardware_accelerators = HardwareAccelerator[self._settings.accelerator.upper()]
+        if fallback:
+            options.hardware_accelerators |= HardwareAccelerator.CPU
+        if fallback or self._settings.accelerator == "cpu":
+            options.cpu_options.num_threads = self._settings.threads
+        self._set_options(options, wanted)
+        environment = None
+        if folders:
+            environment = Environment.create(options=EnvironmentOptions(**folders))
+        return CompiledModel.from_file(str(path), options=options, environment=environment)
+
+    def _set_options(self, options: Any, wanted: dict[str, str]) -> None:
+        """Write the platform file's options into LiteRT's group of options for it."""
+        kind = self._settings.accelerator
+        if kind == "npu":
+            vendor = wanted.pop("vendor", "")
+            if vendor not in _VENDORS:
+                raise JobError(
+                    f"litert: the npu's option vendor is {vendor!r}, expected"
+                    f" {' or '.join(_VENDORS)}"
+                )
+            group = getattr(options, _VENDORS[vendor])
+        else:
+            group = getattr(options, f"{kind}_options")
+        fields = {field.name: field for field in dataclasses.fields(group)}
+        for name, text in wanted.items():
+            if name.startswith(_MAP) and "configs_map" in fields:
+                group.configs_map[name.removeprefix(_MAP)] = text
+                continue
+            if name not in fields or name == "configs_map":
+                close = difflib.get_close_matches(name, fields, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(fields)}"
+                raise JobError(f"litert: the {kind} has no option {name!r}; {hint}")
+            setattr(group, name, _value(group, fields[name], text))
+
+    def _explain(self, error: Exception, begin: int) -> str:
+        """Return why compiling failed: what the library has printed says more than the error."""
+        reasons = [match.strip() for match in _REASON.findall(read_log_of_this_process()[begin:])]
+        said = dict.fromkeys(reason for reason in reasons if reason and reason[0] != "[")
+        last = list(dict.fromkeys([*said, *(r for r in reasons if r)]))[:2] or [first_line(error)]
+        return (
+            f"{self._package.name} cannot compile it for the {self._settings.accelerator}:"
+            f" {'; '.join(last)}"
+        )
+
+    def _match(
+        self, path: Path, side: str, key: str, planned: Sequence[TensorSpec]
+    ) -> list[FileTensor]:
+        details = getattr(self._model, f"get_{side}_tensor_details")(key)
+        names = self._model.get_signature_list()[key][f"{side}s"]
+        found = [
+            FileTensor(
+                name=details[alias]["name"],
+                dtype=str(details[alias]["dtype"]),
+                shape=tuple(details[alias]["shape"]),
+                number=number,
+                alias=alias,
+            )
+            for number, alias in enumerate(names)
+        ]
+        matched = match_tensors(path.name, side, planned, found)
+        for tensor in matched:
+            self._check_type(path, tensor)
+        return matched
+
+    def _check_type(self, path: Path, tensor: FileTensor) -> None:
+        from ai_edge_litert.tensor_buffer import TensorBuffer
+
+        try:
+            TensorBuffer._normalize_dtype(np.dtype(tensor.dtype))
+        except (ValueError, TypeError):
+            raise JobError(
+                f"{path.name}: {tensor.name!r} is {tensor.dtype}, which compiled models of"
+                f" {self._package.name} cannot exchange; cut the model elsewhere"
+            ) from None
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        """Copy the inputs in, compute, copy the outputs out."""
+        given, made = self._buffers
+        for tensor, values in zip(self._order[0], inputs, strict=True):
+            given[tensor.number].write(values)
+        self._model.run_by_index(0, given, made)
+        for tensor, target in zip(self._order[1], outputs, strict=True):
+            # A GPU may still be at work: it is read that waits for it.
+            values = made[tensor.number].read(target.size, target.dtype)
+            np.copyto(target, values.reshape(target.shape), casting="no")
+
+    def acceleration(self) -> Acceleration | None:
+        """Tell what the library's log told."""
+        return self._acceleration
+
+    def close(self) -> None:
+        """Drop the model."""
+        self._buffers = ([], [])
+        self._model = None
+
+
+def read_log_of_this_process() -> str:
+    """Return what has been printed to stderr, if that is a file that can be read."""
+    sys.stderr.flush()
+    try:
+        return read_log(2)
+    except OSError:
+        return ""
+
+
+def _name(kind: str) -> str:
+    return {"cpu": "XNNPACK", "gpu": "LiteRT's GPU accelerator", "npu": "LiteRT's NPU accelerator"}[
+        kind
+    ]
+
+
+def _from_log(kind: str, operators: int, log: str) -> Acceleration | None:
+    """Return what the library says that the accelerator runs, ``None`` if it says nothing."""
+    by = _name(kind)
+    if kind == "npu":
+        if match := _BY_PLUGIN.search(log):
+            taken, total, pieces = map(int, match.groups())
+            if _NO_PLUGIN not in log:
+                return Acceleration(by, taken, total, pieces)
+        if _NO_PLUGIN in log:
+            return Acceleration(by, 0, operators, 0)
+    if kind == "gpu" and (match := _BY_GPU.search(log)):
+        taken, left = map(int, match.groups())
+        left_out = _GPU_LEAVES.search(log)
+        lines = left_out[1].splitlines() if left_out else []
+        others = tuple(dict.fromkeys(line.partition(":")[0] for line in lines))
+        return Acceleration(by, taken, taken + left, None, others)
+    for match in _REPLACED.finditer(log):
+        if kind == "cpu" or "XNNPack" not in match[3]:
+            return Acceleration(by, int(match[1]), int(match[2]))
+    return None
+
+
+def _value(group: Any, field: Any, text: str) -> Any:
+    """Return an option's text as the value that LiteRT expects: a number, a switch or a name."""
+    enumeration = getattr(group, field.name.upper(), None)
+    if enumeration is not None:
+        names = [member.name for member in enumeration]
+        if text.upper() not in names:
+            raise JobError(
+                f"litert: option {field.name} is {text!r}, expected one of {', '.join(names)}"
+            )
+        return enumeration[text.upper()]
+    kind = str(field.type)
+    if "bool" in kind:
+        if text.lower() not in ("true", "false"):
+            raise JobError(f"litert: option {field.name} is {text!r}, expected true or false")
+        return text.lower() == "true"
+    if "int" in kind:
+        try:
+            return int(text)
+        except ValueError:
+            raise JobError(
+                f"litert: option {field.name} is {text!r}, expected a whole number"
+            ) from None
+    return text

@@ -1,0 +1,244 @@
+"""LiteRT: the interpreter for CPUs and delegate libraries; compiled models for GPU and NPU.
+
+An interpreter runs in the rank's process, and releases the GIL. A compiled model holds it while
+it runs, so it lives in a process of its own (``own_process.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError
+from ..job import TensorSpec
+from . import Engine, EngineSettings
+from .acceleration import Acceleration, refuse_fallback
+from .litert_package import LiteRtPackage, find_package, first_line
+from .own_process import OwnProcessEngine, start_processes
+from .signature import FileTensor, match_tensors
+
+__all__ = ["InterpreterEngine", "open_engine", "prepare"]
+
+_APIS = ("interpreter", "compiled")
+_COMPILED = "litert_compiled"
+"""Module that runs compiled models."""
+
+_UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
+_UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
+
+
+def open_engine(settings: EngineSettings) -> Engine:
+    """Return the interpreter, or compiled models if the accelerator has no delegate library.
+
+    Options: ``delegate``, a library, whose options all others are then; else ``api``,
+    ``interpreter`` (CPU only, and the default there) or ``compiled``, and that one's options.
+
+    Raises:
+        ImportError: no package of LiteRT is installed.
+        JobError: an option is wrong, or the package is too old for it.
+    """
+    package = find_package()
+    if _api(settings) == "interpreter":
+        _check_interpreter_options(settings)
+        return InterpreterEngine(settings, package)
+    if not package.has_compiled_models:
+        raise JobError(
+            f"litert: {package.name} has no compiled models, which the {settings.accelerator}"
+            " needs without a delegate library: install ai-edge-litert, or name a delegate"
+        )
+    return OwnProcessEngine(_COMPILED, _without_api(settings))
+
+
+def prepare(settings: EngineSettings, sub_models: int) -> None:
+    """Start the processes for compiled models, if the settings mean them."""
+    if _api(settings) == "compiled":
+        start_processes(sub_models)
+
+
+def _api(settings: EngineSettings) -> str:
+    usual = "interpreter" if settings.accelerator == "cpu" else "compiled"
+    if "delegate" in settings.options:
+        return "interpreter"
+    return settings.options.get("api", usual)
+
+
+def _without_api(settings: EngineSettings) -> EngineSettings:
+    options = {name: value for name, value in settings.options.items() if name != "api"}
+    return replace(settings, options=options)
+
+
+def _check_interpreter_options(settings: EngineSettings) -> None:
+    if "delegate" in settings.options:
+        return
+    api = settings.options.get("api", "interpreter")
+    if api not in _APIS:
+        raise JobError(f"litert: option api is {api!r}, expected {' or '.join(_APIS)}")
+    unknown = sorted(set(settings.options) - {"api"})
+    if unknown:
+        raise JobError(f"litert: the interpreter has no option {unknown[0]!r} without a delegate")
+    if settings.accelerator != "cpu":
+        raise JobError(
+            f"litert: the interpreter needs a delegate library for the {settings.accelerator}"
+        )
+
+
+class InterpreterEngine:
+    """One interpreter, with tensors of its own: what is in the slots is copied."""
+
+    def __init__(self, settings: EngineSettings, package: LiteRtPackage) -> None:
+        options = dict(settings.options)
+        self._settings = settings
+        self._package = package
+        self._delegate = options.pop("delegate", "")
+        self._delegate_options = options
+        self._delegates: list[Any] = []
+        self._interpreter: Any = None
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._acceleration: Acceleration | None = None
+
+    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Build the interpreter, apply the delegate, and compare the signature with the plan's."""
+        self._build(path, inputs, only_delegates=bool(self._delegate))
+        self._acceleration = self._count()
+        if self._delegate and not self._acceleration.is_full:
+            if not self._settings.allow_fallback:
+                refuse_fallback(path.name, self._acceleration)
+            # Once the delegate's own operators are known, XNNPACK may have the others.
+            self._build(path, inputs)
+        found = _file_tensors(self._interpreter, "input")
+        self._inputs = self._accessors(match_tensors(path.name, "input", inputs, found))
+        found = _file_tensors(self._interpreter, "output")
+        self._outputs = self._accessors(match_tensors(path.name, "output", outputs, found))
+
+    def _build(
+        self, path: Path, inputs: Sequence[TensorSpec], *, only_delegates: bool = False
+    ) -> None:
+        self.close()
+        if self._delegate:
+            self._delegates = [self._package.load_delegate(self._delegate, self._delegate_options)]
+        try:
+            interpreter = self._package.interpreter(
+                path, self._settings.threads, self._delegates, only_delegates=only_delegates
+            )
+            _resize(interpreter, inputs)
+            interpreter.allocate_tensors()
+        except (ValueError, RuntimeError) as error:
+            raise JobError(f"{path.name}: {self._explain(error)}") from None
+        self._interpreter = interpreter
+
+    def _explain(self, error: Exception) -> str:
+        text = first_line(error)
+        name = self._package.name
+        if match := _UNKNOWN_OPERATOR.search(text):
+            return (
+                f"needs {match[1]} version {match[2]}, which {name} does not know: install a"
+                " newer one, or convert the model for this one"
+            )
+        if match := _UNRESOLVED_CUSTOM.search(text):
+            return f"needs the custom operator {match[1]}, which {name} does not have"
+        return f"{name} cannot load it: {text}"
+
+    def _count(self) -> Acceleration:
+        """Return what delegates run: the nodes that they have put in the place of operators."""
+        by = Path(self._delegate).name if self._delegate else "XNNPACK"
+        try:
+            nodes = self._interpreter._get_ops_details()
+        except AttributeError:  # the method is not public
+            return Acceleration(by, None, None)
+        operators = [node for node in nodes if node["op_name"] != "DELEGATE"]
+        partitions = [node for node in nodes if node["op_name"] == "DELEGATE"]
+        taken = _taken(operators, partitions)
+        others = dict.fromkeys(
+            node["op_name"] for number, node in enumerate(operators) if number not in taken
+        )
+        return Acceleration(by, len(taken), len(operators), len(partitions), tuple(others))
+
+    def _accessors(self, tensors: Sequence[FileTensor]) -> list[Any]:
+        # A call of an accessor gives a view of the tensor's memory, wherever that is then.
+        return [self._interpreter.tensor(tensor.number) for tensor in tensors]
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        """Copy the inputs in, compute, copy the outputs out."""
+        for accessor, values in zip(self._inputs, inputs, strict=True):
+            np.copyto(accessor(), values, casting="no")
+        try:
+            self._interpreter.invoke()
+        except (ValueError, RuntimeError) as error:
+            raise JobError(f"{self._package.name}: {first_line(error)}") from None
+        for accessor, target in zip(self._outputs, outputs, strict=True):
+            np.copyto(target, accessor(), casting="no")
+
+    def acceleration(self) -> Acceleration | None:
+        """Tell what the delegate runs, or XNNPACK on the CPU."""
+        return self._acceleration
+
+    def close(self) -> None:
+        """Drop the interpreter, then its delegate."""
+        self._inputs, self._outputs = [], []
+        self._interpreter = None
+        self._delegates = []
+
+
+def _taken(operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]) -> set[int]:
+    """Return the operators that partitions replace: those between their outputs and inputs."""
+    maker = {
+        int(tensor): number
+        for number, operator in enumerate(operators)
+        for tensor in operator["outputs"]
+    }
+    taken: set[int] = set()
+    for partition in partitions:
+        given = {int(tensor) for tensor in partition["inputs"]}
+        wanted = [int(tensor) for tensor in partition["outputs"]]
+        while wanted:
+            tensor = wanted.pop()
+            number = maker.get(tensor)
+            if tensor in given or number is None or number in taken:
+                continue
+            taken.add(number)
+            wanted.extend(int(tensor) for tensor in operators[number]["inputs"])
+    return taken
+
+
+def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> None:
+    """Give inputs of open size the plan's size."""
+    shapes = {spec.name: spec.shape for spec in inputs}
+    for details in interpreter.get_input_details():
+        shape = shapes.get(details["name"], ())
+        open_shape = tuple(int(size) for size in details["shape_signature"])
+        fits = len(shape) == len(open_shape) and all(
+            wanted in (size, -1) for size, wanted in zip(shape, open_shape, strict=True)
+        )
+        if -1 in open_shape and fits:
+            interpreter.resize_tensor_input(details["index"], shape)
+
+
+def _file_tensors(interpreter: Any, side: str) -> list[FileTensor]:
+    details = getattr(interpreter, f"get_{side}_details")()
+    aliases = _aliases(interpreter, side)
+    return [
+        FileTensor(
+            name=item["name"],
+            dtype=np.dtype(item["dtype"]).name,
+            shape=tuple(int(size) for size in item["shape"]),
+            number=int(item["index"]),
+            alias=aliases.get(int(item["index"]), ""),
+        )
+        for item in details
+    ]
+
+
+def _aliases(interpreter: Any, side: str) -> dict[int, str]:
+    """Return the names that the first signature gives to tensors, by number."""
+    for key in interpreter.get_signature_list():
+        runner = interpreter.get_signature_runner(key)
+        found = getattr(runner, f"get_{side}_details")()
+        return {int(item["index"]): name for name, item in found.items()}
+    return {}

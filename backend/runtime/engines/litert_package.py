@@ -1,0 +1,114 @@
+"""LiteRT as this board has it: one of three packages with almost the same interpreter."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import JobError
+
+__all__ = ["LiteRtPackage", "find_package", "first_line"]
+
+_PACKAGES = {
+    "ai-edge-litert": "ai_edge_litert.interpreter",
+    "tflite-runtime": "tflite_runtime.interpreter",
+    "tensorflow": "tensorflow.lite.python.interpreter",
+}
+"""Distribution -> its module with the interpreter; the first that is installed is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiteRtPackage:
+    """The interpreter's module of one of the packages."""
+
+    name: str
+    """Package and version, for messages."""
+    module: Any
+
+    @property
+    def has_compiled_models(self) -> bool:
+        """Whether the package can compile models for GPUs and NPUs by itself."""
+        return importlib.util.find_spec("ai_edge_litert.compiled_model") is not None
+
+    def load_delegate(self, library: str, options: dict[str, str]) -> Any:
+        """Return a delegate.
+
+        Raises:
+            JobError: the library is not there, or refuses its options.
+        """
+        try:
+            return self.module.load_delegate(library, options or None)
+        except OSError as error:
+            raise JobError(f"delegate {library} cannot be loaded: {error}") from None
+        except AttributeError:
+            raise JobError(f"{library} is no delegate: it has no plug-in functions") from None
+        except ValueError as error:
+            reason = " ".join(str(error).partition("\n")[2].split()) or "it gives no reason"
+            raise JobError(
+                f"delegate {library} refuses to start with options {options}: {reason}"
+            ) from None
+
+    def interpreter(
+        self, path: Path, threads: int, delegates: Sequence[Any], *, only_delegates: bool = False
+    ) -> Any:
+        """Return an interpreter for a file, without memory for tensors yet.
+
+        Args:
+            path: the file.
+            threads: on the CPU.
+            delegates: from :meth:`load_delegate`; they must outlive the interpreter.
+            only_delegates: leave what they do not take to the plain kernels, so that nothing
+                else shows up among the delegated operators.
+        """
+        resolvers = self.module.OpResolverType
+        resolver = resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if only_delegates else resolvers.AUTO
+        with warnings.catch_warnings():
+            # tensorflow says that its interpreter has moved to ai-edge-litert.
+            warnings.simplefilter("ignore")
+            return self.module.Interpreter(
+                model_path=str(path),
+                experimental_delegates=list(delegates) or None,
+                num_threads=threads,
+                experimental_op_resolver_type=resolver,
+            )
+
+
+def find_package() -> LiteRtPackage:
+    """Return the package that this board has.
+
+    Raises:
+        ImportError: there is none, or it cannot be loaded.
+    """
+    for name, module in _PACKAGES.items():
+        if importlib.util.find_spec(module.partition(".")[0]) is not None:
+            try:
+                return LiteRtPackage(f"{name} {_version(name)}".strip(), _import(module))
+            except Exception as error:  # compiled for another numpy: several kinds of errors
+                raise ImportError(f"{name} {_version(name)}: {first_line(error)}") from None
+    raise ImportError(f"none of {', '.join(_PACKAGES)} is installed")
+
+
+def _import(module: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)
+
+
+def _version(name: str) -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an exception says, on one line without the libraries' source positions."""
+    lines = [line.strip(" └\t") for line in str(error).splitlines()]
+    wanted = [line for line in lines if line and not line.startswith("ERROR: [")]
+    return "; ".join(wanted or lines) or type(error).__name__

@@ -1,0 +1,83 @@
+"""The inputs and outputs of a sub-model's file, matched with those of the plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import JobError
+from ..job import TensorSpec
+
+__all__ = ["FileTensor", "match_tensors"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTensor:
+    """An input or output, as an engine found it in the file."""
+
+    name: str
+    dtype: str
+    """numpy's name of the type."""
+    shape: tuple[int, ...]
+    number: int
+    """By which the engine knows it."""
+    alias: str = ""
+    """Its other name, in the model's signature."""
+
+
+def match_tensors(
+    file: str, side: str, planned: Sequence[TensorSpec], found: Sequence[FileTensor]
+) -> list[FileTensor]:
+    """Return the file's tensors in the order of the plan's.
+
+    Tensors are matched by name, else by their name in the signature. A ``.tflite`` file may have
+    several tensors of one name, or nameless ones; these are matched in the order in which they
+    stand in the file with the plan's that are left.
+
+    Args:
+        file: name of the file, for messages.
+        side: ``input`` or ``output``.
+        planned: what the plan says, in its order.
+        found: what the file has, in its order.
+
+    Raises:
+        JobError: a tensor is missing, has another type or shape, or is an input that the plan
+            lacks.
+    """
+    left = list(found)
+    matched = {spec.name: _take(spec.name, left) for spec in planned}
+    times = Counter(tensor.name for tensor in found)
+    unclear = [tensor for tensor in left if not tensor.name or times[tensor.name] > 1]
+    for spec in planned:
+        tensor = matched[spec.name]
+        if tensor is None:
+            if not unclear:
+                names = ", ".join(repr(tensor.name) for tensor in found) or "none"
+                raise JobError(f"{file}: has no {side} {spec.name!r}; it has {names}")
+            tensor = matched[spec.name] = unclear.pop(0)
+            left.remove(tensor)
+        _check(file, side, spec, tensor)
+    if side == "input" and left:
+        raise JobError(f"{file}: needs input {left[0].name!r}, which the plan lacks")
+    return [tensor for spec in planned if (tensor := matched[spec.name]) is not None]
+
+
+def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
+    """Remove and return the one tensor with this name, or else the one with this alias."""
+    for key in ("name", "alias"):
+        fitting = [tensor for tensor in left if getattr(tensor, key) == name]
+        if len(fitting) == 1:
+            left.remove(fitting[0])
+            return fitting[0]
+        if fitting:
+            return None
+    return None
+
+
+def _check(file: str, side: str, spec: TensorSpec, tensor: FileTensor) -> None:
+    if (tensor.dtype, tensor.shape) != (spec.dtype, spec.shape):
+        raise JobError(
+            f"{file}: {side} {spec.name!r} is {tensor.dtype}{list(tensor.shape)}, the plan says"
+            f" {spec.dtype}{list(spec.shape)}"
+        )

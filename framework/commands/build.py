@@ -91,7 +91,7 @@ def build(
     wanted = specs.catch(lambda: read_mapping(mapping))
     boards = specs.catch(lambda: read_platform(platform))
     if wanted and boards:
-        placements = specs.catch(lambda: _place(wanted, boards, share_cores))
+        placements = specs.catch(lambda: _place(wanted, boards, share_cores, _engines(model)))
     if wanted and loaded:
         assignment = specs.catch(lambda: assign(wanted, loaded.graph))
     specs.raise_all()
@@ -160,18 +160,25 @@ def _read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Onn
     return read_onnx(path, shapes)
 
 
-def _place(mapping: LayerMapping, platform: Platform, share_cores: bool) -> Placements:
-    """Return where the ranks run; refuse engines that this version does not have."""
-    placements = place(mapping, platform, share_cores=share_cores)
+def _engines(model: Path) -> tuple[str, ...]:
+    """Return the engines that run a model's sub-models, the usual one first."""
+    return ("onnxruntime", "null") if model.suffix.lower() == ".onnx" else ("litert", "null")
+
+
+def _place(
+    mapping: LayerMapping, platform: Platform, share_cores: bool, engines: Sequence[str]
+) -> Placements:
+    """Return where the ranks run; refuse engines that do not run the model."""
+    placements = place(mapping, platform, share_cores=share_cores, default_engine=engines[0])
     raise_mistakes(
         Mistake(
             f"{mapping.source}: {rank.key}",
-            f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}"
-            + (f" with options {dict(rank.options)}" if rank.options else ""),
-            "this version has onnxruntime, on CPU cores",
+            f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}, which"
+            + (" runs models of another format" if rank.engine in ENGINES else " is unknown"),
+            f"expected {engines[0]} for this model",
         )
         for rank in placements.ranks
-        if rank.engine not in ENGINES or (rank.options and rank.engine == "onnxruntime")
+        if rank.engine not in engines
     )
     return placements
 

@@ -43,7 +43,10 @@ def bound_items(
 
 
 def _components(edges: Sequence[set[int]]) -> list[tuple[int, ...]]:
-    """Return the strongly connected components (Tarjan, SIAM J. Comput. 1972), without recursion."""
+    """Return the strongly connected components.
+
+    Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1972; not recursive.
+    """
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

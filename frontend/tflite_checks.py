@@ -1,0 +1,107 @@
+"""What is wrong with a TensorFlow Lite model, as far as its tables tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rankslice.framework.errors import Mistake
+from rankslice.framework.wording import quoted
+from rankslice.frontend.tflite_references import references
+from rankslice.frontend.tflite_wire import Table
+
+__all__ = ["flow_mistakes", "header_mistakes", "reference_mistakes"]
+
+_VERSION = 3
+_WHOLE_ONLY = {
+    "COMPRESSION_METADATA": "its weights are compressed for TensorFlow Lite Micro",
+    "LiteRtStamp": "it is compiled for one accelerator already",
+}
+"""Metadata of models whose parts depend on each other in ways that a cut would break."""
+
+_CODE_OUTSIDE = "DISPATCH_OP"
+
+
+def header_mistakes(place: str, model: Table) -> Iterator[Mistake]:
+    """Yield what is missing for a model that can be sliced at all.
+
+    Args:
+        place: the model file, for messages; so in the other functions here.
+        model: the table ``Model``.
+    """
+    version = model.number("version")
+    if version != _VERSION:
+        yield Mistake(place, f"is of version {version}", f"expected {_VERSION}")
+    subgraphs = model.tables("subgraphs")
+    if not subgraphs or not subgraphs[0].tables("operators"):
+        yield Mistake(place, "has no layers")
+    elif not subgraphs[0].numbers("outputs"):
+        yield Mistake(place, "has no outputs")
+    for entry in model.tables("metadata"):
+        if entry.text("name") in _WHOLE_ONLY:
+            what = _WHOLE_ONLY[entry.text("name")]
+            yield Mistake(place, f"{what}, so it cannot be cut", "slice it before that step")
+    if any(code.text("custom_code") == _CODE_OUTSIDE for code in model.tables("operator_codes")):
+        found = "it holds code for one accelerator, so it cannot be cut"
+        yield Mistake(place, found, "slice it before it is compiled")
+    for group in model.tables("external_buffer_groups"):
+        found = f"its weights lie in another file, {quoted(group.text('name'))}"
+        yield Mistake(place, found, "expected them in the model file")
+
+
+def reference_mistakes(place: str, model: Table) -> Iterator[Mistake]:
+    """Yield the numbers in a model's tables that stand for nothing."""
+    subgraphs = model.tables("subgraphs")
+    counts = {
+        "subgraph": len(subgraphs),
+        "buffer": len(model.tables("buffers")),
+        "opcode": len(model.tables("operator_codes")),
+    }
+    for number, subgraph in enumerate(subgraphs):
+        counts["tensor"] = len(subgraph.tables("tensors"))
+        wrong = {
+            found
+            for found in references(subgraph)
+            if found.number >= counts[found.kind]
+            or (found.number < 0 and found.kind in ("buffer", "opcode"))
+            or (found.number <= 0 and found.kind == "subgraph")
+            or (found.number < 0 and found.table == "SubGraph")
+        }
+        for found in sorted(wrong, key=lambda found: (found.table, found.field, found.number)):
+            what = f"{found.table}.{found.field} names {found.kind} {found.number}"
+            yield Mistake(f"{place}: subgraph {number}", f"{what}, which cannot be")
+    for entry in model.tables("metadata"):
+        if entry.number("buffer") >= counts["buffer"]:
+            found_buffer = f"names buffer {entry.number('buffer')}, which cannot be"
+            yield Mistake(f"{place}: metadata {quoted(entry.text('name'))}", found_buffer)
+
+
+def flow_mistakes(
+    place: str, main: Table, layers: Sequence[str], tensors: Sequence[str]
+) -> Iterator[Mistake]:
+    """Yield the tensors that are made twice, or read before they are made.
+
+    Args:
+        place: the model file.
+        main: the subgraph that is sliced.
+        layers: names of its operators.
+        tensors: names of its tensors.
+    """
+    operators = main.tables("operators")
+    makers: dict[int, int] = dict.fromkeys(main.numbers("inputs"), -1)
+    for position, operator in enumerate(operators):
+        for number in operator.numbers("outputs"):
+            if number in makers:
+                yield Mistake(f"{place}: tensor {quoted(tensors[number])}", "is made twice")
+            if number >= 0:
+                makers[number] = position
+    for position, operator in enumerate(operators):
+        for number in operator.numbers("inputs"):
+            if makers.get(number, -1) >= position:
+                found = f"reads {quoted(tensors[number])}, which a later layer makes"
+                yield Mistake(f"{place}: layer {quoted(layers[position])}", found)
+    for side in ("inputs", "outputs"):
+        for number, count in Counter(main.numbers(side)).items():
+            if count > 1:
+                here = f"{place}: {side[:-1]} {quoted(tensors[number])}"
+                yield Mistake(here, f"is listed {count} times")

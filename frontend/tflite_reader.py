@@ -1,0 +1,258 @@
+"""A TensorFlow Lite file as a :class:`Graph`, its weights left where they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import (
+    ByteRange,
+    Graph,
+    Layer,
+    Tensor,
+    Weight,
+    dtype_bits,
+)
+from rankslice.framework.wording import quoted
+from rankslice.frontend.tflite_buffers import buffer_contents
+from rankslice.frontend.tflite_checks import (
+    flow_mistakes,
+    header_mistakes,
+    reference_mistakes,
+)
+from rankslice.frontend.tflite_operators import attributes, operator_name, unique_names
+from rankslice.frontend.tflite_schema import OPERATORS
+from rankslice.frontend.tflite_shapes import dtype_of, known_shapes, shape_mistakes
+from rankslice.frontend.tflite_state import bonds, reachable_subgraphs, states
+from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
+
+__all__ = ["MAIN", "TfliteModel", "read_tflite"]
+
+MAIN = 0
+"""Number of the subgraph that is sliced; the others are bodies of control flow."""
+
+_BUILTIN = frozenset(OPERATORS)
+_RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
+
+
+@dataclass(frozen=True, slots=True)
+class TfliteModel:
+    """A TensorFlow Lite file: its graph, and what its sub-models inherit."""
+
+    path: Path
+    graph: Graph
+    root: Table
+    """The table ``Model``, with all that it refers to."""
+    buffers: tuple[ByteRange | None, ...]
+    """Where the content of each buffer lies; ``None`` for an empty one."""
+    tensor_names: tuple[str, ...]
+    """Name of each tensor of the main subgraph: its own, if it has one and is the only one."""
+    operator_of: Mapping[str, int]
+    """Number of the operator that each layer is, by the layer's name."""
+    shapes: Mapping[int, tuple[int, ...]]
+    """Shapes that differ from those in the file, by the tensor's number."""
+
+    @property
+    def subgraphs(self) -> tuple[Table, ...]:
+        """All subgraphs, the main one first."""
+        return self.root.tables("subgraphs")
+
+    @property
+    def main(self) -> Table:
+        """The subgraph that is sliced."""
+        return self.subgraphs[MAIN]
+
+
+def read_tflite(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> TfliteModel:
+    """Return the graph of a TensorFlow Lite model file.
+
+    Memory and time do not grow with the weights: they are looked up, not read. What a layer reads
+    and nobody makes counts as a weight, whether or not the file has values for it (some custom
+    operators are given working memory that way).
+
+    Args:
+        path: the model file.
+        shapes: sizes of inputs that the file leaves open, by the input's name; without them an
+            input has the sizes that the file gives it, which is 1 for those left open.
+
+    Raises:
+        RankSliceError: the file is no TensorFlow Lite model, or one that cannot be sliced: all
+            mistakes that the first failing check finds.
+    """
+    place = str(path)
+    with FlatFile(path) as file:
+        root = read_tables(file)
+        raise_mistakes(header_mistakes(place, root))
+        raise_mistakes(reference_mistakes(place, root))
+        buffers = buffer_contents(file, root)
+    return _Reading(path, root, buffers).model(shapes or {})
+
+
+class _Reading:
+    """Makes records of the tables of one file."""
+
+    def __init__(self, path: Path, root: Table, buffers: tuple[ByteRange | None, ...]) -> None:
+        self._path, self._root, self._buffers = path, root, buffers
+        self._subgraphs = root.tables("subgraphs")
+        self._main = self._subgraphs[MAIN]
+        self._tables = self._main.tables("tensors")
+        self._operators = self._main.tables("operators")
+        self._codes = [operator_name(code) for code in root.tables("operator_codes")]
+        self._types = [self._codes[operator.number("opcode_index")] for operator in self._operators]
+        self._layer_names = [f"{kind}_{index}" for index, kind in enumerate(self._types)]
+        self._names = unique_names([table.text("name") for table in self._tables])
+
+    def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
+        place = str(self._path)
+        raise_mistakes(flow_mistakes(place, self._main, self._layer_names, self._names))
+        shapes = known_shapes(self._main, self._types, self._constants())
+        inputs = self._tensors(shapes, self._main.numbers("inputs"))
+        declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
+        raise_mistakes(self._input_mistakes())
+        raise_mistakes(shape_mistakes(place, inputs, declared, given))
+        changed = self._resized(inputs, given)
+        shapes = [changed.get(number, shape) for number, shape in enumerate(shapes)]
+        kept = [states(self._subgraphs, operator) for operator in self._operators]
+        weights = self._weights()
+        raise_mistakes(self._weight_mistakes(weights))
+        layers = tuple(
+            self._layer(position, shapes, weights, bool(kept[position]))
+            for position in range(len(self._operators))
+        )
+        graph = Graph(
+            name=self._path.name,
+            format="tflite",
+            layers=layers,
+            inputs=self._tensors(shapes, self._main.numbers("inputs")),
+            outputs=self._tensors(shapes, self._main.numbers("outputs")),
+            weights=tuple(dict.fromkeys(weight for layer in layers for weight in layer.weights)),
+            bonds=bonds(self._layer_names, kept),
+        )
+        return TfliteModel(
+            path=self._path,
+            graph=graph,
+            root=self._root,
+            buffers=self._buffers,
+            tensor_names=tuple(self._names),
+            operator_of={name: position for position, name in enumerate(self._layer_names)},
+            shapes=changed,
+        )
+
+    def _resized(
+        self, inputs: Sequence[Tensor], given: Mapping[str, tuple[int, ...]]
+    ) -> dict[int, tuple[int, ...]]:
+        """Return the shapes of the tensors that have others once the inputs have the given ones."""
+        numbers = self._main.numbers("inputs")
+        wanted = {
+            number: given[tensor.name]
+            for number, tensor in zip(numbers, inputs, strict=True)
+            if given.get(tensor.name, tensor.shape) != tensor.shape
+        }
+        if not wanted:
+            return {}
+        raise RankSliceError("not yet")
+
+    def _constants(self) -> frozenset[int]:
+        """Return the numbers of the tensors that nobody makes."""
+        made = {n for operator in self._operators for n in operator.numbers("outputs")}
+        brought = set(self._main.numbers("inputs"))
+        return frozenset(
+            number
+            for number, table in enumerate(self._tables)
+            if number not in made | brought and not table.number("is_variable")
+        )
+
+    def _tensors(
+        self, shapes: Sequence[tuple[int, ...] | None], numbers: Sequence[int]
+    ) -> tuple[Tensor, ...]:
+        return tuple(self._tensor(shapes, number) for number in numbers)
+
+    def _tensor(self, shapes: Sequence[tuple[int, ...] | None], number: int) -> Tensor:
+        return Tensor(self._names[number], dtype_of(self._tables[number]), shapes[number])
+
+    def _weights(self) -> dict[int, Weight]:
+        """Return the constants of the main subgraph by the tensor's number."""
+        return {
+            number: self._weight(self._names[number], self._tables[number])
+            for number in self._constants()
+        }
+
+    def _weight(self, name: str, table: Table) -> Weight:
+        data = self._buffers[table.number("buffer")] if self._buffers else None
+        record = ByteRange(self._path, table.start, table.length)
+        nbytes = data.length if data else 0
+        return Weight(name, dtype_of(table), table.numbers("shape"), nbytes, record, data)
+
+    def _body_weights(self, operator: Table) -> Iterator[Weight]:
+        """Yield the constants that stand in the subgraphs which an operator runs."""
+        for number in reachable_subgraphs(self._subgraphs, operator):
+            for index, table in enumerate(self._subgraphs[number].tables("tensors")):
+                if self._buffers[table.number("buffer")] is not None:
+                    yield self._weight(f"{table.text('name')}@{number}.{index}", table)
+
+    def _layer(
+        self,
+        position: int,
+        shapes: Sequence[tuple[int, ...] | None],
+        weights: Mapping[int, Weight],
+        has_state: bool,
+    ) -> Layer:
+        operator, kind = self._operators[position], self._types[position]
+        read = dict.fromkeys(number for number in operator.numbers("inputs") if number >= 0)
+        operands = tuple(
+            None if number < 0 else weights.get(number) or self._tensor(shapes, number)
+            for number in operator.numbers("inputs")
+        )
+        brought = [
+            number
+            for number in read
+            if number not in weights and not self._tables[number].number("is_variable")
+        ]
+        own = [weights[number] for number in read if number in weights]
+        return Layer(
+            name=self._layer_names[position],
+            op=kind,
+            inputs=self._tensors(shapes, brought),
+            outputs=self._tensors(shapes, [n for n in operator.numbers("outputs") if n >= 0]),
+            weights=tuple(dict.fromkeys((*own, *self._body_weights(operator)))),
+            record=ByteRange(self._path, operator.start, operator.length),
+            deterministic=not has_state and self._is_deterministic(operator),
+            operands=operands,
+            attributes=tuple(attributes(operator)),
+        )
+
+    def _is_deterministic(self, operator: Table) -> bool:
+        """Tell whether equal inputs give equal results; of custom operators nobody knows."""
+        bodies = reachable_subgraphs(self._subgraphs, operator)
+        inner = [item for number in bodies for item in self._subgraphs[number].tables("operators")]
+        kinds = {self._codes[item.number("opcode_index")] for item in (operator, *inner)}
+        return kinds <= _BUILTIN - _RANDOM
+
+    def _input_mistakes(self) -> Iterator[Mistake]:
+        for number in self._main.numbers("inputs"):
+            here = f"{self._path}: input {quoted(self._names[number])}"
+            if self._buffers[self._tables[number].number("buffer")] is not None:
+                yield Mistake(here, "is a constant", "expected a tensor that a frame brings")
+            elif self._tables[number].number("is_variable"):
+                yield Mistake(here, "is a variable", "expected a tensor that a frame brings")
+
+    def _weight_mistakes(self, weights: Mapping[int, Weight]) -> Iterator[Mistake]:
+        """Yield the weights that have not as many bytes as their types and shapes need."""
+        for number, weight in weights.items():
+            here = f"{self._path}: weight {quoted(weight.name)}"
+            bits = dtype_bits(weight.dtype)
+            if any(size < 0 for size in weight.shape):
+                yield Mistake(here, f"has the negative shape {weight.shape}")
+            elif weight.data and bits and self._tables[number].table("sparsity") is None:
+                needed = (math.prod(weight.shape) * bits + 7) // 8
+                if weight.nbytes != needed:
+                    found = f"holds {weight.nbytes} bytes"
+                    yield Mistake(here, found, f"its type and shape need {needed}")
+
+
+def _declared(table: Table) -> tuple[int, ...]:
+    """Return the sizes that a tensor can have; -1: any."""
+    return table.numbers("shape_signature") or table.numbers("shape")

@@ -1,0 +1,79 @@
+"""What tables refer to by number: tensors, subgraphs, buffers and operator codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rankslice.frontend.tflite_schema import TABLES, Field
+from rankslice.frontend.tflite_wire import Table, Value, packed
+
+__all__ = ["Reference", "called_subgraphs", "references", "renumbered"]
+
+_KINDS = ("tensor", "subgraph", "buffer", "opcode")
+_IMPLIED = {("Operator", "opcode_index"), ("BlockwiseQuantization", "scales")}
+"""Fields that mean record 0 where they are left out."""
+_NONE_IF_ZERO = {("BlockwiseQuantization", "zero_points"), ("MultiAxisQuantization", "zero_points")}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A number in a table that stands for another record."""
+
+    table: str
+    field: str
+    kind: str
+    """``tensor``, ``subgraph``, ``buffer`` or ``opcode``."""
+    number: int
+    """Below zero: nothing, where something is optional."""
+
+
+def references(table: Table) -> Iterator[Reference]:
+    """Yield all references in a table and in those that belong to it."""
+    for item in TABLES[table.kind]:
+        value = table.values.get(item.name)
+        if item.type in _KINDS:
+            for number in _numbers(table, item):
+                yield Reference(table.kind, item.name, item.type, number)
+        elif isinstance(value, Table):
+            yield from references(value)
+        elif isinstance(value, tuple):
+            for inner in value:
+                yield from references(inner)
+
+
+def _numbers(table: Table, item: Field) -> tuple[int, ...]:
+    place = (table.kind, item.name)
+    if item.name not in table.values:
+        return (0,) if place in _IMPLIED else ()
+    numbers = table.numbers(item.name)
+    return () if place in _NONE_IF_ZERO and numbers == (0,) else numbers
+
+
+def called_subgraphs(table: Table) -> frozenset[int]:
+    """Return the numbers of the subgraphs that an operator's settings name directly."""
+    return frozenset(
+        found.number for found in references(table) if found.kind == "subgraph" and found.number > 0
+    )
+
+
+def renumbered(table: Table, numbers: Mapping[str, Mapping[int, int]]) -> Table:
+    """Return a table whose references have other numbers; those below zero stay.
+
+    Args:
+        table: what to copy.
+        numbers: the new number of each old one, by kind; kinds that are missing stay.
+    """
+    values: dict[str, Value | None] = {}
+    for item in TABLES[table.kind]:
+        value = table.values.get(item.name)
+        if item.type in _KINDS:
+            found = _numbers(table, item)
+            if item.type in numbers and found:
+                new = [numbers[item.type][number] if number >= 0 else number for number in found]
+                values[item.name] = packed(item.type, *new)
+        elif isinstance(value, Table):
+            values[item.name] = renumbered(value, numbers)
+        elif isinstance(value, tuple):
+            values[item.name] = tuple(renumbered(inner, numbers) for inner in value)
+    return table.changed(values)

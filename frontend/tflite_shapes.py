@@ -1,0 +1,161 @@
+"""Types and shapes of a TensorFlow Lite model's tensors, as far as they are known before a run.
+
+The file has a shape for each tensor; where the signature of the shape says -1, the size stands for
+whatever the inputs bring: as a rule 1. It is right as long as the inputs keep the sizes that the
+file gives them, unless what is in the tensors decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankslice.framework.errors import Mistake, nearest
+from rankslice.framework.graph import Tensor
+from rankslice.framework.wording import quoted
+from rankslice.frontend.tflite_schema import DTYPES, OPERATORS
+from rankslice.frontend.tflite_wire import Table
+
+__all__ = ["dtype_of", "known_shapes", "shape_mistakes"]
+
+_BY_VALUE = {
+    "BATCH_TO_SPACE_ND": (1, 2),
+    "BROADCAST_TO": (1,),
+    "CONV_3D_TRANSPOSE": (0,),
+    "EXPAND_DIMS": (1,),
+    "FILL": (0,),
+    "MEAN": (1,),
+    "MIRROR_PAD": (1,),
+    "MULTINOMIAL": (1,),
+    "ONE_HOT": (1,),
+    "PAD": (1,),
+    "PADV2": (1,),
+    "RANDOM_STANDARD_NORMAL": (0,),
+    "RANDOM_UNIFORM": (0,),
+    "RANGE": (0, 1, 2),
+    "REDUCE_ALL": (1,),
+    "REDUCE_ANY": (1,),
+    "REDUCE_MAX": (1,),
+    "REDUCE_MIN": (1,),
+    "REDUCE_PROD": (1,),
+    "RESHAPE": (1,),
+    "RESIZE_BILINEAR": (1,),
+    "RESIZE_NEAREST_NEIGHBOR": (1,),
+    "RFFT2D": (1,),
+    "SCATTER_ND": (2,),
+    "SLICE": (1, 2),
+    "SPACE_TO_BATCH_ND": (1, 2),
+    "SPARSE_TO_DENSE": (1,),
+    "SPLIT_V": (1,),
+    "STRIDED_SLICE": (1, 2, 3),
+    "SUM": (1,),
+    "TILE": (1,),
+    "TOPK_V2": (1,),
+    "TRANSPOSE_CONV": (0,),
+    "UNSORTED_SEGMENT_MAX": (2,),
+    "UNSORTED_SEGMENT_MIN": (2,),
+    "UNSORTED_SEGMENT_PROD": (2,),
+    "UNSORTED_SEGMENT_SUM": (2,),
+}
+"""Operators whose results have shapes that values of these operands decide."""
+
+_BY_ANYTHING = frozenset(
+    {
+        "CALL",
+        "HASHTABLE_FIND",
+        "HASHTABLE_LOOKUP",
+        "IF",
+        "NON_MAX_SUPPRESSION_V4",
+        "NON_MAX_SUPPRESSION_V5",
+        "READ_VARIABLE",
+        "SEGMENT_SUM",
+        "UNIQUE",
+        "WHERE",
+        "WHILE",
+    }
+)
+_OF_SHAPES = ("SHAPE", "RANK")
+"""Operators whose results depend on shapes alone."""
+
+
+def dtype_of(tensor: Table) -> str:
+    """Return numpy's name of a tensor's element type; empty for one that is not known."""
+    number = tensor.number("type")
+    return DTYPES[number] if 0 <= number < len(DTYPES) else ""
+
+
+def known_shapes(
+    subgraph: Table, operators: Sequence[str], constants: frozenset[int]
+) -> list[tuple[int, ...] | None]:
+    """Return the shape of each tensor of a subgraph; ``None`` where the frame decides it.
+
+    Args:
+        subgraph: its operators are in the order of execution.
+        operators: their types; that of a custom one is a name that no builtin one has.
+        constants: numbers of the tensors whose values stand in the file.
+    """
+    tensors = subgraph.tables("tensors")
+    open_shapes = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape_signature")}
+    fixed_values = set(constants)
+    unknown = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape")}
+    if any(tensor.number("has_rank") for tensor in tensors):
+        # Converters that tell whether the rank is known write no shape where it is not.
+        unranked = {n for n, tensor in enumerate(tensors) if _is_unranked(tensor)}
+        unknown |= unranked - constants
+    for name, operator in zip(operators, subgraph.tables("operators"), strict=True):
+        inputs = operator.numbers("inputs")
+        outputs = {number for number in operator.numbers("outputs") if number >= 0}
+        if _is_open(name, inputs, fixed_values, unknown):
+            unknown |= outputs & open_shapes
+        elif name in _OF_SHAPES or all(n in fixed_values for n in inputs if n >= 0):
+            fixed_values |= outputs
+    return [
+        None if number in unknown else tensor.numbers("shape")
+        for number, tensor in enumerate(tensors)
+    ]
+
+
+def _is_unranked(tensor: Table) -> bool:
+    return not tensor.number("has_rank") and not tensor.numbers("shape")
+
+
+def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: set[int]) -> bool:
+    """Tell whether the shapes of an operator's results may differ from frame to frame."""
+    if name in _BY_ANYTHING or name not in OPERATORS or not unknown.isdisjoint(inputs):
+        return True
+    deciding = [inputs[place] for place in _BY_VALUE.get(name, ()) if place < len(inputs)]
+    return any(number >= 0 and number not in fixed_values for number in deciding)
+
+
+def shape_mistakes(
+    place: str,
+    inputs: Sequence[Tensor],
+    declared: Sequence[tuple[int, ...]],
+    given: Mapping[str, tuple[int, ...]],
+) -> Iterator[Mistake]:
+    """Yield what contradicts the shapes that the user gives, and inputs that lack sizes.
+
+    Args:
+        place: the model file, for messages.
+        inputs: the model's inputs.
+        declared: for each the sizes that the file allows; -1: any.
+        given: sizes by name of the input.
+    """
+    names = [tensor.name for tensor in inputs]
+    for name in given:
+        if name not in names:
+            found = f"{place}: input {quoted(name)}"
+            yield Mistake(found, "the model has no such input", nearest(name, names))
+    for tensor, sizes in zip(inputs, declared, strict=True):
+        here = f"{place}: input {quoted(tensor.name)}"
+        shape = given.get(tensor.name)
+        if shape is None and tensor.shape is None:
+            yield Mistake(here, "its shape is not fixed", "give all its sizes with --shape")
+        elif shape is not None and not _fits(sizes, shape):
+            allowed = "x".join("?" if size < 0 else str(size) for size in sizes)
+            yield Mistake(here, f"does not fit the shape {shape}", f"the file says {allowed}")
+
+
+def _fits(declared: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(declared) == len(shape) and all(
+        size in (-1, given) for size, given in zip(declared, shape, strict=True)
+    )

@@ -1,0 +1,88 @@
+"""Which layers of a TensorFlow Lite model share something that lasts from frame to frame.
+
+A variable lives inside an interpreter. Layers that use the same one have to be in the same segment,
+or each would have a variable of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from rankslice.framework.graph import Bond
+from rankslice.framework.wording import quoted
+from rankslice.frontend.tflite_references import called_subgraphs
+from rankslice.frontend.tflite_shapes import dtype_of
+from rankslice.frontend.tflite_wire import Table
+
+__all__ = ["bonds", "reachable_subgraphs", "states"]
+
+_HANDLES = ("resource", "variant")
+
+
+def reachable_subgraphs(subgraphs: Sequence[Table], operator: Table) -> tuple[int, ...]:
+    """Return the numbers of the subgraphs that an operator runs, by whatever way."""
+    found: set[int] = set()
+    pending = list(called_subgraphs(operator))
+    while pending:
+        number = pending.pop()
+        if number not in found:
+            found.add(number)
+            for inner in subgraphs[number].tables("operators"):
+                pending.extend(called_subgraphs(inner))
+    return tuple(sorted(found))
+
+
+def states(subgraphs: Sequence[Table], operator: Table) -> frozenset[str]:
+    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words."""
+    return frozenset(_states(subgraphs, operator))
+
+
+def _states(subgraphs: Sequence[Table], operator: Table) -> Iterator[str]:
+    yield from _own_states(operator)
+    yield from _states_of_tensors(subgraphs[0], operator)
+    for number in reachable_subgraphs(subgraphs, operator):
+        body = subgraphs[number]
+        if any(tensor.number("is_variable") for tensor in body.tables("tensors")):
+            yield f"the variables of subgraph {number}"
+        for inner in body.tables("operators"):
+            yield from _own_states(inner)
+
+
+def _own_states(operator: Table) -> Iterator[str]:
+    options = operator.table("builtin_options")
+    if options and options.kind == "VarHandleOptions":
+        name = f"{options.text('container')}/{options.text('shared_name')}".lstrip("/")
+        yield f"the variable {quoted(name)}"
+    if options and options.kind == "HashtableOptions":
+        yield f"the hash table {options.number('table_id')}"
+
+
+def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
+    tensors = main.tables("tensors")
+    for side in ("inputs", "outputs", "intermediates"):
+        for number in operator.numbers(side):
+            if number < 0:
+                continue
+            tensor = tensors[number]
+            place = f"tensor {number} {quoted(tensor.text('name'))}"
+            if tensor.number("is_variable"):
+                yield f"the variable {place}"
+            elif dtype_of(tensor) in _HANDLES:
+                yield f"the {dtype_of(tensor)} in {place}"
+
+
+def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:
+    """Return the layers that have to stay together.
+
+    Args:
+        layers: names of the layers.
+        kept: what each one keeps, from :func:`states`.
+    """
+    users: dict[str, list[str]] = defaultdict(list)
+    for layer, found in zip(layers, kept, strict=True):
+        for state in sorted(found):
+            users[state].append(layer)
+    return tuple(
+        Bond(tuple(names), f"share {state}") for state, names in users.items() if len(names) > 1
+    )

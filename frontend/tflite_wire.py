@@ -1,0 +1,300 @@
+"""The tables of a TensorFlow Lite file, its weights left where they are.
+
+Such a file is a flatbuffer (https://flatbuffers.dev/internals): tables that refer to each other by
+offsets, and somewhere among them the weights. Nothing in it can be trusted, so every offset is
+checked before it is followed. A reference only ever leads forward, so none leads in a circle; what
+many references lead to is read as often, up to a limit. Bytes that are only ever copied are not
+read at all, so a model of any size costs as much memory as its tables do.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias, Union
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import ByteRange
+from rankslice.frontend.tflite_schema import SCALARS, TABLES, UNIONS, Field
+
+__all__ = ["FlatFile", "Table", "Value", "packed", "read_tables"]
+
+Value: TypeAlias = Union[bytes, ByteRange, "Table", tuple["Table", ...]]
+"""What a field holds: a scalar, a string or a vector of scalars as bytes; a payload; tables."""
+
+_IDENTIFIER = b"TFL3"
+_PAGE = 1 << 16
+_PAGES = 64  # kept at a time
+_MAX_TABLES = 400_000
+_MAX_BYTES = 128 << 20
+_MAX_DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: only the fields that are there."""
+
+    kind: str
+    """Its name in :data:`rankslice.frontend.tflite_schema.TABLES`."""
+    values: Mapping[str, Value]
+    start: int = 0
+    """Offset in the file."""
+    length: int = 0
+    """Bytes of the table itself, without what it refers to."""
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a whole number, or its default where the field is left out."""
+        value = self.values.get(name)
+        if not isinstance(value, bytes):
+            return default
+        number: int = struct.unpack(f"<{self._code(name)}", value)[0]
+        return number
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """Return a vector of numbers; empty where it is left out."""
+        value = self.values.get(name, b"")
+        assert isinstance(value, bytes)
+        code = self._code(name)
+        return struct.unpack(f"<{len(value) // struct.calcsize(code)}{code}", value)
+
+    def text(self, name: str) -> str:
+        """Return a string; what is no UTF-8 in it is replaced."""
+        value = self.values.get(name, b"")
+        assert isinstance(value, bytes)
+        return value.decode("utf-8", "replace")
+
+    def table(self, name: str) -> Table | None:
+        """Return the table to which a field refers."""
+        value = self.values.get(name)
+        assert value is None or isinstance(value, Table)
+        return value
+
+    def tables(self, name: str) -> tuple[Table, ...]:
+        """Return a vector of tables; empty where it is left out."""
+        value = self.values.get(name, ())
+        assert isinstance(value, tuple)
+        return value
+
+    def payload(self, name: str) -> ByteRange | None:
+        """Return where the bytes of a payload lie; ``None`` if there are none."""
+        value = self.values.get(name)
+        return value if isinstance(value, ByteRange) and value.length else None
+
+    def changed(self, values: Mapping[str, Value | None]) -> Table:
+        """Return the same table with other values; ``None`` leaves a field out."""
+        merged = {**self.values, **values}
+        kept = {name: value for name, value in merged.items() if value is not None}
+        return Table(self.kind, kept, self.start, self.length)
+
+    def _code(self, name: str) -> str:
+        return SCALARS[next(item.type for item in TABLES[self.kind] if item.name == name)]
+
+
+def packed(code: str, *numbers: int) -> bytes:
+    """Return numbers as they stand in a file, by a key of :data:`SCALARS`."""
+    return struct.pack(f"<{len(numbers)}{SCALARS[code]}", *numbers)
+
+
+class FlatFile:
+    """An open file, read by position: one that shrinks is an error, never a signal."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; raise :class:`RankSliceError` unless it is a readable ordinary file."""
+        self.path = path
+        try:
+            if not path.is_file():
+                what = "is a folder" if path.is_dir() else "no such file"
+                raise RankSliceError(Mistake(str(path), what, "expected a .tflite model file"))
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no valid file name"
+            raise RankSliceError(Mistake(str(path), str(reason))) from None
+        self.size = os.fstat(self._descriptor).st_size
+        self._pages: OrderedDict[int, bytes] = OrderedDict()
+
+    def __enter__(self) -> FlatFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return ``length`` bytes from offset ``start``; raise if the file has not that many."""
+        self.check(start, length)
+        page, offset = divmod(start, _PAGE)
+        if offset + length <= _PAGE:
+            found = self._page(page)[offset : offset + length]
+        else:
+            found = self._pread(start, length)
+        if len(found) < length:
+            raise self.malformed(start, "the file ends early")
+        return found
+
+    def check(self, start: int, length: int) -> None:
+        """Raise unless the file has ``length`` bytes from offset ``start``."""
+        if start < 0 or start + length > self.size:
+            raise self.malformed(start, "the file ends before what an offset in it leads to")
+
+    def malformed(self, offset: int, found: str) -> RankSliceError:
+        """Return the error that the file is no model, with the offset where that shows."""
+        return RankSliceError(
+            Mistake(str(self.path), f"{found} (at byte {offset})", "expected a .tflite model file")
+        )
+
+    def _page(self, number: int) -> bytes:
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = self._pread(number * _PAGE, _PAGE)
+            if len(self._pages) > _PAGES:
+                self._pages.popitem(last=False)
+        else:
+            self._pages.move_to_end(number)
+        return page
+
+    def _pread(self, start: int, length: int) -> bytes:
+        found = b""
+        while len(found) < length:
+            more = os.pread(self._descriptor, length - len(found), start + len(found))
+            if not more:
+                break
+            found += more
+        return found
+
+
+def read_tables(file: FlatFile) -> Table:
+    """Return the table ``Model`` of a file, and all that it refers to.
+
+    Raises:
+        RankSliceError: the file is no TensorFlow Lite model, is damaged, uses a part of the format
+            that is newer than this program, or has more tables than any model needs.
+    """
+    head = file.read(0, 8) if file.size >= 8 else b""
+    if head[4:] != _IDENTIFIER:
+        found = f"its identifier is {head[4:]!r}, not {_IDENTIFIER!r}"
+        raise file.malformed(4, found if head else f"has {file.size} bytes")
+    return _Reader(file).table("Model", _number(head[:4]), 0)
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "little")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Follows the references of one file."""
+
+    file: FlatFile
+    _tables_left: int = _MAX_TABLES
+    _bytes_left: int = _MAX_BYTES
+    _vtables: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def table(self, kind: str, start: int, depth: int) -> Table:
+        self._tables_left -= 1
+        if self._tables_left < 0:
+            raise self.file.malformed(start, f"more than {_MAX_TABLES} tables")
+        if depth > _MAX_DEPTH:
+            raise self.file.malformed(start, "tables nested too deeply")
+        vtable = start - int.from_bytes(self._read(start, 4), "little", signed=True)
+        length, *places = self._vtable(vtable)
+        body = self._read(start, length)
+        fields = TABLES[kind]
+        if any(places[len(fields) :]):
+            place = f"{self.file.path}: table {kind} at byte {start}"
+            found = "has a field that is newer than this version of RankSlice"
+            raise RankSliceError(Mistake(place, found, "convert the model with an older converter"))
+        values: dict[str, Value] = {}
+        for item, place_ in zip(fields, places, strict=False):
+            if place_:
+                value = self._value(item, kind, values, start, body, place_, depth)
+                if value is not None:
+                    values[item.name] = value
+        return Table(kind, values, start, length)
+
+    def _vtable(self, start: int) -> tuple[int, ...]:
+        """Return the length of a table, then where in it its fields are; 0: not there."""
+        known = self._vtables.get(start)
+        if known is None:
+            size = _number(self._read(start, 2))
+            if size < 4 or size % 2:
+                raise self.file.malformed(start, "a table without a description")
+            known = struct.unpack(f"<{size // 2 - 1}H", self._read(start + 2, size - 2))
+            if known[0] < 4:
+                raise self.file.malformed(start, "a table that is shorter than its head")
+            self._vtables[start] = known
+        return known
+
+    def _value(
+        self,
+        item: Field,
+        kind: str,
+        values: Mapping[str, Value],
+        start: int,
+        body: bytes,
+        place: int,
+        depth: int,
+    ) -> Value | None:
+        width = struct.calcsize(SCALARS[item.type]) if item.is_scalar else 4
+        raw = body[place : place + width]
+        if place < 4 or len(raw) < width:
+            raise self.file.malformed(start, f"field {item.name} of {kind} lies outside its table")
+        if item.is_scalar:
+            return raw
+        target = start + place + _number(raw)
+        if item.is_vector and item.type in TABLES:
+            return self._tables(item.type, target, depth)
+        if item.type in TABLES:
+            return self.table(item.type, target, depth + 1)
+        if item.type.startswith("|"):
+            return self._member(item, kind, values, target, depth)
+        return self._bytes(item, target)
+
+    def _member(
+        self, item: Field, kind: str, values: Mapping[str, Value], target: int, depth: int
+    ) -> Table | None:
+        """Return the table in a union; the field before says which kind it is."""
+        tag = values.get(f"{item.name}_type", b"\0")
+        assert isinstance(tag, bytes)
+        members = UNIONS[item.type[1:]]
+        if not tag[0]:
+            return None
+        if tag[0] > len(members):
+            place = f"{self.file.path}: {item.name} of a table {kind} at byte {target}"
+            found = f"are of kind {tag[0]}, which is newer than this version of RankSlice"
+            raise RankSliceError(Mistake(place, found, "convert the model with an older converter"))
+        return self.table(members[tag[0] - 1], target, depth + 1)
+
+    def _tables(self, kind: str, start: int, depth: int) -> tuple[Table, ...]:
+        count = _number(self._read(start, 4))
+        if count > self._tables_left:
+            raise self.file.malformed(start, f"a list of {count} tables")
+        offsets = struct.unpack(f"<{count}I", self._read(start + 4, 4 * count))
+        return tuple(
+            self.table(kind, start + 4 + 4 * index + offset, depth + 1)
+            for index, offset in enumerate(offsets)
+        )
+
+    def _bytes(self, item: Field, start: int) -> bytes | ByteRange:
+        count = _number(self._read(start, 4))
+        if item.type == "payload":
+            self.file.check(start + 4, count)
+            return ByteRange(self.file.path, start + 4, count)
+        width = struct.calcsize(SCALARS[item.type]) if item.is_vector else 1
+        return self._read(start + 4, count * width)
+
+    def _read(self, start: int, length: int) -> bytes:
+        self._bytes_left -= length
+        if self._bytes_left < 0:
+            raise self.file.malformed(
+                start, f"more than {_MAX_BYTES >> 20} MiB that are no weights"
+            )
+        return self.file.read(start, length)

@@ -1,0 +1,261 @@
+"""Sub-models of a TensorFlow Lite file: new tables, and the contents of buffers by byte ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import ByteRange, Layer, Tensor
+from rankslice.frontend.pieces import Piece, coalesce, pieces_length
+from rankslice.frontend.tflite_buffers import large_options
+from rankslice.frontend.tflite_builder import flatbuffer
+from rankslice.frontend.tflite_reader import MAIN, TfliteModel
+from rankslice.frontend.tflite_references import references, renumbered
+from rankslice.frontend.tflite_state import reachable_subgraphs
+from rankslice.frontend.tflite_wire import Table, Value, packed
+
+__all__ = ["FLATBUFFER_LIMIT", "submodel_pieces"]
+
+FLATBUFFER_LIMIT = (1 << 31) - (1 << 20)
+"""Bytes; the buffers of a sub-model that would be longer lie behind its flatbuffer."""
+
+_IDENTIFIER = b"TFL3"
+_KEPT_METADATA = ("CONVERSION_METADATA", "min_runtime_version", "reduced_precision_support")
+"""Metadata that say nothing about layers, tensors, inputs or outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """Which records of a model a sub-model has; new numbers follow the order."""
+
+    operators: tuple[int, ...]
+    """Of the main subgraph."""
+    tensors: tuple[int, ...]
+    """Of the main subgraph."""
+    subgraphs: tuple[int, ...]
+    buffers: tuple[int, ...]
+    opcodes: tuple[int, ...]
+
+
+def submodel_pieces(
+    model: TfliteModel,
+    layers: Sequence[Layer],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    name: str,
+    limit: int = FLATBUFFER_LIMIT,
+) -> tuple[Piece, ...]:
+    """Return the content of a TensorFlow Lite file with some of a model's layers.
+
+    Operators and tensors keep all that the model says of them: versions, settings, quantisation,
+    sparsity. So do the subgraphs that the operators run. Buffers that several tensors share
+    are shared again, and those that nobody reads are left out. Metadata and signatures are kept
+    where they still hold.
+
+    Args:
+        model: as read by :func:`read_tflite`.
+        layers: in the model's order.
+        inputs: what the layers read and do not make themselves; the sub-model's inputs have this
+            order and these names.
+        outputs: what others read of what they make; likewise.
+        name: name of the file to be written, for messages.
+        limit: bytes that buffers may have before they are stored behind the flatbuffer.
+
+    Raises:
+        RankSliceError: the type of an input or output is unknown.
+    """
+    raise_mistakes(
+        Mistake(f"{model.path}: tensor {tensor.name!r}", "its element type is unknown")
+        for tensor in (*inputs, *outputs)
+        if not tensor.dtype
+    )
+    number_of = {tensor: number for number, tensor in enumerate(model.tensor_names)}
+    brought = [number_of[tensor.name] for tensor in inputs]
+    given = [number_of[tensor.name] for tensor in outputs]
+    operators = sorted(model.operator_of[layer.name] for layer in layers)
+    numbers = _numbers(model, operators, [*brought, *given])
+    root = _root(model, numbers, brought, given, behind=_is_large(model, numbers, limit))
+    pieces = tuple(coalesce(flatbuffer(root, _IDENTIFIER)))
+    head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
+    if head > limit:
+        raise RankSliceError(Mistake(name, f"needs {head} bytes beside its weights"))
+    return pieces
+
+
+def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[int]) -> _Numbers:
+    """Return what a sub-model needs for some operators of the main subgraph."""
+    tables = model.main.tables("operators")
+    tensors = set(exchanged)
+    subgraphs: set[int] = set()
+    for position in operators:
+        tensors |= _referred([tables[position]], "tensor")
+        subgraphs |= set(reachable_subgraphs(model.subgraphs, tables[position]))
+    all_tensors = model.main.tables("tensors")
+    # Quantisation by blocks names tensors that hold the scales.
+    tensors |= _referred([all_tensors[number] for number in tensors], "tensor")
+    whole = [model.subgraphs[number] for number in subgraphs]
+    own = [tables[position] for position in operators]
+    buffers = _referred([*(all_tensors[number] for number in tensors), *whole], "buffer")
+    buffers |= {entry.number("buffer") for entry in _kept_metadata(model)}
+    return _Numbers(
+        operators=tuple(operators),
+        tensors=tuple(sorted(tensors)),
+        subgraphs=(MAIN, *sorted(subgraphs)),
+        buffers=tuple(number for number in sorted(buffers) if model.buffers[number] is not None),
+        opcodes=tuple(sorted(_referred([*own, *whole], "opcode"))),
+    )
+
+
+def _referred(tables: Iterable[Table], kind: str) -> set[int]:
+    return {
+        found.number
+        for table in tables
+        for found in references(table)
+        if found.kind == kind and found.number >= 0
+    }
+
+
+def _is_large(model: TfliteModel, numbers: _Numbers, limit: int) -> bool:
+    contents = (model.buffers[number] for number in numbers.buffers)
+    return sum(content.length for content in contents if content) > limit
+
+
+def _kept_metadata(model: TfliteModel) -> list[Table]:
+    entries = model.root.tables("metadata")
+    return [entry for entry in entries if entry.text("name") in _KEPT_METADATA]
+
+
+def _root(
+    model: TfliteModel,
+    numbers: _Numbers,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    *,
+    behind: bool,
+) -> Table:
+    """Return the table ``Model`` of a sub-model."""
+    contents = model.root.tables("buffers")
+    new = {
+        # Buffer 0 is empty, and stands for all buffers that are.
+        "buffer": {**dict.fromkeys(range(len(contents)), 0), **_renumbering(numbers.buffers, 1)},
+        "opcode": _renumbering(numbers.opcodes),
+        "subgraph": _renumbering(numbers.subgraphs),
+        "tensor": _renumbering(numbers.tensors),
+    }
+    codes = model.root.tables("operator_codes")
+    bodies = [_body(model.subgraphs[number], new) for number in numbers.subgraphs[1:]]
+    main = _main(model, numbers, inputs, outputs, new)
+    values: dict[str, Value | None] = {
+        "operator_codes": tuple(codes[number] for number in numbers.opcodes),
+        "subgraphs": tuple(_settled(model, subgraph, behind) for subgraph in (main, *bodies)),
+        "buffers": (
+            Table("Buffer", {}),
+            *(_buffer(model.buffers[number], behind) for number in numbers.buffers),
+        ),
+        "metadata": tuple(renumbered(entry, new) for entry in _kept_metadata(model)) or None,
+        "metadata_buffer": None,
+        "signature_defs": tuple(_signatures(model, inputs, outputs, new)) or None,
+    }
+    return model.root.changed(values)
+
+
+def _renumbering(numbers: Sequence[int], start: int = 0) -> dict[int, int]:
+    return {old: new for new, old in enumerate(numbers, start)}
+
+
+def _main(
+    model: TfliteModel,
+    numbers: _Numbers,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    new: Mapping[str, Mapping[int, int]],
+) -> Table:
+    """Return the main subgraph with some of its operators and tensors."""
+    tensors = model.main.tables("tensors")
+    operators = model.main.tables("operators")
+    place = new["tensor"]
+    return model.main.changed(
+        {
+            "tensors": tuple(
+                renumbered(_tensor(model, number, tensors[number]), new)
+                for number in numbers.tensors
+            ),
+            "operators": tuple(renumbered(operators[number], new) for number in numbers.operators),
+            "inputs": packed("tensor", *(place[number] for number in inputs)),
+            "outputs": packed("tensor", *(place[number] for number in outputs)),
+        }
+    )
+
+
+def _tensor(model: TfliteModel, number: int, tensor: Table) -> Table:
+    """Return a tensor with the name and the shape that the plan gives it."""
+    changes: dict[str, Value | None] = {}
+    if tensor.text("name") != model.tensor_names[number]:
+        changes["name"] = model.tensor_names[number].encode()
+    if number in model.shapes:
+        changes["shape"] = packed("i", *model.shapes[number])
+    return tensor.changed(changes)
+
+
+def _body(subgraph: Table, new: Mapping[str, Mapping[int, int]]) -> Table:
+    """Return a subgraph that an operator runs; its tensors keep their numbers."""
+    return renumbered(subgraph, {kind: new[kind] for kind in ("buffer", "opcode", "subgraph")})
+
+
+def _settled(model: TfliteModel, subgraph: Table, behind: bool) -> Table:
+    """Return a subgraph whose operators' settings are where the file will have them.
+
+    Numbers of debug information are left out, as that information is.
+    """
+    operators = tuple(
+        _with_options(operator, large_options(model.path, operator), behind)
+        for operator in subgraph.tables("operators")
+    )
+    return subgraph.changed({"operators": operators, "debug_metadata_index": None})
+
+
+def _with_options(operator: Table, large: ByteRange | None, behind: bool) -> Table:
+    changes: dict[str, Value | None] = {"debug_metadata_index": None}
+    if large and behind:
+        changes["large_custom_options_offset"] = large
+    elif large:
+        changes |= {"large_custom_options_offset": None, "large_custom_options_size": None}
+        changes["custom_options"] = large
+    return operator.changed(changes)
+
+
+def _buffer(content: ByteRange | None, behind: bool) -> Table:
+    if content is None:
+        return Table("Buffer", {})
+    if behind:
+        return Table("Buffer", {"offset": content, "size": packed("Q", content.length)})
+    return Table("Buffer", {"data": content})
+
+
+def _signatures(
+    model: TfliteModel,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    new: Mapping[str, Mapping[int, int]],
+) -> Iterator[Table]:
+    """Yield the signatures of the model that also hold for a sub-model: those of all of it."""
+    if (*inputs,) != model.main.numbers("inputs") or (*outputs,) != model.main.numbers("outputs"):
+        return
+    for signature in model.root.tables("signature_defs"):
+        entries = (*signature.tables("inputs"), *signature.tables("outputs"))
+        known = all(entry.number("tensor_index") in new["tensor"] for entry in entries)
+        if signature.number("subgraph_index") == MAIN and known:
+            yield signature.changed(
+                {
+                    side: tuple(_tensor_map(entry, new) for entry in signature.tables(side))
+                    for side in ("inputs", "outputs")
+                }
+            )
+
+
+def _tensor_map(entry: Table, new: Mapping[str, Mapping[int, int]]) -> Table:
+    """Return what a signature says of one tensor."""
+    number = new["tensor"][entry.number("tensor_index")]
+    return entry.changed({"tensor_index": packed("I", number)})

@@ -100,8 +100,6 @@ def flow_mistakes(
             if makers.get(number, -1) >= position:
                 found = f"reads {quoted(tensors[number])}, which a later layer makes"
                 yield Mistake(f"{place}: layer {quoted(layers[position])}", found)
-    for side in ("inputs", "outputs"):
-        for number, count in Counter(main.numbers(side)).items():
-            if count > 1:
-                here = f"{place}: {side[:-1]} {quoted(tensors[number])}"
-                yield Mistake(here, f"is listed {count} times")
+    for number, count in Counter(main.numbers("inputs")).items():
+        if count > 1:
+            yield Mistake(f"{place}: input {quoted(tensors[number])}", f"is listed {count} times")

@@ -122,13 +122,16 @@ class _Reading:
             self._layer(position, shapes, weights, bool(kept[position]))
             for position in range(len(self._operators))
         )
+        outputs = tuple(dict.fromkeys(self._main.numbers("outputs")))
+        used = [weight for layer in layers for weight in layer.weights]
+        used += [weights[number] for number in outputs if number in weights]
         graph = Graph(
             name=self._path.name,
             format="tflite",
             layers=layers,
             inputs=self._tensors(shapes, self._main.numbers("inputs")),
-            outputs=self._tensors(shapes, self._main.numbers("outputs")),
-            weights=tuple(dict.fromkeys(weight for layer in layers for weight in layer.weights)),
+            outputs=self._tensors(shapes, outputs),
+            weights=tuple(dict.fromkeys(used)),
             bonds=bonds(self._layer_names, kept),
         )
         return TfliteModel(

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
-from rankslice.framework.commands.run import REFERENCE
+from rankslice.framework.commands.run import REFERENCE, REFERENCE_ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -22,8 +22,7 @@ from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.formats import Model, read_model, submodel_files
 from rankslice.frontend.partition import Partition, partition
 from rankslice.frontend.pieces import write_pieces
 from rankslice.frontend.planner import make_plan
@@ -71,7 +70,7 @@ def build(
     """Slice a model and write everything that its ranks need.
 
     Args:
-        model: an ``.onnx`` file.
+        model: an ``.onnx`` or ``.tflite`` file.
         mapping: a JSON file: accelerators and their layers.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
@@ -87,7 +86,7 @@ def build(
     """
     on_step("reading")
     specs = _Mistakes()
-    loaded = specs.catch(lambda: _read_model(model, shapes))
+    loaded = specs.catch(lambda: read_model(model, shapes))
     wanted = specs.catch(lambda: read_mapping(mapping))
     boards = specs.catch(lambda: read_platform(platform))
     if wanted and boards:
@@ -152,17 +151,9 @@ def _foreign(folder: Path) -> str:
     return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""
 
 
-def _read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> OnnxModel:
-    if path.suffix.lower() != ".onnx":
-        raise RankSliceError(
-            Mistake(str(path), f"has the suffix {quoted(path.suffix)}", "expected an .onnx model")
-        )
-    return read_onnx(path, shapes)
-
-
 def _engines(model: Path) -> tuple[str, ...]:
     """Return the engines that run a model's sub-models, the usual one first."""
-    return ("onnxruntime", "null") if model.suffix.lower() == ".onnx" else ("litert", "null")
+    return (REFERENCE_ENGINES.get(model.suffix.lower().lstrip("."), "onnxruntime"), "null")
 
 
 def _place(
@@ -183,7 +174,7 @@ def _place(
     return placements
 
 
-def _model_info(model: OnnxModel) -> ModelInfo:
+def _model_info(model: Model) -> ModelInfo:
     graph = model.graph
     return ModelInfo(
         name=graph.name,
@@ -206,11 +197,11 @@ def _source_rank(cut: Partition, placements: Sequence[Placement], board: str | N
     raise RankSliceError(Mistake("--source-board", f"no rank is on board {quoted(board)}", hint))
 
 
-def _write_submodels(folder: Path, model: OnnxModel, cut: Partition, plan: Plan) -> None:
+def _write_submodels(folder: Path, model: Model, cut: Partition, plan: Plan) -> None:
     for part, segment in zip(cut.segments, plan.segments, strict=True):
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
-        files = segment_pieces(model, part.layers, part.inputs, part.outputs, name=path.name)
+        files = submodel_files(model, part.layers, part.inputs, part.outputs, name=path.name)
         write_pieces(files.model, path)
         if files.data is not None:
             write_pieces(files.data, path.with_name(f"{path.name}.data"))

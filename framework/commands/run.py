@@ -29,10 +29,13 @@ from rankslice.framework.specs.read_text import read_text
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, Verification
 
-__all__ = ["FinishedRun", "PreparedRun", "prepare", "run", "unsliced_outputs"]
+__all__ = ["REFERENCE_ENGINES", "FinishedRun", "PreparedRun", "prepare", "run", "unsliced_outputs"]
 
 REFERENCE = "model"
 """Name of the link in the build folder that leads to the unsliced model."""
+
+REFERENCE_ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
+"""The engine that runs the unsliced model, and as a rule its sub-models, by the model's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,8 @@ def unsliced_outputs(
         One array per model output; they are overwritten by the next frame.
     """
     job = load_job(prepared.folder / "plan.json")
-    engine = open_engine("onnxruntime", EngineSettings(exact=prepared.options.exact))
+    name = REFERENCE_ENGINES.get(prepared.plan.model.format, "onnxruntime")
+    engine = open_engine(name, EngineSettings(exact=prepared.options.exact))
     engine.load(model, job.inputs, job.outputs)
     inputs = [_array(spec) for spec in job.inputs]
     outputs = [_array(spec) for spec in job.outputs]

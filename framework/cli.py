@@ -96,26 +96,48 @@ def _common(
     """Take the options that stand before a command."""
 
 
-@app.command(epilog="Example: rankslice inspect models/digits.onnx")
+@app.command(
+    epilog="Examples: rankslice inspect models/digits.onnx --cuts 20"
+    " | rankslice inspect models/digits.onnx --mapping mappings/digits-two-ranks.json"
+    " --svg digits.svg | rankslice inspect out --svg out.svg"
+)
 def inspect(
-    model: Annotated[Path, typer.Argument(help="An .onnx model.")],
+    model: Annotated[
+        Path,
+        typer.Argument(help="An .onnx model; or a folder made by 'build', for its plan."),
+    ],
     shape: Annotated[
         list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
     ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(help="Also show what each rank of this mapping would do."),
+    ] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="The mapping's boards, as for 'build' (default: 'local').")
+    ] = None,
+    cuts: Annotated[int, typer.Option(min=0, help="Most cuts shown, spread over the model.")] = 9,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the model into this file, by rank if there is a plan.",
+        ),
+    ] = None,
     json_file: _Json = None,
 ) -> None:
-    """Show a model's layers, tensors, parameters and sizes."""
-    from rankslice.framework.commands.inspect import (
-        inspect_model,
-        inspection_to_json,
-        print_inspection,
-    )
+    """Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
+    from rankslice.framework.commands.inspect import inspect_model
+    from rankslice.framework.commands.inspection_json import inspection_to_json
+    from rankslice.framework.commands.picture import picture_of
+    from rankslice.framework.commands.show_inspection import print_inspection
 
-    inspection = inspect_model(model, _shapes(shape))
+    inspection = inspect_model(model, _shapes(shape), mapping, platform)
+    if svg is not None:
+        _write(svg, picture_of(inspection), "--svg")
     if json_file is not None:
         _write_json(json_file, inspection_to_json(inspection))
     if json_file != Path("-"):
-        print_inspection(inspection, _out)
+        print_inspection(inspection, _out, cuts)
 
 
 @app.command(
@@ -316,10 +338,15 @@ def _write_json(file: Path, record: dict[str, Any]) -> None:
     if file == Path("-"):
         sys.stdout.write(text)
         return
+    _write(file, text, "--json")
+
+
+def _write(file: Path, text: str, option: str) -> None:
     try:
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise RankSliceError(Mistake(str(file), f"cannot be written: {error.strerror}")) from None
+        found = f"cannot be written: {error.strerror}"
+        raise RankSliceError(Mistake(str(file), found, f"choose another {option}")) from None
 
 
 def _shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:

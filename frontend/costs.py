@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
 from rankslice.frontend.onnx_macs import onnx_macs
 
-__all__ = ["LayerCost", "layer_costs", "parameters_of", "total_size"]
+__all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
 
 _NEVER_LEARNED = frozenset({"int64", "bool"})
 """Element types of shapes, axes, indices and masks."""
@@ -51,7 +51,7 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
     seen: set[str] = set()
     costs = []
     for layer in graph.layers:
-        held = _held(layer)
+        held = held_by(layer)
         new = [item for item in held if item.name not in seen]
         seen |= {item.name for item in held}
         costs.append(
@@ -69,6 +69,11 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
     return tuple(costs)
 
 
+def held_by(layer: Layer) -> tuple[Weight | Tensor, ...]:
+    """Return what a layer brings along: its weights, and a constant's value."""
+    return (*layer.weights, *(layer.outputs if layer.op == "Constant" else ()))
+
+
 def parameters_of(held: Weight | Tensor) -> int:
     """Return how many parameters a weight, or a constant's value, has."""
     if not held.shape or held.dtype in _NEVER_LEARNED:
@@ -84,11 +89,6 @@ def total_size(tensors: Iterable[Tensor]) -> int | None:
             return None
         total += tensor.nbytes
     return total
-
-
-def _held(layer: Layer) -> tuple[Weight | Tensor, ...]:
-    """Return what a layer brings along: its weights, and a constant's value."""
-    return (*layer.weights, *(layer.outputs if layer.op == "Constant" else ()))
 
 
 def _moments(layer: Layer) -> list[Weight]:

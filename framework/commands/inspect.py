@@ -1,143 +1,175 @@
-"""What a model consists of."""
+"""``rankslice inspect``: what a model consists of, costs, and where it can be cut."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rankslice.framework.commands.run import REFERENCE
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import Graph, constant_layers
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_text import read_text
+from rankslice.frontend.costs import LayerCost, layer_costs, total_size
+from rankslice.frontend.cuts import Cut, cuts
+from rankslice.frontend.liveness import Peak, peak_memory
+from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+from rankslice.frontend.partition import partition
+from rankslice.frontend.planner import make_plan
+from rankslice.frontend.rank_costs import RankCost, rank_costs
 
-from rankslice.framework.graph import Graph, Layer, Tensor, Weight
-from rankslice.frontend.onnx_reader import read_onnx
+__all__ = ["Inspection", "Totals", "inspect_model"]
 
-__all__ = ["Inspection", "inspect_model", "inspection_to_json", "print_inspection"]
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over a model's layers."""
+
+    macs: int
+    """Multiply-accumulate operations of a frame; those that are not known count nothing."""
+    uncounted: tuple[str, ...]
+    """Names of the layers whose MACs are not known."""
+    parameters: int
+    """Numbers in the weights, shared ones counted once."""
+    moments: int
+    """Those of them that are means and variances of a BatchNormalization."""
+    weight_bytes: int
+    constant_bytes: int | None
+    """Size of what other constant layers than ``Constant`` make, held beside the weights;
+    ``None`` if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A model with its totals."""
+    """A model with what it costs, and a plan for it if there is one."""
 
     graph: Graph
     ir_version: int
     opsets: tuple[tuple[str, int], ...]
     """Operator sets: domain (empty: ONNX's own) and version."""
-    parameters: int
-    """Numbers in the weights, shared ones counted once."""
-    weight_bytes: int
+    costs: tuple[LayerCost, ...]
+    """By layer, in the graph's order."""
+    totals: Totals
+    peak: Peak
+    """Most memory of activations at once, in the graph's order."""
+    cuts: tuple[Cut, ...]
+    """Every cut in the graph's order."""
+    plan: Plan | None
+    ranks: tuple[RankCost, ...]
+    """What each rank of the plan has to do; empty without a plan."""
 
 
-def inspect_model(model: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Inspection:
-    """Return what a model file consists of.
+def inspect_model(
+    model: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    mapping: Path | None = None,
+    platform: str | Path | None = None,
+) -> Inspection:
+    """Return what a model consists of and costs, and what a mapping would make of it.
 
     Args:
-        model: the model file.
+        model: the model file; or a folder made by ``build``, whose model, shapes and plan are
+            taken.
         shapes: sizes of inputs that the file does not fix, by the input's name.
+        mapping: a mapping file: the plan that ``build`` would make is inspected, too. Ranks may
+            share cores, since nothing runs.
+        platform: the boards of the mapping; this machine if not given.
 
     Raises:
-        RankSliceError: the file is no ONNX model, or one that cannot be sliced.
+        RankSliceError: the file is no ONNX model, or one that cannot be sliced; the mapping or the
+            platform have mistakes; the folder's model has changed.
     """
+    if (model / "plan.json").is_file():
+        _refuse_for_folders(model, shapes, mapping, platform)
+        return _inspection(*_build_folder(model))
     found = read_onnx(model, shapes)
-    return Inspection(
-        graph=found.graph,
-        ir_version=found.ir_version,
-        opsets=found.opsets,
-        parameters=_parameters(found.graph.weights),
-        weight_bytes=_weight_bytes(found.graph.weights),
-    )
+    if mapping is None:
+        if platform is not None:
+            expected = "give --mapping, too: which layers go to its accelerators"
+            raise RankSliceError(Mistake("--platform", "says nothing without a mapping", expected))
+        return _inspection(found, None)
+    return _inspection(found, _plan(found, mapping, platform or "local"))
 
 
-def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
-    """Return the inspection as a JSON object; shapes that are unknown are ``null``."""
-    graph = inspection.graph
-    return {
-        "model": graph.name,
-        "format": graph.format,
-        "ir_version": inspection.ir_version,
-        "opsets": {domain or "ai.onnx": version for domain, version in inspection.opsets},
-        "inputs": _tensors_to_json(graph.inputs),
-        "outputs": _tensors_to_json(graph.outputs),
-        "layers": [_layer_to_json(layer) for layer in graph.layers],
-        "totals": {
-            "layers": len(graph.layers),
-            "parameters": inspection.parameters,
-            "weight_bytes": inspection.weight_bytes,
-        },
-    }
+def _refuse_for_folders(model: Path, *given: object) -> None:
+    names = ("--shape", "--mapping", "--platform")
+    wrong = [name for name, value in zip(names, given, strict=True) if value]
+    if wrong:
+        expected = "give the model's file instead of the folder"
+        found = f"{model} was built with a mapping, a platform and shapes of its own"
+        raise RankSliceError(*(Mistake(name, found, expected) for name in wrong))
 
 
-def print_inspection(inspection: Inspection, console: Console) -> None:
-    """Print a table of the layers, then the inputs, the outputs and the totals."""
-    graph = inspection.graph
-    table = Table(title=Text(_printable(graph.name)), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("layer", "operator", "output", "shape"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("parameters", "MB"):
-        table.add_column(heading, justify="right")
-    for layer in graph.layers:
-        table.add_row(
-            Text(_printable(layer.name)),
-            Text(_printable(layer.op)),
-            Text("\n".join(_printable(tensor.name) for tensor in layer.outputs)),
-            Text("\n".join(_shape(tensor) for tensor in layer.outputs)),
-            f"{_parameters(layer.weights):,}" if layer.weights else "",
-            _megabytes(_weight_bytes(layer.weights)) if layer.weights else "",
+def _build_folder(folder: Path) -> tuple[OnnxModel, Plan]:
+    """Return the model and the plan of a build folder."""
+    file = folder / "plan.json"
+    plan = plan_from_json(read_text(file, "a plan"), str(file))
+    link = folder / REFERENCE
+    if not link.exists():
+        raise RankSliceError(
+            Mistake(str(link), f"does not lead to {plan.model.name}", "build again to inspect it")
         )
-    console.print(table)
-    for label, tensors in (("input", graph.inputs), ("output", graph.outputs)):
-        for tensor in tensors:
-            console.print(Text(f"{label}: {_printable(tensor.name)} {_shape(tensor)}"))
-    console.print(
-        f"{len(graph.layers)} layers, {inspection.parameters:,} parameters, "
-        f"{_megabytes(inspection.weight_bytes)} MB of weights",
-        highlight=False,
+    model = link.resolve()
+    if file_sha256(model) != plan.model.sha256:
+        found = "has changed since it was sliced"
+        raise RankSliceError(Mistake(str(model), found, "build again to inspect it"))
+    inputs = {tensor.name: tensor.shape for tensor in plan.tensors}
+    shapes = {name: inputs[name] or () for name in plan.model.inputs}
+    return read_onnx(model, shapes), plan
+
+
+def _plan(model: OnnxModel, mapping_file: Path, platform_file: str | Path) -> Plan:
+    """Return the plan that ``build`` would make, for engines that exist or not."""
+    mapping = read_mapping(mapping_file)
+    placements = place(mapping, read_platform(platform_file), share_cores=True)
+    ranks = {layer: own[0] for layer, own in assign(mapping, model.graph).ranks().items()}
+    return make_plan(_model_info(model), partition(model.graph, ranks), placements.ranks)
+
+
+def _model_info(model: OnnxModel) -> ModelInfo:
+    graph = model.graph
+    return ModelInfo(
+        name=graph.name,
+        sha256=file_sha256(model.path),
+        format=graph.format,
+        inputs=tuple(tensor.name for tensor in graph.inputs),
+        outputs=tuple(tensor.name for tensor in graph.outputs),
     )
 
 
-def _layer_to_json(layer: Layer) -> dict[str, Any]:
-    return {
-        "name": layer.name,
-        "op": layer.op,
-        "inputs": _tensors_to_json(layer.inputs),
-        "outputs": _tensors_to_json(layer.outputs),
-        "parameters": _parameters(layer.weights),
-        "weight_bytes": _weight_bytes(layer.weights),
+def _inspection(model: OnnxModel, plan: Plan | None) -> Inspection:
+    graph = model.graph
+    costs = layer_costs(graph)
+    return Inspection(
+        graph=graph,
+        ir_version=model.ir_version,
+        opsets=model.opsets,
+        costs=costs,
+        totals=_totals(graph, costs),
+        peak=peak_memory(graph),
+        cuts=cuts(graph, costs),
+        plan=plan,
+        ranks=rank_costs(graph, costs, plan) if plan else (),
+    )
+
+
+def _totals(graph: Graph, costs: tuple[LayerCost, ...]) -> Totals:
+    constant = constant_layers(graph) - {
+        layer.name for layer in graph.layers if layer.op == "Constant"
     }
-
-
-def _tensors_to_json(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": tensor.name,
-            "dtype": tensor.dtype or None,
-            "shape": None if tensor.shape is None else list(tensor.shape),
-        }
-        for tensor in tensors
-    ]
-
-
-def _shape(tensor: Tensor) -> str:
-    shape = "?" if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar"
-    return f"{shape} {tensor.dtype or '?'}"
-
-
-def _printable(name: str) -> str:
-    """Return a name from a model file so that it cannot steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-
-
-def _parameters(weights: Iterable[Weight]) -> int:
-    return sum(math.prod(weight.shape) for weight in weights)
-
-
-def _weight_bytes(weights: Iterable[Weight]) -> int:
-    return sum(weight.nbytes for weight in weights)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.3f}"
+    return Totals(
+        macs=sum(cost.macs or 0 for cost in costs),
+        uncounted=tuple(cost.layer for cost in costs if cost.macs is None),
+        parameters=sum(cost.new_parameters for cost in costs),
+        moments=sum(cost.moments for cost in costs),
+        weight_bytes=sum(cost.new_weight_bytes for cost in costs),
+        constant_bytes=total_size(
+            tensor for layer in graph.layers if layer.name in constant for tensor in layer.outputs
+        ),
+    )

@@ -1,0 +1,174 @@
+"""An inspection as a JSON object; ``docs/formats.md`` describes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from rankslice.framework.commands.inspect import Inspection
+from rankslice.framework.graph import AttributeValue, Layer, Tensor, constant_layers
+from rankslice.framework.plan import Plan
+from rankslice.frontend.costs import LayerCost
+from rankslice.frontend.cuts import Cut
+from rankslice.frontend.liveness import largest_tensor, running_layers
+from rankslice.frontend.rank_costs import RankCost, layer_places
+
+__all__ = ["FORMAT", "VERSION", "inspection_to_json"]
+
+FORMAT = "rankslice-inspection"
+VERSION = 1
+
+_Object = dict[str, Any]
+_Places = dict[str, tuple[tuple[int, int], ...]]
+
+
+def inspection_to_json(inspection: Inspection) -> _Object:
+    """Return the inspection as a JSON object; what is not known is ``null``."""
+    graph = inspection.graph
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": {
+            "name": graph.name,
+            "format": graph.format,
+            "ir_version": inspection.ir_version,
+            "opsets": {domain or "ai.onnx": version for domain, version in inspection.opsets},
+        },
+        "inputs": _tensors(graph.inputs),
+        "outputs": _tensors(graph.outputs),
+        "totals": _totals(inspection),
+        "memory": _memory(inspection),
+        "layers": _layers(inspection),
+        "cuts": [_cut(cut) for cut in inspection.cuts],
+        "plan": _plan(inspection.plan, inspection.ranks) if inspection.plan else None,
+    }
+
+
+def _totals(inspection: Inspection) -> _Object:
+    totals = inspection.totals
+    return {
+        "layers": len(inspection.graph.layers),
+        "running_layers": len(running_layers(inspection.graph)),
+        "macs": totals.macs,
+        "uncounted_layers": list(totals.uncounted),
+        "parameters": totals.parameters,
+        "moments": totals.moments,
+        "weight_bytes": totals.weight_bytes,
+        "constant_bytes": totals.constant_bytes,
+    }
+
+
+def _memory(inspection: Inspection) -> _Object:
+    largest = largest_tensor(inspection.graph)
+    return {
+        "peak_activation_bytes": inspection.peak.nbytes,
+        "peak_layer": inspection.peak.layer,
+        "largest_tensor": _tensor(largest) if largest else None,
+        "unsized_tensors": list(inspection.peak.unsized),
+    }
+
+
+def _layers(inspection: Inspection) -> list[_Object]:
+    graph = inspection.graph
+    constant = constant_layers(graph)
+    running = {layer.name for layer in running_layers(graph)}
+    places = layer_places(inspection.plan) if inspection.plan else None
+    return [
+        {
+            **_layer(layer, cost),
+            "constant": layer.name in constant,
+            "runs": layer.name in running,
+            "places": None if places is None else _places(layer, places),
+        }
+        for layer, cost in zip(graph.layers, inspection.costs, strict=True)
+    ]
+
+
+def _layer(layer: Layer, cost: LayerCost) -> _Object:
+    return {
+        "name": layer.name,
+        "op": layer.op,
+        "inputs": _tensors(layer.inputs),
+        "outputs": _tensors(layer.outputs),
+        "attributes": {name: _plain(value) for name, value in layer.attributes},
+        "macs": cost.macs,
+        "parameters": cost.parameters,
+        "moments": cost.moments,
+        "weight_bytes": cost.weight_bytes,
+        "output_bytes": cost.output_bytes,
+    }
+
+
+def _places(layer: Layer, places: _Places) -> list[_Object]:
+    return [{"rank": rank, "segment": segment} for rank, segment in places.get(layer.name, ())]
+
+
+def _cut(cut: Cut) -> _Object:
+    return {
+        "after": cut.after,
+        "before": cut.before,
+        "bytes": cut.nbytes,
+        "tensors": [{"name": tensor.name, "bytes": tensor.nbytes} for tensor in cut.tensors],
+        "macs_before": cut.macs,
+        "share_before": cut.share,
+        "parameters_before": cut.parameters,
+        "parameter_share_before": cut.parameter_share,
+        "weight_bytes_before": cut.weight_bytes,
+    }
+
+
+def _plan(plan: Plan, costs: Iterable[RankCost]) -> _Object:
+    size = {tensor.name: tensor.nbytes for tensor in plan.tensors}
+    return {
+        "minimal": plan.minimal,
+        "source": plan.source,
+        "sink": plan.sink,
+        "window": plan.window,
+        "ranks": [
+            {
+                "rank": cost.rank,
+                "key": plan.ranks[cost.rank].key,
+                "segments": cost.segments,
+                "layers": cost.layers,
+                "macs": cost.macs,
+                "macs_share": cost.share,
+                "parameters": cost.parameters,
+                "weight_bytes": cost.weight_bytes,
+                "received_bytes": cost.received_bytes,
+                "sent_bytes": cost.sent_bytes,
+            }
+            for cost in costs
+        ],
+        "channels": [
+            {
+                "tensor": channel.tensor,
+                "source": channel.source,
+                "destination": channel.destination,
+                "bytes": size[channel.tensor],
+            }
+            for channel in plan.channels
+        ],
+    }
+
+
+def _tensors(tensors: Iterable[Tensor]) -> list[_Object]:
+    return [_tensor(tensor) for tensor in tensors]
+
+
+def _tensor(tensor: Tensor) -> _Object:
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype or None,
+        "shape": None if tensor.shape is None else list(tensor.shape),
+        "bytes": tensor.nbytes,
+    }
+
+
+def _plain(value: AttributeValue) -> object:
+    """Return a setting as JSON has it, which knows neither infinity nor tuples."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,66 @@
+"""Lanes for a drawing of a graph: a row per layer, and a vertical line per tensor."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Lanes", "Row", "assign_lanes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What stands in one row: what it reads and what it makes, by the tensors' names."""
+
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Which lane each row's dot and each tensor's line is in, numbered from the left."""
+
+    rows: tuple[int, ...]
+    tensors: dict[str, int]
+    """Those that some row reads."""
+    count: int
+
+
+def assign_lanes(rows: Sequence[Row]) -> Lanes:
+    """Return lanes such that no two lines share one at the same height.
+
+    A row's dot is in the lane of a tensor that it is the last to read, so a chain of layers
+    is a straight line; failing that, it is in the leftmost free lane. Its first result goes on
+    from there.
+    """
+    last = {name: index for index, row in enumerate(rows) for name in row.reads}
+    free: list[int] = []
+    count = 0
+    tensors: dict[str, int] = {}
+    dots = []
+    for index, row in enumerate(rows):
+        ending = sorted({tensors[name] for name in row.reads if last[name] == index})
+        for lane in ending:
+            heapq.heappush(free, lane)
+        lasting = [name for name in row.makes if name in last]
+        own: list[int] = []
+        for _ in range(max(1, len(lasting))):
+            if not free:
+                heapq.heappush(free, count)
+                count += 1
+            own.append(_taken(free, ending[0] if ending and not own else None))
+        dots.append(own[0])
+        tensors |= dict(zip(lasting, own, strict=False))
+        if not lasting:
+            heapq.heappush(free, own[0])
+    return Lanes(tuple(dots), tensors, count)
+
+
+def _taken(free: list[int], wanted: int | None) -> int:
+    """Take a lane from the free ones: the wanted one, or the leftmost."""
+    if wanted is None:
+        return heapq.heappop(free)
+    free.remove(wanted)
+    heapq.heapify(free)
+    return wanted

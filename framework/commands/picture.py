@@ -1,0 +1,539 @@
+"""A model as a picture: a row per layer, lines for tensors, bars for what it costs.
+
+The layers stand one below the other in the order in which they run, as in the table that
+``inspect`` prints; so a cut is a place between two rows, and what would cross it are the lines that
+pass there.
+"""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import jinja2
+from rich.cells import cell_len
+
+from rankslice.framework.commands.inspect import Inspection
+from rankslice.framework.commands.lanes import Row, assign_lanes
+from rankslice.framework.commands.show_inspection import DEFAULT_CUTS, printable, shape_text
+from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.quantities import bytes_text, count_text, share_text
+from rankslice.frontend.costs import LayerCost
+from rankslice.frontend.cuts import Cut, notable_cuts
+from rankslice.frontend.liveness import running_layers
+from rankslice.frontend.rank_costs import layer_places
+
+__all__ = ["picture_of"]
+
+_ROW = 22
+"""Height of a row; this and all other lengths are pixels."""
+_MARGIN = 20
+_LETTER = 7.25
+"""Width of a letter at 12 pixels, in the widest of the usual monospaced fonts."""
+_LANE, _NARROWEST_LANE, _ALL_LANES = 14, 5, 360
+_BAR = 90
+_NAME, _OPERATOR, _SHAPE, _TITLE, _KEY = 48, 20, 24, 90, 30
+"""Most letters of each."""
+_TOOLTIP = 300
+_MOST_READERS = 8
+_RANK_COLOURS = (
+    *("#3574c4", "#c4701f", "#1d8a7c", "#7a5fc0", "#b5446e", "#6f7a1c", "#4b7186", "#96532f"),
+)
+_LIGHT_SOFT = (0.46, 0.5)
+_GOLDEN_ANGLE = 0.381966
+_PLAIN_COLOUR = "#4b647d"
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A layer that runs, or a model's input or output, before anything is placed."""
+
+    kind: str
+    """``layer``, ``input`` or ``output``."""
+    name: str
+    op: str
+    reads: tuple[Tensor, ...]
+    makes: tuple[Tensor, ...]
+    macs: int | None
+    cost: LayerCost | None
+    rank: int | None
+    segment: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Dot:
+    """One row of the picture."""
+
+    kind: str
+    y: int
+    x: int
+    colour: str
+    filled: bool
+    place: str
+    """``rank.segment`` where a segment starts, else empty."""
+    name: str
+    op: str
+    shape: str
+    macs: str
+    macs_width: int
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One tensor on its way to one reader."""
+
+    path: str
+    colour: str
+    crosses: bool
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """The place between two rows: what would be sent if the model were cut there."""
+
+    y: int
+    width: int
+    text: str
+    notable: bool
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A row that says what comes from another rank."""
+
+    y: int
+    x: int
+    text: str
+    colour: str
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class _LegendRow:
+    """What one rank does."""
+
+    y: int
+    colour: str
+    cells: tuple[str, ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where the columns begin."""
+
+    lanes: int
+    lane: int
+    """Width of a lane."""
+    name: int
+    op: int
+    shape: int
+    macs: int
+    cut: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """All that the template draws, placed and worded; its texts are still to be escaped."""
+
+    title: str
+    subtitle: str
+    width: int
+    height: int
+    columns: _Columns
+    top: int
+    """Where the rows' headings stand."""
+    legend_columns: tuple[tuple[int, str], ...]
+    legend: tuple[_LegendRow, ...]
+    share_of: str
+    """What the share above a cut is measured in."""
+    dots: tuple[_Dot, ...]
+    lines: tuple[_Line, ...]
+    borders: tuple[_Border, ...]
+    arrivals: tuple[_Arrival, ...]
+
+
+def picture_of(inspection: Inspection) -> str:
+    """Return a model as an SVG document; the same bytes for the same inspection.
+
+    Layers that run for every frame are drawn, in the graph's order. With a plan they have the
+    colours of their ranks, and a row before each arrival from another rank says how much comes.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("picture.svg.j2").render(picture=_picture(inspection))
+
+
+def _template(name: str) -> str:
+    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _picture(inspection: Inspection) -> _Picture:
+    items = _items(inspection)
+    rows = [Row(_names(item.reads), _names(item.makes)) for item in items]
+    lanes = assign_lanes(rows)
+    columns = _columns(items, lanes.count, inspection.plan is not None)
+    legend_columns, legend = _legend(inspection)
+    top = 104 + (len(legend) + 1) * _ROW * bool(legend)
+    arriving = _arriving(inspection.plan, items)
+    heights = _heights(items, arriving, top + 18)
+    xs = [columns.lanes + lane * columns.lane for lane in lanes.rows]
+    tensor_xs = {name: columns.lanes + lane * columns.lane for name, lane in lanes.tensors.items()}
+    legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
+    return _Picture(
+        title=_shortened(inspection.graph.name, _TITLE),
+        subtitle=_subtitle(inspection),
+        width=max(columns.end, legend_end) + _MARGIN,
+        height=heights[-1] + _ROW + _MARGIN if heights else top + _MARGIN,
+        columns=columns,
+        top=top,
+        legend_columns=legend_columns,
+        legend=legend,
+        share_of="MACs" if inspection.totals.macs else "layers",
+        dots=tuple(_dots(items, xs, heights)),
+        lines=tuple(_lines(items, xs, heights, tensor_xs)),
+        borders=tuple(_borders(inspection, items, heights)),
+        arrivals=tuple(_arrivals(inspection.plan, arriving, heights, tensor_xs)),
+    )
+
+
+def _items(inspection: Inspection) -> list[_Item]:
+    """Return what is drawn, from top to bottom."""
+    graph, plan = inspection.graph, inspection.plan
+    places = layer_places(plan) if plan else {}
+    cost_of = {cost.layer: cost for cost in inspection.costs}
+    running = running_layers(graph)
+    drawn = {t.name for t in graph.inputs} | {t.name for layer in running for t in layer.outputs}
+    source, sink = (plan.source, plan.sink) if plan else (None, None)
+    inputs = [
+        _Item("input", tensor.name, "input", (), (tensor,), 0, None, source, None)
+        for tensor in graph.inputs
+    ]
+    layers = [
+        _layer_item(layer, drawn, cost_of[layer.name], places.get(layer.name, ()))
+        for layer in running
+    ]
+    outputs = [
+        _Item("output", tensor.name, "output", (tensor,), (), 0, None, sink, None)
+        for tensor in graph.outputs
+    ]
+    return [*inputs, *layers, *outputs]
+
+
+def _layer_item(
+    layer: Layer, drawn: set[str], cost: LayerCost, places: Sequence[tuple[int, int]]
+) -> _Item:
+    rank, segment = places[0] if places else (None, None)
+    return _Item(
+        kind="layer",
+        name=layer.name,
+        op=layer.op,
+        reads=tuple(tensor for tensor in layer.inputs if tensor.name in drawn),
+        makes=layer.outputs,
+        macs=cost.macs,
+        cost=cost,
+        rank=rank,
+        segment=segment,
+    )
+
+
+def _columns(items: Sequence[_Item], lanes: int, has_plan: bool) -> _Columns:
+    """Return columns as wide as what stands in them."""
+    lane = max(_NARROWEST_LANE, min(_LANE, _ALL_LANES // max(1, lanes)))
+    first = _MARGIN + (52 if has_plan else 12)
+    name = first + max(1, lanes) * lane + 10
+    op = name + _width((item.name for item in items), _NAME)
+    shape = op + _width((item.op for item in items), _OPERATOR)
+    macs = shape + _width((_shape(item) for item in items), _SHAPE)
+    cut = macs + _BAR + 70
+    return _Columns(first, lane, name, op, shape, macs, cut, cut + _BAR + 130)
+
+
+def _width(texts: Iterable[str], most: int) -> int:
+    longest = max((cell_len(_shortened(text, most)) for text in texts), default=0)
+    return int(max(longest, 8) * _LETTER) + 16
+
+
+def _arriving(plan: Plan | None, items: Sequence[_Item]) -> dict[int, list[Channel]]:
+    """Return the channels that end at a row, by the row's index: at the rank's first reader."""
+    first: dict[tuple[str, int | None], int] = {}
+    for index, item in enumerate(items):
+        for tensor in item.reads:
+            first.setdefault((tensor.name, item.rank), index)
+    arriving: dict[int, list[Channel]] = {}
+    for channel in plan.channels if plan else ():
+        reader = first.get((channel.tensor, channel.destination))
+        if reader is not None:  # else it only tells a segment that there is a frame
+            arriving.setdefault(reader, []).append(channel)
+    return arriving
+
+
+def _heights(
+    items: Sequence[_Item], arriving: Mapping[int, Sequence[Channel]], start: int
+) -> list[int]:
+    """Return where each row's middle is; a row below another for each channel that ends there."""
+    heights = []
+    y = start
+    for index, _ in enumerate(items):
+        y += _ROW * len(arriving.get(index, ()))
+        heights.append(y)
+        y += _ROW
+    return heights
+
+
+def _dots(items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int]) -> Iterator[_Dot]:
+    most = max((item.macs or 0 for item in items), default=0) or 1
+    before: tuple[int | None, int | None] = (None, None)
+    for item, x, y in zip(items, xs, heights, strict=True):
+        place = (item.rank, item.segment)
+        starts = item.segment is not None and place != before
+        before = place
+        macs = item.macs or 0
+        yield _Dot(
+            kind=item.kind,
+            y=y,
+            x=x,
+            colour=_colour(item.rank),
+            filled=bool(macs),
+            place=f"{item.rank}.{item.segment}" if starts else "",
+            name=_shortened(item.name, _NAME),
+            op=_shortened(item.op, _OPERATOR),
+            shape=_shortened(_shape(item), _SHAPE),
+            macs="?" if item.macs is None else count_text(macs) if macs else "",
+            macs_width=max(1, round(_BAR * macs / most)) if macs else 0,
+            tooltip="\n".join(_tooltip(item)),
+        )
+
+
+def _tooltip(item: _Item) -> Iterator[str]:
+    yield f"{_shortened(item.name, _TOOLTIP)}: {_shortened(item.op, _TOOLTIP)}"
+    if item.rank is not None:
+        yield f"rank {item.rank}" + (
+            f", segment {item.segment}" if item.segment is not None else ""
+        )
+    for word, tensors in (("reads", item.reads), ("makes", item.makes)):
+        for tensor in tensors:
+            yield f"{word} {_shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}"
+    if item.cost is not None:
+        macs = "unknown" if item.cost.macs is None else f"{item.cost.macs:,}"
+        yield f"{macs} MACs, {item.cost.parameters:,} parameters"
+
+
+def _lines(
+    items: Sequence[_Item],
+    xs: Sequence[int],
+    heights: Sequence[int],
+    tensor_xs: Mapping[str, int],
+) -> Iterator[_Line]:
+    """Yield a stem for each tensor, dashed where it leads to other ranks only, and branches."""
+    readers: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        for tensor in item.reads:
+            readers.setdefault(tensor.name, []).append(index)
+    for start, item in enumerate(items):
+        for tensor in item.makes:
+            if tensor.name in readers:
+                ends = [_End(items[end], xs[end], heights[end]) for end in readers[tensor.name]]
+                begin = _End(item, xs[start], heights[start])
+                yield from _tensor_lines(tensor, begin, tensor_xs[tensor.name], ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a line begins or ends."""
+
+    item: _Item
+    x: int
+    y: int
+
+
+def _tensor_lines(
+    tensor: Tensor, start: _End, lane: int, readers: Sequence[_End]
+) -> Iterator[_Line]:
+    colour = _colour(start.item.rank)
+    whole = _line_tooltip(tensor, start.item, [reader.item for reader in readers])
+    local = crossing = 0
+    for reader in readers:
+        crosses = reader.item.rank != start.item.rank
+        own = _line_tooltip(tensor, start.item, [reader.item])
+        if start.x != lane != reader.x and reader.y - start.y < 2 * _ROW:
+            path = f"M{start.x} {start.y}{_bend(start.x, reader.x, reader.y)}"
+            yield _Line(path, colour, crosses, own)
+            continue
+        leaves = reader.y if reader.x == lane else reader.y - _ROW
+        if reader.x != lane:
+            path = f"M{lane} {leaves}{_bend(lane, reader.x, reader.y)}"
+            yield _Line(path, colour, crosses, own)
+        if crosses:
+            crossing = max(crossing, leaves)
+        else:
+            local = max(local, leaves)
+    if local:
+        yield _Line(f"{_stem(start, lane)}V{local}", colour, False, whole)
+    if crossing > local:
+        begin = f"M{lane} {local}" if local else _stem(start, lane)
+        yield _Line(f"{begin}V{crossing}", colour, True, whole)
+
+
+def _stem(start: _End, lane: int) -> str:
+    """Return the beginning of a line: from a dot to its lane."""
+    bend = "" if start.x == lane else _bend(start.x, lane, start.y + _ROW)
+    return f"M{start.x} {start.y}{bend}"
+
+
+def _bend(x: int, to_x: int, to_y: int) -> str:
+    """Return a curve from one row's middle to the next's."""
+    bend = to_y - _ROW // 2
+    return f"C{x} {bend} {to_x} {bend} {to_x} {to_y}"
+
+
+def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
+    size = "size unknown" if tensor.nbytes is None else bytes_text(tensor.nbytes)
+    lines = [f"{_shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
+    for reader in readers[:_MOST_READERS]:
+        ways = f", rank {maker.rank} to rank {reader.rank}" if maker.rank != reader.rank else ""
+        names = f"{_shortened(maker.name, _TOOLTIP)} to {_shortened(reader.name, _TOOLTIP)}"
+        lines.append(f"{names}{ways}")
+    if len(readers) > _MOST_READERS:
+        lines.append(f"and to {len(readers) - _MOST_READERS} others")
+    return "\n".join(lines)
+
+
+def _borders(
+    inspection: Inspection, items: Sequence[_Item], heights: Sequence[int]
+) -> Iterator[_Border]:
+    row = {item.name: index for index, item in enumerate(items) if item.kind == "layer"}
+    notable = {cut.after for cut in notable_cuts(inspection.cuts, DEFAULT_CUTS)}
+    most = max((cut.nbytes or 0 for cut in inspection.cuts), default=0) or 1
+    for cut in inspection.cuts:
+        yield _Border(
+            y=heights[row[cut.after]] + _ROW // 2,
+            width=max(1, round(_BAR * (cut.nbytes or 0) / most)),
+            text=f"{_size(cut.nbytes)}, {share_text(cut.share)}",
+            notable=cut.after in notable,
+            tooltip=_border_tooltip(cut, "MACs" if inspection.totals.macs else "layers"),
+        )
+
+
+def _border_tooltip(cut: Cut, share_of: str) -> str:
+    names = [f"  {_shortened(t.name, _TOOLTIP)}, {_size(t.nbytes)}" for t in cut.tensors]
+    return "\n".join(
+        (
+            f"a cut here would send {_size(cut.nbytes)} per frame:",
+            *names,
+            f"{share_text(cut.share)} of the {share_of} and {share_text(cut.parameter_share)}"
+            " of the parameters are above it",
+        )
+    )
+
+
+def _arrivals(
+    plan: Plan | None,
+    arriving: Mapping[int, Sequence[Channel]],
+    heights: Sequence[int],
+    tensor_xs: Mapping[str, int],
+) -> Iterator[_Arrival]:
+    size = {tensor.name: tensor.nbytes for tensor in plan.tensors} if plan else {}
+    for index, channels in arriving.items():
+        for number, channel in enumerate(channels):
+            nbytes = _size(size[channel.tensor])
+            yield _Arrival(
+                y=heights[index] - _ROW * (len(channels) - number),
+                x=tensor_xs[channel.tensor],
+                text=f"{nbytes} from rank {channel.source} to rank {channel.destination}:"
+                f" {_shortened(channel.tensor, _NAME)}",
+                colour=_colour(channel.source),
+                tooltip=f"channel {channel.number}: {_shortened(channel.tensor, _TOOLTIP)}",
+            )
+
+
+def _legend(
+    inspection: Inspection,
+) -> tuple[tuple[tuple[int, str], ...], tuple[_LegendRow, ...]]:
+    """Return the headings of the table of ranks, each with its place, and its rows."""
+    plan = inspection.plan
+    if plan is None:
+        return (), ()
+    keys = [_shortened(placement.key, _KEY) for placement in plan.ranks]
+    widths = (60, _width(keys, _KEY), 80, 70, 100, _BAR + 70, 90, 90, 90)
+    words = ("rank", "key", "segments", "layers", "MACs", "share", "weights", "receives", "sends")
+    places = [_MARGIN + 22 + sum(widths[:index]) for index in range(len(widths))]
+    most = max((cost.share for cost in inspection.ranks), default=0) or 1
+    rows = tuple(
+        _LegendRow(
+            y=92 + _ROW * (number + 1),
+            colour=_colour(cost.rank),
+            cells=(
+                *(str(cost.rank), keys[cost.rank], str(cost.segments), str(cost.layers)),
+                *(count_text(cost.macs), share_text(cost.share), bytes_text(cost.weight_bytes)),
+                *(bytes_text(cost.received_bytes), bytes_text(cost.sent_bytes)),
+            ),
+            width=round(_BAR * cost.share / most),
+        )
+        for number, cost in enumerate(inspection.ranks)
+    )
+    return tuple(zip(places, words, strict=True)), rows
+
+
+def _subtitle(inspection: Inspection) -> str:
+    totals = inspection.totals
+    layers = len(inspection.graph.layers)
+    hidden = layers - len(running_layers(inspection.graph))
+    note = f" ({hidden} that no frame needs are not drawn)" if hidden else ""
+    return (
+        f"{layers} layers{note}, {count_text(totals.macs)} MACs,"
+        f" {totals.parameters:,} parameters, {bytes_text(totals.weight_bytes)} of weights,"
+        f" at most {bytes_text(inspection.peak.nbytes)} of activations"
+    )
+
+
+def _colour(rank: int | None) -> str:
+    """Return a rank's colour; those after the first ones are spread over the colour circle."""
+    if rank is None:
+        return _PLAIN_COLOUR
+    if rank < len(_RANK_COLOURS):
+        return _RANK_COLOURS[rank]
+    red, green, blue = colorsys.hls_to_rgb(rank * _GOLDEN_ANGLE % 1, *_LIGHT_SOFT)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+
+
+def _shape(item: _Item) -> str:
+    """Return the shape of the first of the tensors, and how many more there are."""
+    tensors = item.makes or item.reads
+    first = shape_text(tensors[0]).replace(" float32", "") if tensors else ""
+    return f"{first} +{len(tensors) - 1}" if len(tensors) > 1 else first
+
+
+def _size(nbytes: int | None) -> str:
+    return "?" if nbytes is None else bytes_text(nbytes)
+
+
+def _names(tensors: Iterable[Tensor]) -> tuple[str, ...]:
+    return tuple(tensor.name for tensor in tensors)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a name on one line, printable, its middle left out if it is long."""
+    shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
+    if len(text) <= 2 * most and cell_len(shown) <= most:
+        return shown
+    head, tail = shown, shown
+    # Names that differ do so at the end more often than at the beginning.
+    while cell_len(head) > most // 3:
+        head = head[:-1]
+    while cell_len(tail) > most - most // 3 - 1:
+        tail = tail[1:]
+    return f"{head}…{tail}"

@@ -1,0 +1,214 @@
+"""An inspection, printed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rankslice.framework.commands.inspect import Inspection
+from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
+from rankslice.framework.plan import Plan
+from rankslice.framework.quantities import bytes_text, count_text, share_text
+from rankslice.framework.wording import joined
+from rankslice.frontend.costs import LayerCost
+from rankslice.frontend.cuts import Cut, notable_cuts
+from rankslice.frontend.liveness import largest_tensor, running_layers
+from rankslice.frontend.rank_costs import RankCost, layer_places
+
+__all__ = ["DEFAULT_CUTS", "print_inspection", "printable", "shape_text"]
+
+DEFAULT_CUTS = 9
+"""An odd number: then one part of the model has its middle in it."""
+
+_WIDE = 130
+"""Columns from which names of output tensors have room."""
+_UNBOUNDED = 1_000_000
+_MOST_NAMES = 5
+
+
+def print_inspection(
+    inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS
+) -> None:
+    """Print the layers, the totals, cuts worth a look, and what the plan's ranks do.
+
+    On a terminal names are wrapped to its width; elsewhere tables are as wide as they need to be.
+    """
+    with _room_for_names(console):
+        console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
+        for line in _summary(inspection):
+            console.print(Text(line), soft_wrap=True)
+        chosen = notable_cuts(inspection.cuts, most_cuts)
+        if chosen:
+            console.print()
+            console.print(_cut_table(chosen, "MACs" if inspection.totals.macs else "layers"))
+            console.print(_cut_caption(len(chosen), len(inspection.cuts)))
+        if inspection.plan is not None:
+            console.print()
+            console.print(_rank_table(inspection.plan, inspection.ranks))
+
+
+@contextmanager
+def _room_for_names(console: Console) -> Iterator[None]:
+    """Let tables be as wide as they like unless a terminal shows them."""
+    width = console.width
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    yield
+    console.width = width
+
+
+def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
+    graph = inspection.graph
+    places = layer_places(inspection.plan) if inspection.plan else None
+    table = _table(printable(graph.name))
+    if places is not None:
+        table.add_column("rank", justify="right")
+    table.add_column("layer", overflow="fold")
+    table.add_column("operator", overflow="fold")
+    if with_outputs:
+        table.add_column("output", overflow="fold")
+    table.add_column("shape", overflow="fold")
+    for heading in ("MACs", "params", "weights", "makes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for layer, cost in zip(graph.layers, inspection.costs, strict=True):
+        ranks = () if places is None else (_ranks(places.get(layer.name, ())),)
+        made = Text("\n".join(printable(tensor.name) for tensor in layer.outputs))
+        table.add_row(
+            *ranks, *_names(layer), *((made,) if with_outputs else ()), *_figures(layer, cost)
+        )
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=Text(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+
+
+def _names(layer: Layer) -> tuple[Text, Text]:
+    return Text(printable(layer.name)), Text(printable(layer.op))
+
+
+def _figures(layer: Layer, cost: LayerCost) -> tuple[Text | str, ...]:
+    return (
+        Text("\n".join(shape_text(tensor) for tensor in layer.outputs)),
+        "?" if cost.macs is None else count_text(cost.macs) if cost.macs else "",
+        count_text(cost.parameters) if cost.parameters else "",
+        bytes_text(cost.weight_bytes) if cost.weight_bytes else "",
+        _size(cost.output_bytes),
+    )
+
+
+def _summary(inspection: Inspection) -> Iterator[str]:
+    graph, totals, peak = inspection.graph, inspection.totals, inspection.peak
+    for label, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        for tensor in tensors:
+            yield f"{label}: {printable(tensor.name)} {shape_text(tensor)}"
+    yield (
+        f"{_layer_counts(graph)}, {count_text(totals.macs)} MACs, {totals.parameters:,} parameters"
+        f"{_moments(totals.moments)}, {bytes_text(totals.weight_bytes)} of weights"
+    )
+    if totals.uncounted:
+        yield f"the MACs of {_some(totals.uncounted, 'layer')} are not known and not in the sum"
+    if totals.constant_bytes != 0:
+        yield f"constant layers besides weights make {_size(totals.constant_bytes)}"
+    largest = largest_tensor(graph)
+    if largest is not None:
+        yield (
+            f"activations: at most {bytes_text(peak.nbytes)} at once, while"
+            f" {printable(peak.layer)} runs; the largest is {printable(largest.name)},"
+            f" {_size(largest.nbytes)}"
+        )
+    if peak.unsized:
+        yield f"the size of {_some(peak.unsized, 'tensor')} is not known and not in the sum"
+
+
+def _layer_counts(graph: Graph) -> str:
+    constant = len(constant_layers(graph))
+    idle = len(graph.layers) - constant - len(running_layers(graph))
+    notes = [
+        f"{count} {word}"
+        for count, word in ((constant, "constant"), (idle, "not needed for any output"))
+        if count > 0
+    ]
+    word = "layer" if len(graph.layers) == 1 else "layers"
+    return f"{len(graph.layers)} {word}{f' ({joined(notes)})' if notes else ''}"
+
+
+def _moments(count: int) -> str:
+    return f" ({count:,} of them means and variances of BatchNormalization)" if count else ""
+
+
+def _some(names: tuple[str, ...], word: str) -> str:
+    """Return a count, and the first of the names: ``2 layers (a, b)``."""
+    shown = [printable(name) for name in names[:_MOST_NAMES]]
+    more = ["..."] if len(names) > _MOST_NAMES else []
+    plural = word if len(names) == 1 else f"{word}s"
+    return f"{len(names)} {plural} ({', '.join((*shown, *more))})"
+
+
+def _cut_table(found: Iterable[Cut], share_of: str) -> Table:
+    table = _table("cuts, narrowest first")
+    table.add_column("sent per frame", justify="right", no_wrap=True)
+    for heading in (f"{share_of} before", "params before"):
+        table.add_column(heading, justify="right")
+    for heading in ("last layer before", "first layer after", "tensors"):
+        table.add_column(heading, overflow="fold")
+    for cut in found:
+        table.add_row(
+            _size(cut.nbytes),
+            share_text(cut.share),
+            share_text(cut.parameter_share),
+            Text(printable(cut.after)),
+            Text(printable(cut.before)),
+            Text(", ".join(printable(tensor.name) for tensor in cut.tensors)),
+        )
+    return table
+
+
+def _cut_caption(shown: int, count: int) -> str:
+    rest = "; --cuts N shows others, --json FILE has all" if shown < count else ""
+    return f"{shown} of {count} cuts between neighbouring layers{rest}"
+
+
+def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
+    table = _table("ranks")
+    table.add_column("rank", justify="right")
+    table.add_column("key", overflow="fold")
+    for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cost in costs:
+        table.add_row(
+            str(cost.rank),
+            Text(printable(plan.ranks[cost.rank].key)),
+            str(cost.segments),
+            str(cost.layers),
+            count_text(cost.macs),
+            share_text(cost.share),
+            bytes_text(cost.weight_bytes),
+            bytes_text(cost.received_bytes),
+            bytes_text(cost.sent_bytes),
+        )
+    return table
+
+
+def _ranks(places: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{rank}.{segment}" for rank, segment in places)
+
+
+def _size(nbytes: int | None) -> str:
+    return "?" if nbytes is None else bytes_text(nbytes)
+
+
+def shape_text(tensor: Tensor) -> str:
+    """Return shape and element type: ``1x3x224x224 float32``."""
+    shape = "?" if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar"
+    return f"{shape} {tensor.dtype or '?'}"
+
+
+def printable(name: str) -> str:
+    """Return a name from a model file so that it cannot steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

@@ -1,0 +1,34 @@
+"""Sizes and counts for people: three digits and a decimal prefix."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_text", "count_text", "share_text"]
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def bytes_text(number: int) -> str:
+    """Return a number of bytes with three digits and a decimal prefix: ``1.54 kB``, ``12 B``."""
+    return _prefixed(number, ("B", "kB", "MB", "GB", "TB", "PB", "EB"))
+
+
+def count_text(number: int) -> str:
+    """Return a count with three digits and a decimal prefix: ``4.09 G``, ``12``."""
+    return _prefixed(number, _PREFIXES).rstrip()
+
+
+def share_text(share: float) -> str:
+    """Return a share from 0 to 1 in per cent: ``53.5 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def _prefixed(number: int, units: tuple[str, ...]) -> str:
+    if number < 1000:
+        return f"{number} {units[0]}"
+    power = 0
+    scaled = float(number)
+    while scaled >= 999.5 and power < len(units) - 1:  # 999.5 would be shown as 1000
+        scaled /= 1000
+        power += 1
+    decimals = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    return f"{scaled:.{decimals}f} {units[power]}"

@@ -1,0 +1,82 @@
+"""What each rank of a plan has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rankslice.framework.graph import Graph
+from rankslice.framework.plan import Plan
+from rankslice.frontend.costs import LayerCost, held_by, parameters_of
+
+__all__ = ["RankCost", "layer_places", "rank_costs"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankCost:
+    """What one rank runs, holds and exchanges for every frame."""
+
+    rank: int
+    segments: int
+    layers: int
+    """Layers it runs, copies of constant ones included."""
+    macs: int
+    """Multiply-accumulate operations; those that are not known count nothing."""
+    share: float
+    """Of all ranks' MACs, from 0 to 1; 0 if there are none."""
+    parameters: int
+    weight_bytes: int
+    """Size of the weights it holds, each once."""
+    received_bytes: int
+    sent_bytes: int
+
+
+def layer_places(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return where each layer runs, as pairs of a rank and the index of its segment.
+
+    Constant layers can run in several places; layers that no output needs run nowhere.
+    """
+    places: dict[str, tuple[tuple[int, int], ...]] = {}
+    for segment in plan.segments:
+        for layer in segment.layers:
+            places[layer] = (*places.get(layer, ()), (segment.rank, segment.index))
+    return places
+
+
+def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[RankCost, ...]:
+    """Return what each rank of a plan has to do.
+
+    Args:
+        graph: the model of the plan.
+        costs: of its layers, as :func:`rankslice.frontend.costs.layer_costs` gives them.
+        plan: which rank runs what.
+    """
+    macs_of = {cost.layer: cost.macs or 0 for cost in costs}
+    all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
+    return tuple(_rank_cost(graph, plan, rank.rank, macs_of, all_macs) for rank in plan.ranks)
+
+
+def _rank_cost(
+    graph: Graph, plan: Plan, rank: int, macs_of: Mapping[str, int], all_macs: int
+) -> RankCost:
+    segments = plan.of_rank(rank)
+    run = {name for segment in segments for name in segment.layers}
+    layers = [layer for layer in graph.layers if layer.name in run]
+    held = {item.name: item for layer in layers for item in held_by(layer)}
+    macs = _macs(plan, rank, macs_of)
+    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    return RankCost(
+        rank=rank,
+        segments=len(segments),
+        layers=sum(len(segment.layers) for segment in segments),
+        macs=macs,
+        share=macs / all_macs if all_macs else 0.0,
+        parameters=sum(map(parameters_of, held.values())),
+        weight_bytes=sum(item.nbytes or 0 for item in held.values()),
+        received_bytes=sum(size[c.tensor] for c in plan.channels if c.destination == rank),
+        sent_bytes=sum(size[c.tensor] for c in plan.channels if c.source == rank),
+    )
+
+
+def _macs(plan: Plan, rank: int, macs_of: Mapping[str, int]) -> int:
+    return sum(macs_of[name] for segment in plan.of_rank(rank) for name in segment.layers)

@@ -1,0 +1,268 @@
+"""What ``inspect`` finds, as records, as JSON and as tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import rankslice
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+from onnx_models import LIGHT_MODELS, save
+from rich.console import Console
+
+from rankslice.framework.commands.inspect import Inspection, inspect_model
+from rankslice.framework.commands.inspection_json import inspection_to_json
+from rankslice.framework.commands.show_inspection import print_inspection
+from rankslice.framework.errors import RankSliceError
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 3] z) <float[3] w = {1.0, 2.0, 3.0}>
+    { [add] y = Add(x, w)
+      [mul] z = Mul(y, w) }"""
+SQUEEZENET = next(path for path in LIGHT_MODELS if "squeezenet" in path.name)
+HOSTILE = '["[red]a\\u001b[2Jb"]'
+
+
+@pytest.fixture
+def figure(tmp_path: Path) -> Path:
+    """AutoDiCE's example with a mapping for it."""
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
+    return tmp_path
+
+
+def mapped(folder: Path) -> Inspection:
+    return inspect_model(folder / "model.onnx", mapping=folder / "mapping.json")
+
+
+def shown(inspection: Inspection, width: int, *, terminal: bool, cuts: int = 9) -> str:
+    console = Console(width=width, force_terminal=terminal, color_system=None, highlight=False)
+    with console.capture() as captured:
+        print_inspection(inspection, console, cuts)
+    return captured.get()
+
+
+def test_totals_count_a_shared_weight_once(tmp_path):
+    totals = inspect_model(save(tmp_path, TEXT)).totals
+    assert (3, 12) == (totals.parameters, totals.weight_bytes)
+
+
+def test_the_json_tells_layers_shapes_and_totals(tmp_path):
+    record = inspection_to_json(inspect_model(save(tmp_path, TEXT)))
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert ("rankslice-inspection", 1) == (record["format"], record["version"])
+    x = {"name": "x", "dtype": "float32", "shape": [2, 3], "bytes": 24}
+    assert [x] == record["inputs"]
+    assert ["add", "mul"] == [layer["name"] for layer in record["layers"]]
+    assert {
+        "layers": 2,
+        "running_layers": 2,
+        "macs": 0,
+        "uncounted_layers": [],
+        "parameters": 3,
+        "moments": 0,
+        "weight_bytes": 12,
+        "constant_bytes": 0,
+    } == record["totals"]
+    assert {"ai.onnx": 17} == record["model"]["opsets"]
+    assert None is record["plan"]
+
+
+def test_the_json_has_every_cut():
+    record = inspection_to_json(inspect_model(SQUEEZENET))
+    assert record["totals"]["running_layers"] - 1 == len(record["cuts"])
+    (cut,) = (cut for cut in record["cuts"] if cut["after"] == "n40")
+    assert (32_448, [{"name": "r40", "bytes": 32_448}]) == (cut["bytes"], cut["tensors"])
+    assert 0.521 == round(cut["share_before"], 3)
+
+
+def test_the_json_of_odd_settings_is_json(tmp_path):
+    model = onnx.parser.parse_model(TEXT)
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("inf", [float("inf"), 1.0]))
+    onnx.save(model, tmp_path / "m.onnx")
+    record = inspection_to_json(inspect_model(tmp_path / "m.onnx"))
+    assert {"inf": ["inf", 1.0]} == record["layers"][0]["attributes"]
+    assert json.dumps(record, allow_nan=False)
+
+
+def test_a_mapping_gives_what_each_rank_does(figure):
+    inspection = mapped(figure)
+    assert [0, 4 * 4 * 4 * 4 * 9] == [inspection.ranks[rank].macs for rank in (0, 2)]
+    assert [0, 0, 1] == [rank.share for rank in inspection.ranks]
+    record = inspection_to_json(inspection)["plan"]
+    size = 4 * 4 * 4 * 4
+    assert [(2 * size, 3 * size), (size, size), (2 * size, size)] == [
+        (rank["received_bytes"], rank["sent_bytes"]) for rank in record["ranks"]
+    ]
+    assert 5 == len(record["channels"])
+
+
+def test_layers_tell_where_they_run(figure):
+    layers = inspection_to_json(mapped(figure))["layers"]
+    places = {layer["name"]: layer["places"] for layer in layers}
+    assert [{"rank": 0, "segment": 1}] == places["Add1"]
+    assert [{"rank": 1, "segment": 0}] == places["FC1"]
+
+
+def test_a_build_folder_is_inspected_with_its_plan(tmp_path):
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    found = inspect_model(folder)
+    assert mapped(tmp_path).plan == found.plan
+    assert ["x"] == [tensor.name for tensor in found.graph.inputs]
+
+
+def test_a_build_folder_tells_the_sizes_of_open_inputs(tmp_path):
+    text = TEXT.replace("float[2, 3] x", "float[N, 3] x").replace("float[2, 3] z", "float[N, 3] z")
+    model = save(tmp_path, text)
+    (tmp_path / "mapping.json").write_text('{"local_cpu0": ["add", "mul"]}')
+    done = rankslice(
+        *("build", model, "--mapping", tmp_path / "mapping.json", "--shape", "x=2,3"),
+        *("--share-cores", "--out", tmp_path / "out"),
+    )
+    assert 0 == done.code, done.err
+    assert (2, 3) == inspect_model(tmp_path / "out").graph.inputs[0].shape
+
+
+def test_a_build_folder_whose_model_has_changed_is_refused(tmp_path):
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    save(tmp_path, TEXT)
+    with pytest.raises(RankSliceError, match="has changed since it was sliced; build again"):
+        inspect_model(folder)
+
+
+def test_a_build_folder_without_its_model_is_refused(tmp_path):
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    (tmp_path / "model.onnx").unlink()
+    with pytest.raises(RankSliceError, match=r"does not lead to model\.onnx; build again"):
+        inspect_model(folder)
+
+
+def test_a_build_folder_takes_no_other_mapping(tmp_path):
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    with pytest.raises(RankSliceError) as caught:
+        inspect_model(folder, {"x": (1,)}, tmp_path / "mapping.json", "local")
+    assert ["--shape", "--mapping", "--platform"] == [
+        mistake.place for mistake in caught.value.mistakes
+    ]
+
+
+def test_a_platform_without_a_mapping_is_refused(figure):
+    with pytest.raises(RankSliceError, match="--platform: says nothing without a mapping"):
+        inspect_model(figure / "model.onnx", platform="local")
+
+
+def test_a_mapping_for_another_model_is_refused(figure):
+    with pytest.raises(RankSliceError, match="no layer 'Conv1' in other"):
+        inspect_model(save(figure, TEXT, "other.onnx"), mapping=figure / "mapping.json")
+
+
+def test_accelerators_without_an_engine_can_be_inspected(tmp_path):
+    """The mapping of AutoDiCE's figure uses a GPU."""
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    examples = Path(__file__).parents[2]
+    found = inspect_model(
+        tmp_path / "model.onnx",
+        mapping=examples / "mappings" / "autodice-figure2.json",
+        platform=examples / "platforms" / "autodice-figure2.txt",
+    )
+    assert ["edge01_arm123", "edge01_gpu", "edge04_arm45"] == [r.key for r in found.plan.ranks]
+
+
+def test_the_table_shows_names_as_text_and_never_as_commands(tmp_path):
+    path = save(tmp_path, TEXT.replace("[add]", HOSTILE))
+    output = shown(inspect_model(path), 100, terminal=False)
+    assert "[red]a" in output
+    assert "\x1b[2J" not in output
+    assert "2 layers, 0 MACs, 3 parameters, 12 B of weights" in output
+
+
+def test_on_a_terminal_nothing_is_wider_than_the_terminal_but_sentences():
+    inspection = inspect_model(SQUEEZENET)
+    for width in (80, 160):
+        tables = [line for line in shown(inspection, width, terminal=True).splitlines() if line]
+        rows = [line for line in tables if line.startswith(" ")]
+        assert len(rows) > 70
+        assert width >= max(map(len, rows))
+
+
+def test_in_a_pipe_names_stay_whole(tmp_path):
+    name = "a_long_name/" * 40
+    path = save(tmp_path, TEXT.replace("[add]", f'["{name}"]'))
+    assert 2 <= shown(inspect_model(path), 80, terminal=False).count(name)
+
+
+def test_the_tables_tell_what_is_needed_to_choose_a_cut():
+    output = shown(inspect_model(SQUEEZENET), 80, terminal=True)
+    for part in (
+        "349 M MACs",
+        "cuts, narrowest first",
+        "32.4 kB",
+        "52.1 %",
+        "activations: at most 6.31 MB at once, while n1 runs; the largest is r0, 3.15 MB",
+    ):
+        assert part in output
+
+
+def test_as_many_cuts_are_shown_as_wanted():
+    inspection = inspect_model(SQUEEZENET)
+    assert "cuts, narrowest first" not in shown(inspection, 80, terminal=True, cuts=0)
+    assert "65 of 65 cuts" in shown(inspection, 80, terminal=True, cuts=1000)
+    assert "1 of 65 cuts" in shown(inspection, 80, terminal=True, cuts=1)
+
+
+def test_a_model_without_products_is_measured_in_layers(tmp_path):
+    output = shown(inspect_model(save(tmp_path, TEXT)), 100, terminal=False)
+    assert "layers before" in output
+    assert "50.0 %" in output
+
+
+def test_the_table_of_a_mapping_has_a_row_per_rank(figure):
+    output = shown(mapped(figure), 120, terminal=True)
+    for part in ("rank", "2.1", "100.0 %", "256 B", "receives", "2.30 k"):
+        assert part in output
+
+
+def test_what_is_not_known_is_said(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17, "mine" : 1]> g (float[4] x) => (float[n] z)
+        { [odd] y = NonZero(x) [strange] z = mine.Mystery(y) }"""
+    output = shown(inspect_model(save(tmp_path, text)), 100, terminal=False)
+    assert "the MACs of 1 layer (strange) are not known" in output
+    assert "the size of 2 tensors (y, z) is not known" in output
+
+
+def test_constants_and_idle_layers_are_counted(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] z)
+        <int64[1] s = {4}>
+        { [c] k = ConstantOfShape(s) [a] z = Add(x, k) [idle] n = Neg(x) }"""
+    output = shown(inspect_model(save(tmp_path, text)), 100, terminal=False)
+    assert "3 layers (1 constant and 1 not needed for any output)" in output
+    assert "constant layers besides weights make 16 B" in output
+
+
+def test_the_command_writes_a_picture_and_json_beside_its_tables(figure):
+    done = rankslice(
+        *("inspect", figure / "model.onnx", "--mapping", figure / "mapping.json"),
+        *("--svg", figure / "m.svg", "--json", figure / "m.json"),
+    )
+    assert (0, "") == (done.code, done.err)
+    assert "ranks" in done.out
+    assert (figure / "m.svg").read_text(encoding="utf-8").startswith("<svg ")
+    assert 3 == len(json.loads((figure / "m.json").read_text())["plan"]["ranks"])
+
+
+def test_a_picture_that_cannot_be_written_is_a_mistake(figure):
+    done = rankslice("inspect", figure / "model.onnx", "--svg", figure)
+    assert (1, "") == (done.code, done.out)
+    assert f"error: {figure}: cannot be written: Is a directory; choose another --svg" in done.err
+
+
+def test_a_build_folder_with_a_broken_plan_is_a_mistake(tmp_path):
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    (folder / "plan.json").write_text("{}")
+    done = rankslice("inspect", folder)
+    assert (1, "") == (done.code, done.out)
+    assert "this is no plan" in done.err
+    shutil.rmtree(folder)

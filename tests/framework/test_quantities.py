@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from rankslice.framework.quantities import bytes_text, count_text, share_text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0 B", 0),
+        ("999 B", 999),
+        ("1.00 kB", 1000),
+        ("1.54 kB", 1536),
+        ("12.3 kB", 12_345),
+        ("999 kB", 999_499),
+        ("1.00 MB", 999_500),
+        ("10.0 MB", 9_995_000),
+        ("100 MB", 99_950_000),
+        ("4.29 GB", 2**32),
+        ("1000 EB", 10**21),
+    ],
+)
+def test_bytes_have_three_digits(text: str, number: int) -> None:
+    assert text == bytes_text(number)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("7", 7), ("4.09 G", 4_089_184_256), ("1.00 k", 1000)]
+)
+def test_counts_have_three_digits(text: str, number: int) -> None:
+    assert text == count_text(number)
+
+
+def test_shares_are_in_per_cent() -> None:
+    assert ("0.0 %", "53.5 %", "100.0 %") == tuple(map(share_text, (0, 0.5351, 1)))

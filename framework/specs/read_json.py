@@ -42,18 +42,20 @@ def read_json(
         return json.loads(text, object_pairs_hook=pairs, parse_constant=refuse)
     except json.JSONDecodeError as error:
         line = f"{place}: line {error.lineno}, column {error.colno}"
-        raise RankSliceError(Mistake(line, *_fault(error))) from None
+        raise RankSliceError(Mistake(line, *_fault(error, shape))) from None
     except RecursionError:
         raise RankSliceError(Mistake(place, "brackets are nested too deeply", shape)) from None
     except ValueError:  # Python refuses to read integers of thousands of digits
         raise RankSliceError(Mistake(place, "a number is too long", shape)) from None
 
 
-def _fault(error: json.JSONDecodeError) -> tuple[str, str]:
+def _fault(error: json.JSONDecodeError, shape: str) -> tuple[str, str]:
     """Return what was found where reading stopped, and what was expected there."""
     match = _WORD.match(error.doc, error.pos)
     word = match[0] if match else error.doc[error.pos]
     found = f"found {quoted(word)}" if word else "the file ends"
+    if not error.doc[: error.pos].strip():
+        return found, shape
     for beginning, fault in {
         "Unterminated string": ("a string begins and does not end", "expected a closing '\"'"),
         "Invalid control character": (

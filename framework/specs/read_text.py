@@ -44,17 +44,25 @@ def _content(path: Path, expected: str) -> bytes:
     try:
         # Opening a pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
-                raise RankSliceError(Mistake(place, f"is {what}", expected))
-            if status.st_size > MOST_BYTES:
-                found = f"has {status.st_size} bytes, more than {MOST_BYTES}"
-                raise RankSliceError(Mistake(place, found, expected))
-            return file.read(MOST_BYTES)
+        try:
+            if fault := _fault(os.fstat(descriptor)):
+                raise RankSliceError(Mistake(place, fault, expected))
+            return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         found = f"cannot be read: {error.strerror}"
         raise RankSliceError(Mistake(place, found, expected)) from None
     except ValueError:  # a NUL
         raise RankSliceError(Mistake(place, "is no file name", expected)) from None
+
+
+def _fault(status: os.stat_result) -> str:
+    """Return why a file is not read, as a clause; empty: it may be."""
+    if stat.S_ISDIR(status.st_mode):
+        return "is a folder"
+    if not stat.S_ISREG(status.st_mode):
+        return "is no ordinary file"
+    if status.st_size > MOST_BYTES:
+        return f"has {status.st_size} bytes, and {MOST_BYTES} are the most"
+    return ""

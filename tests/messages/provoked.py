@@ -38,7 +38,6 @@ class Provoked:
     command: str
     files: Mapping[str, Content] = field(default_factory=dict)
     """Beside or in place of the good ones."""
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def mistakes() -> dict[str, list[Provoked]]:
@@ -59,6 +58,16 @@ def mistakes() -> dict[str, list[Provoked]]:
     }
 
 
+def _link(target: str) -> Callable[[Path], None]:
+    """Return what makes a link; ``itself`` leads to itself."""
+
+    def make(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.symlink_to(path.name if target == "itself" else target)
+
+    return make
+
+
 def _mapping(title: str, content: Content) -> Provoked:
     return Provoked(title, BUILD, {"mapping.json": content})
 
@@ -76,7 +85,8 @@ def _unreadable_mappings() -> Iterator[Provoked]:
     yield Provoked("a folder", BUILD.replace("mapping.json", "folder"))
     yield Provoked("a pipe", BUILD.replace("mapping.json", "pipe"), {"pipe": os.mkfifo})
     yield Provoked("a device without end", BUILD.replace("mapping.json", "/dev/zero"))
-    yield _mapping("a link to itself", lambda path: path.symlink_to(path.name))
+    yield _mapping("more than anybody writes", lambda path: os.truncate(path, 65 << 20))
+    yield _mapping("a link to itself", _link("itself"))
     yield _mapping("an empty file", "")
     yield _mapping("white space alone", " \n\n")
     yield _mapping("text", "conv1 goes to edge01\n")
@@ -265,8 +275,8 @@ def _no_models() -> Iterator[Provoked]:
     yield Provoked("no such file", BUILD.replace("model.onnx", "modle.onnx"))
     yield _model("a folder", lambda path: path.mkdir())
     yield _model("a pipe", os.mkfifo)
-    yield _model("a device without end", lambda path: path.symlink_to("/dev/zero"))
-    yield _model("a link to itself", lambda path: path.symlink_to(path.name))
+    yield _model("a device without end", _link("/dev/zero"))
+    yield _model("a link to itself", _link("itself"))
     yield _model("an empty file", b"")
     yield _model("a picture", png)
     yield _model("an archive", zipped.getvalue())
@@ -278,6 +288,11 @@ def _no_models() -> Iterator[Provoked]:
     )
     yield Provoked(
         "a model in another format",
+        BUILD.replace("model.onnx", "model.pb"),
+        {"model.pb": b"\x1c\0\0\0"},
+    )
+    yield Provoked(
+        "a .tflite model that was cut off",
         BUILD.replace("model.onnx", "model.tflite"),
         {"model.tflite": b"\x1c\0\0\0TFL3"},
     )
@@ -301,7 +316,6 @@ def _models() -> Iterator[Provoked]:
     yield text("no layers", "g (float[1] x) => (float[1] x) { }")
     yield text("a tensor that nothing makes", "g (float[1] x) => (float[1] y) { y = Add(x, z) }")
     yield text("an output that nothing makes", "g (float[1] x) => (float[1] z) { y = Neg(x) }")
-    yield text("an output that is an input", "g (float[1] x) => (float[1] x) { y = Neg(x) }")
     yield text("a tensor made twice", "g (float[1] x) => (float[1] y) { y = Neg(x) y = Abs(x) }")
     long = "t" * 10_000
     yield _model(
@@ -366,7 +380,7 @@ def _external_data() -> Iterator[Provoked]:
     yield external("a length that is wrong", sixteen, location="w.data", length="12")
     yield external("a file above the model's folder", location="../w.data")
     yield external("an absolute path", location="/etc/passwd")
-    link: dict[str, Content] = {"w.data": lambda path: path.symlink_to("/etc/passwd")}
+    link: dict[str, Content] = {"w.data": _link("/etc/passwd")}
     yield external("a link that leads out of the folder", link, location="w.data")
     yield external("a folder", location="folder")
     yield external("a device", {"w.data": os.mkfifo}, location="w.data")
@@ -388,7 +402,7 @@ def _targets() -> Iterator[Provoked]:
         "a link to a build folder, with --force",
         "a-link",
         "--force",
-        **{"a-link": lambda path: path.symlink_to("out")},
+        **{"a-link": _link("out")},
     )
     yield target(
         "a folder with a plan.json of another kind, with --force",
@@ -435,9 +449,7 @@ def _options() -> Iterator[Provoked]:
 def _folders() -> Iterator[Provoked]:
     def plan(title: str, change: Callable[[str], str]) -> Provoked:
         def write(path: Path) -> None:
-            text = change(path.read_text())
-            path.unlink()
-            path.write_text(text)
+            path.write_text(change(path.read_text()))
 
         return Provoked(title, "run out", {"out/plan.json": write})
 
@@ -462,7 +474,7 @@ def _folders() -> Iterator[Provoked]:
     yield Provoked(
         "a runtime of another version",
         "run out",
-        {"out/runtime/version.py": lambda path: (path.unlink(), path.write_text("x = 1\n"))},
+        {"out/runtime/version.py": "x = 1\n"},
     )
 
 
@@ -485,7 +497,7 @@ def _runs() -> Iterator[Provoked]:
         "mpich": "#!/bin/sh\necho 'HYDRA build details:'\n",
         "silent": "#!/bin/sh\n",
         "a.png": b"",
-        "loop": lambda path: path.symlink_to("loop"),
+        "loop": _link("itself"),
     }
     for title, options in {
         "an input that is not there": "--input nothing.npz",

@@ -93,7 +93,10 @@ def open_engine(name: str, settings: EngineSettings) -> Engine:
     try:
         engine: Engine = _module(name).open_engine(settings)
     except ImportError as error:
-        raise JobError(f"engine {name!r} cannot be loaded on this board: {error}") from None
+        raise JobError(
+            f"engine {name!r} cannot be loaded on this board: {error}; install what its package's"
+            " requirements.txt lists"
+        ) from None
     return engine
 
 

@@ -33,8 +33,30 @@ app = typer.Typer(
 _talk = Console(stderr=True, highlight=False)
 _out = Console(highlight=False)
 
+_MOST_DIGITS = 18
+"""Of a size: model files hold 64-bit integers."""
+
+
+def _writable(file: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before the work is done, and not after it."""
+    if file is None or file == Path("-"):
+        return file
+    if file.is_dir():
+        raise RankSliceError(Mistake(str(file), "is a folder", "expected a file to write"))
+    if not file.absolute().parent.is_dir():
+        raise RankSliceError(Mistake(str(file.parent), "no such folder", "make it first"))
+    return file
+
+
+# readable=False, here and below: what cannot be read is told like any other mistake, not by typer.
 _Json = Annotated[
-    Path | None, typer.Option("--json", help="Write the result as JSON; '-' for stdout.")
+    Path | None,
+    typer.Option(
+        "--json",
+        help="Write the result as JSON; '-' for stdout.",
+        callback=_writable,
+        readable=False,
+    ),
 ]
 
 
@@ -104,14 +126,16 @@ def _common(
 def inspect(
     model: Annotated[
         Path,
-        typer.Argument(help="An .onnx model; or a folder made by 'build', for its plan."),
+        typer.Argument(
+            readable=False, help="An .onnx model; or a folder made by 'build', for its plan."
+        ),
     ],
     shape: Annotated[
         list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
     ] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option(help="Also show what each rank of this mapping would do."),
+        typer.Option(readable=False, help="Also show what each rank of this mapping would do."),
     ] = None,
     platform: Annotated[
         str | None, typer.Option(help="The mapping's boards, as for 'build' (default: 'local').")
@@ -120,6 +144,8 @@ def inspect(
     svg: Annotated[
         Path | None,
         typer.Option(
+            callback=_writable,
+            readable=False,
             help="Draw the model into this file, by rank if there is a plan.",
         ),
     ] = None,
@@ -145,12 +171,14 @@ def inspect(
     " --platform local --out out"
 )
 def build(
-    model: Annotated[Path, typer.Argument(help="An .onnx model.")],
-    mapping: Annotated[Path, typer.Option(help="JSON: which layers go to which accelerator.")],
+    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx model.")],
+    mapping: Annotated[
+        Path, typer.Option(readable=False, help="JSON: which layers go to which accelerator.")
+    ],
     platform: Annotated[
         str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")
     ] = "local",
-    out: Annotated[Path, typer.Option(help="Folder to make.")] = Path("out"),
+    out: Annotated[Path, typer.Option(readable=False, help="Folder to make.")] = Path("out"),
     shape: Annotated[
         list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
     ] = None,
@@ -197,7 +225,9 @@ def build(
     " | rankslice run out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt"
 )
 def run(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="A folder made by 'build'.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
+    ],
     input: Annotated[
         list[str] | None,
         typer.Option(help="random, FILE.npz, or image files and folders."),
@@ -250,13 +280,17 @@ def run(
         str, typer.Option(help="Multiplies the difference: S or R,G,B.")
     ] = "0.00392156862745098",
     labels: Annotated[
-        Path | None, typer.Option(help="Text file, a class name per line, for the top classes.")
+        Path | None,
+        typer.Option(readable=False, help="Text file, a class name per line, for the top classes."),
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Classes shown per frame.")] = 3,
     results: Annotated[
-        Path | None, typer.Option(help="File for the outputs (default: OUT/results.bin).")
+        Path | None,
+        typer.Option(readable=False, help="File for the outputs (default: OUT/results.bin)."),
     ] = None,
-    mpirun: Annotated[Path | None, typer.Option(help="Open MPI's mpirun to use.")] = None,
+    mpirun: Annotated[
+        Path | None, typer.Option(readable=False, help="Open MPI's mpirun to use.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the mpirun line.")] = False,
     json_file: _Json = None,
 ) -> None:
@@ -312,7 +346,8 @@ def run(
 @app.command(epilog="Example: rankslice demo")
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="Keep everything in this folder (default: temporary).")
+        Path | None,
+        typer.Option(readable=False, help="Keep everything in this folder (default: temporary)."),
     ] = None,
 ) -> None:
     """Slice a digit classifier over three ranks and ResNet-50 over two, on this machine."""
@@ -372,7 +407,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:

@@ -102,7 +102,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     Raises:
         RankSliceError: the file cannot be read.
     """
-    return tuple(read_text(path, "a labels").splitlines())
+    return tuple(read_text(path, "a label").splitlines())
 
 
 def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:

@@ -64,6 +64,7 @@ class Executor:
             on_idle: called before the thread waits.
             on_step: called with the name of each step before it.
         """
+        self.name = name
         self._stages = list(stages)
         self._on_failure = on_failure
         self._on_finished = on_finished
@@ -137,12 +138,12 @@ class Executor:
         self.step_under_way = None
 
     def _next_ready(self) -> Stage | None:
-        ready = []
+        oldest: Stage | None = None
         for stage in self._stages:
             self._at = stage
-            if stage.is_ready():
-                ready.append(stage)
-        return min(ready, key=lambda stage: stage.frame, default=None)
+            if stage.is_ready() and (oldest is None or stage.frame < oldest.frame):
+                oldest = stage
+        return oldest
 
     def _wait(self) -> None:
         pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]

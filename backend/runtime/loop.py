@@ -24,19 +24,19 @@ class Backoff:
     waited so far, so waiting adds only that share to any delay, and the number of looks grows
     with the logarithm of the time.
 
-    While the rank computes, a look takes some 25 us from it and cools its caches, and slots hide
-    delays well below the time of a step: so looks are few. They are more frequent while a message
-    to another board is on its way out, as Open MPI feeds the network within calls only; on one
-    board the receiver fetches a message by itself. A stage that ends wakes the loop at once in any
-    case.
+    While the rank computes, a look takes some 50 us from it, as each finds cold caches and leaves
+    cold ones; and slots hide delays up to the time of a step. So two looks a step are enough:
+    the one at its begin, as the end of a step wakes the loop, and one in its midst. They are more
+    frequent while a large message may be on its way from or to another board, as Open MPI feeds
+    the network, and drains it, within calls only.
     """
 
     _SHARE_WAITING = 1 / 32
     _SHORTEST_WAITING_S = 20e-6
     _LONGEST_S = 20e-3
-    _SENDING_S = 500e-6
-    _SHARE_COMPUTING = 1 / 4
-    _SHORTEST_COMPUTING_S = 2e-3
+    _NETWORK_S = 500e-6
+    _SHARE_COMPUTING = 1 / 2
+    _SHORTEST_COMPUTING_S = 1e-3
 
     def __init__(self, latency: bool) -> None:
         """Begin now; with ``latency`` the loop looks more often while the rank computes."""
@@ -53,15 +53,15 @@ class Backoff:
         pause = max(self._SHARE_WAITING * idle, self._SHORTEST_WAITING_S)
         return min(pause, self._LONGEST_S)
 
-    def computing_s(self, step_s: float, *, is_sending: bool) -> float:
+    def computing_s(self, step_s: float, *, uses_network: bool) -> float:
         """Return the seconds to sleep while the rank computes.
 
         Args:
             step_s: how long a step of the rank takes, in seconds.
-            is_sending: a message to another board is on its way out.
+            uses_network: a large message may be on its way from or to another board.
         """
-        if is_sending or self._latency:
-            return self._SENDING_S
+        if uses_network or self._latency:
+            return self._NETWORK_S
         pause = max(self._SHARE_COMPUTING * step_s, self._SHORTEST_COMPUTING_S)
         return min(pause, self._LONGEST_S)
 
@@ -77,8 +77,8 @@ class Outgoing:
 
     def __init__(self, channel: int, peer: int, ring: Ring, place: int) -> None:
         self.lane = Lane(channel, peer, ring.raw)
-        self.leaves_board = False
-        """Whether the other rank is on another board."""
+        self.uses_network = False
+        """Whether its messages are large and the other rank is on another board."""
         self._ring = ring
         self._place = place
         self._started = 0
@@ -95,7 +95,7 @@ class Outgoing:
         return self._end_sent and self._ring.read[self._place] == self._started
 
     @property
-    def is_sending(self) -> bool:
+    def is_under_way(self) -> bool:
         """Whether a frame has been sent whose slot is not free yet."""
         return self._started > self._ring.read[self._place]
 
@@ -131,7 +131,8 @@ class Incoming:
 
     def __init__(self, channel: int, peer: int, ring: Ring) -> None:
         self.lane = Lane(channel, peer, ring.raw)
-        self.channel = channel
+        self.uses_network = False
+        """Whether its messages are large and the other rank is on another board."""
         self._ring = ring
         self._posted = 0
         self._arrived: list[bool | None] = [None] * ring.depth
@@ -141,6 +142,11 @@ class Incoming:
     def finished(self) -> bool:
         """Whether the end of the stream was received."""
         return self._ring.end is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is a slot for a frame that has not arrived."""
+        return not self.finished and self._ring.has_room()
 
     def advance(self, transport: Transport, lane: int) -> bool:
         """Post what can be posted; return whether there was anything."""
@@ -205,15 +211,20 @@ class CommunicationLoop:
         sharpen_timers()
         backoff = Backoff(self._latency)
         while not (is_over() and self._has_ended()):
-            if self._advance() or self._wakeup.wait(self._pause_s(backoff)):
+            if self._advance():
+                backoff.reset()
+            if self._wakeup.wait(self._pause_s(backoff)):
                 backoff.reset()
 
     def _pause_s(self, backoff: Backoff) -> float:
         step_s = self._step_s()
         if step_s is not None:
-            is_sending = any(end.is_sending for end in self._outgoing if end.leaves_board)
-            return backoff.computing_s(step_s, is_sending=is_sending)
+            return backoff.computing_s(step_s, uses_network=self._uses_network())
         return 0.0 if self._latency else backoff.waiting_s()
+
+    def _uses_network(self) -> bool:
+        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
+        return any(end.uses_network and end.is_under_way for end in ends)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(

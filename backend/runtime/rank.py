@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import platform
@@ -34,7 +35,7 @@ from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
 from .version import RUNTIME_VERSION
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import Reader, Wiring, wire
+from .wiring import Reader, connect, wire
 
 __all__ = ["run_rank", "together"]
 
@@ -42,6 +43,9 @@ _T = TypeVar("_T")
 
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
+
+_LARGE_MESSAGE = 1 << 16
+"""Bytes; Open MPI sends smaller ones over a network at once, whether they are awaited or not."""
 
 
 @dataclass
@@ -110,7 +114,8 @@ class _Rank:
             for s in wiring.sends
         ]
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
-        self._connect(wiring)
+        wakes = {executor.name: executor.wake for executor in self.executors}
+        connect(wiring, self.rings, wakes, self._wake_loop)
         self.heartbeat = Heartbeat(job.ranks, transport.rank)
         self.ticker = Ticker()
 
@@ -119,26 +124,6 @@ class _Rank:
 
     def _executor(self, name: str, stage: Stage) -> Executor:
         return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_loop)
-
-    def _connect(self, wiring: Wiring) -> None:
-        """Let each ring wake the threads that wait for it."""
-        others = [stage for stage in (wiring.source, wiring.sink) if stage is not None]
-        pairs = [(self.computing, stage) for _, stage in wiring.segments]
-        pairs += zip(self.executors[1:], others, strict=True)
-        for executor, stage in pairs:
-            for reader in stage.inputs:
-                self.rings[reader.ring].on_written += (executor.wake,)
-            for ring in stage.outputs:
-                self.rings[ring].on_freed += (executor.wake,)
-        for send in wiring.sends:
-            self.rings[send.reader.ring].on_written += (self._wake_loop,)
-        for receive in wiring.receives:
-            self.rings[receive.ring].on_freed += (self._wake_loop,)
-        if wiring.source is not None:
-            # The loop takes the credits, and wakes the source then.
-            credit = self.rings[wiring.source.inputs[0].ring]
-            credit.on_written = (self._wake_loop,) if wiring.sink is not None else ()
-            credit.on_freed = credit.on_freed if wiring.sink is not None else ()
 
     def _load(self, folder: Path, segment: Any) -> Engine:
         settings = engine_settings(self.spec, exact=self.options.exact)
@@ -182,8 +167,11 @@ class _Rank:
             "ranks": self.transport.size,
         }
         records = self.share({**mine, "host": socket.gethostname()})
-        for end in self.outgoing:
-            end.leaves_board = records[end.lane.peer].get("host") != socket.gethostname()
+        hosts = [record.get("host") for record in records]
+        ends: list[Outgoing | Incoming] = [*self.outgoing, *self.incoming]
+        for end in ends:
+            is_large = end.lane.slots[0].nbytes > _LARGE_MESSAGE
+            end.uses_network = is_large and hosts[end.lane.peer] != socket.gethostname()
         for rank, record in enumerate(records):
             for name in mine:
                 value = records[0].get(name)
@@ -210,6 +198,8 @@ class _Rank:
         )
         if self.options.bind and self.spec.cores:
             check_binding(self.spec.cores)
+        # What is there now stays: the garbage collector need not look at it again and again.
+        gc.freeze()
         begin_s, begin_cpu_s = time.monotonic(), cpu_s()
         for executor in self.executors:
             self.resources.callback(executor.join, _JOIN_TIMEOUT_S)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,13 @@ class ResultsWriter:
             "plan_sha256": plan_sha256,
             "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
         }
+        self._record = memoryview(bytearray(_HEAD.size + sum(spec.nbytes for spec in outputs)))
         try:
-            self._file: BinaryIO = path.open("wb")
+            self._file = path.open("wb", buffering=0)
         except OSError as error:
             raise self._failure(error) from None
         try:
-            self._file.write(_MAGIC + json.dumps(head).encode() + b"\n")
-            self._file.flush()
+            self._write(memoryview(_MAGIC + json.dumps(head).encode() + b"\n"))
         except OSError as error:
             self.close()
             raise self._failure(error) from None
@@ -60,17 +60,22 @@ class ResultsWriter:
         Raises:
             JobError: the file cannot be written; the disk is full, say.
         """
+        _HEAD.pack_into(self._record, 0, frame, time.monotonic())
+        end = _HEAD.size
+        for slot in slots:
+            begin, end = end, end + slot.nbytes
+            self._record[begin:end] = slot.reshape(-1).view(np.uint8).data
         try:
-            self._file.write(_HEAD.pack(frame, time.monotonic()))
-            for slot in slots:
-                self._file.write(slot.reshape(-1).view(np.uint8).data)
-            self._file.flush()
+            self._write(self._record)
         except OSError as error:
             raise self._failure(error) from None
 
+    def _write(self, data: memoryview) -> None:
+        while data:
+            data = data[self._file.write(data) :]
+
     def close(self) -> None:
         """Close the file."""
-        # What could not be written is tried again here; write() has told it already.
         with suppress(OSError):
             self._file.close()
 

@@ -10,11 +10,23 @@ wait: a skip connection would throttle the pipeline.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .job import Job, SegmentSpec, TensorSpec
+from .slots import Ring
 
-__all__ = ["CREDIT", "Reader", "ReceiveSpec", "RingSpec", "SendSpec", "Wiring", "wire"]
+__all__ = [
+    "CREDIT",
+    "Reader",
+    "ReceiveSpec",
+    "RingSpec",
+    "SendSpec",
+    "StageSpec",
+    "Wiring",
+    "connect",
+    "wire",
+]
 
 CREDIT = TensorSpec("completion credit", "uint64", (1,))
 """Number of a frame that has left the pipeline, sent from the sink to the source."""
@@ -176,3 +188,40 @@ def _producer_levels(job: Job) -> dict[str, int]:
     for segment in job.segments:
         levels.update(dict.fromkeys(segment.outputs, segment.level))
     return levels
+
+
+def connect(
+    wiring: Wiring,
+    rings: Sequence[Ring],
+    wakes: Mapping[str, Callable[[], None]],
+    wake_loop: Callable[[], None],
+) -> None:
+    """Let each ring wake the threads that may wait for it.
+
+    The loop looks by itself, too, so it is woken only for what it can do at once: send. Room in a
+    ring that it writes wakes nobody: a step that frees a slot fills another one, or leaves its
+    thread without work, which wakes the loop. The loop takes the credits, and wakes the source.
+
+    Args:
+        wiring: of one rank.
+        rings: made from ``wiring.rings``, in that order.
+        wakes: what wakes the threads ``compute``, ``source`` and ``sink``, as far as there are any.
+        wake_loop: wakes the communication loop.
+    """
+
+    def wake_on(stage: StageSpec, wake: Callable[[], None]) -> None:
+        for reader in stage.inputs:
+            rings[reader.ring].on_written += (wake,)
+        for ring in stage.outputs:
+            rings[ring].on_freed += (wake,)
+
+    for _, segment in wiring.segments:
+        wake_on(segment, wakes["compute"])
+    if wiring.sink is not None:
+        wake_on(wiring.sink, wakes["sink"])
+    if wiring.source is not None:
+        wake_on(StageSpec((), wiring.source.outputs), wakes["source"])
+    if wiring.source is not None and wiring.sink is not None:
+        rings[wiring.source.inputs[0].ring].on_written += (wake_loop,)
+    for send in wiring.sends:
+        rings[send.reader.ring].on_written += (wake_loop,)

@@ -29,13 +29,16 @@ from rankslice.backend.runtime.job import Job, TensorSpec, load_job
 from rankslice.backend.runtime.loop import Incoming, Outgoing
 from rankslice.backend.runtime.slots import Ring
 from rankslice.backend.runtime.stages import Input, SegmentStage, SinkStage, SourceStage
-from rankslice.backend.runtime.wiring import CREDIT, Reader, Wiring, wire
+from rankslice.backend.runtime.wiring import CREDIT, Reader, Wiring, connect, wire
 from rankslice.framework.plan import Plan, plan_to_json
 
 State = tuple[Any, ...]
 Stage = SourceStage | SegmentStage | SinkStage
 Action = tuple[str, Callable[[], bool]]
 """Its name, and what does it: returns whether it could be done."""
+
+Thread = tuple[int, str]
+"""Rank and name of a thread that runs stages."""
 
 _END = -1
 
@@ -184,6 +187,9 @@ class World:
         self.frames = frames
         self.rings: list[Ring] = []
         self.stages: list[Stage] = []
+        self.threads: list[Thread] = []
+        """Of each stage, the one that runs it."""
+        self.woken: set[Thread] = set()
         self._engines: list[Frames] = []
         self._arrivals = Pulled(frames)
         outgoing: dict[int, Outgoing] = {}
@@ -193,6 +199,11 @@ class World:
             rings = [_small_ring(r.tensor, r.depth, r.readers) for r in wiring.rings]
             self.rings += rings
             self._add_stages(wiring, rings)
+            names = [*["source"][: wiring.source is not None], *["compute"] * len(wiring.segments)]
+            names += ["sink"][: wiring.sink is not None]
+            self.threads += [(rank, name) for name in names]
+            wakes = {name: partial(self.woken.add, (rank, name)) for name in names}
+            connect(wiring, rings, wakes, lambda: None)
             for s in wiring.sends:
                 ring = rings[s.reader.ring]
                 outgoing[s.channel] = Outgoing(s.channel, s.destination, ring, s.reader.place)
@@ -234,7 +245,18 @@ class World:
     def _stage_actions(self) -> Iterator[Action]:
         for number, stage in enumerate(self.stages):
             yield f"{stage.describe()} (stage {number})", partial(_step, stage)
-        yield "take credits", self.source.take_credits
+        yield "take credits", self._take_credits
+
+    def _take_credits(self) -> bool:
+        took = self.source.take_credits()
+        if took:
+            self.woken.add(self.threads[self.stages.index(self.source)])
+        return took
+
+    def ready(self) -> set[Thread]:
+        """Return the threads that have something to do."""
+        pairs = zip(self.stages, self.threads, strict=True)
+        return {thread for stage, thread in pairs if not stage.finished and stage.is_ready()}
 
     def state(self) -> State:
         """Return all counters, flags and slots; equal states have the same future."""
@@ -313,6 +335,10 @@ class Searched:
     """Ended states; the others all have a next one."""
 
 
+class AsleepError(Exception):
+    """A thread has got work and was not woken."""
+
+
 class StuckError(Exception):
     """Nothing can happen, and the job has not ended; tells how it came to this."""
 
@@ -321,6 +347,7 @@ def search(world: World) -> Searched:
     """Go through all states.
 
     Raises:
+        AsleepError: something gave work to a sleeping thread and did not wake it.
         StuckError: a deadlock.
         WrongFrameError: a slot was overwritten, or too many frames are inside.
     """
@@ -332,11 +359,16 @@ def search(world: World) -> Searched:
         state = waiting.pop()
         before = steps
         world.restore(state)
+        busy = world.ready()
         for name, action in world.actions:
+            world.woken.clear()
             if not action():
                 continue
             steps += 1
             world.check()
+            # Who had work before is awake: this holds for whoever just worked, too.
+            if not world.ready() - busy <= world.woken:
+                raise AsleepError(name)
             reached = world.state()
             if reached not in origin:
                 origin[reached] = (state, name)
@@ -472,6 +504,25 @@ def test_a_source_that_does_not_count_frames_is_found() -> None:
     world.window = 2
     with pytest.raises(WrongFrameError, match="more frames inside"):
         search(world)
+
+
+def test_a_change_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ring, "_tell_readers", lambda ring: None)
+    with pytest.raises(AsleepError):
+        found("chain", 3, 3, "prompt")
+
+
+def test_a_freed_slot_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Ring.free
+
+    def silent(ring: Ring, reader: int) -> None:
+        told, ring.on_freed = ring.on_freed, ()
+        honest(ring, reader)
+        ring.on_freed = told
+
+    monkeypatch.setattr(Ring, "free", silent)
+    with pytest.raises(AsleepError):
+        found("chain", 3, 3, "prompt")
 
 
 def test_messages_that_overtake_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,16 @@ def _place(
         for rank in placements.ranks
         if rank.engine not in engines
     )
+    raise_mistakes(
+        Mistake(
+            f"{mapping.source}: {rank.key}",
+            f"the platform gives the {rank.accelerator} no execution provider",
+            "expected one beside the engine, such as `provider: CUDA`",
+        )
+        for rank in placements.ranks
+        if rank.engine == "onnxruntime" and rank.accelerator != "cpu"
+        if "provider" not in dict(rank.options)
+    )
     return placements
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
@@ -140,14 +141,49 @@ def test_an_unknown_engine_is_told_with_those_that_are_known() -> None:
     assert "onnxruntime" in str(error.value)
 
 
-def test_onnxruntime_takes_no_options() -> None:
+def refused(options: dict[str, str], accelerator: str = "cpu") -> str:
     with pytest.raises(JobError) as error:
-        open_engine("onnxruntime", EngineSettings(options={"provider": "CUDAExecutionProvider"}))
-    expected = (
-        "onnxruntime: options {'provider': 'CUDAExecutionProvider'} are not supported,"
-        " only the CPU is"
+        open_engine("onnxruntime", EngineSettings(options=options, accelerator=accelerator))
+    return str(error.value)
+
+
+def test_a_provider_that_this_board_lacks_is_told_with_those_that_it_has() -> None:
+    has = ", ".join(
+        name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()
     )
-    assert expected == str(error.value)
+    version = onnxruntime.__version__
+    for name in ("CUDA", "cuda", "CUDAExecutionProvider"):
+        assert (
+            f"onnxruntime {version} on this board has no provider CUDA, only {has};"
+            " it comes with onnxruntime-gpu"
+        ) == refused({"provider": name}, "gpu")
+
+
+def test_an_unknown_provider_is_told_with_the_nearest_one() -> None:
+    expected = (
+        f"onnxruntime {onnxruntime.__version__} knows no provider 'OpenVIN'; did you mean"
+        " 'OpenVINO'?"
+    )
+    assert expected == refused({"provider": "OpenVIN"})
+
+
+def test_a_gpu_without_a_provider_does_not_become_the_cpu() -> None:
+    expected = (
+        "onnxruntime: the gpu needs a provider in the platform file, such as CUDA, TensorRT, QNN"
+        " or OpenVINO"
+    )
+    assert expected == refused({}, "gpu")
+
+
+def test_options_without_a_provider_are_told() -> None:
+    expected = "onnxruntime: options {'device_id': '1'} need a provider in the platform file"
+    assert expected == refused({"device_id": "1"})
+
+
+def test_a_sub_model_on_the_cpu_is_not_accelerated(tmp_path: Path) -> None:
+    engine = loaded(save(tmp_path), [A, B], [TOTAL])
+    assert engine.acceleration() is None
+    engine.close()
 
 
 def test_the_null_engine_hands_the_first_bytes_on() -> None:

@@ -1,4 +1,4 @@
-"""onnxruntime on the rank's CPU cores, reading and writing the slots in place."""
+"""onnxruntime on CPU cores or an execution provider, reading and writing the slots in place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
-from .acceleration import Acceleration
+from .acceleration import Acceleration, refuse_fallback
+from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
 __all__ = ["OnnxRuntimeEngine", "open_engine"]
 
@@ -43,13 +44,11 @@ _MOST_BINDINGS = 64
 def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:
     """Return the engine for ``settings.threads`` threads.
 
+    Options: ``provider``, an execution provider, and that provider's own options.
+
     Raises:
-        JobError: the platform file asks for an execution provider; only the CPU's is used here.
+        JobError: the provider is unknown, or not there.
     """
-    if settings.options:
-        raise JobError(
-            f"onnxruntime: options {settings.options} are not supported, only the CPU is"
-        )
     return OnnxRuntimeEngine(settings)
 
 
@@ -61,6 +60,8 @@ class OnnxRuntimeEngine:
 
         self._onnxruntime = onnxruntime
         self._settings = settings
+        self._provider = find_provider(onnxruntime, settings)
+        self._acceleration: Acceleration | None = None
         self._session: Any = None
         self._bindings: dict[tuple[int, ...], Any] = {}
         self._inputs: Sequence[TensorSpec] = ()
@@ -69,6 +70,14 @@ class OnnxRuntimeEngine:
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Create the session and compare its signature with the plan's."""
+        self._session = self._create_session(path)
+        if not self._provider.is_cpu:
+            self._acceleration = self._count(path)
+        self._inputs, self._outputs = inputs, outputs
+        self._check(path, "input", inputs, self._session.get_inputs())
+        self._check(path, "output", outputs, self._session.get_outputs())
+
+    def _create_session(self, path: Path, *, refuses_cpu: bool = False) -> Any:
         ort = self._onnxruntime
         options = ort.SessionOptions()
         options.log_severity_level = 3
@@ -78,15 +87,27 @@ class OnnxRuntimeEngine:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self._settings.exact:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        if refuses_cpu:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
-            self._session = ort.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
+            return ort.InferenceSession(
+                str(path), options, providers=_order(self._provider), enable_fallback=0
             )
         except Exception as error:  # onnxruntime's exceptions have no common base class
             raise JobError(f"{path.name}: onnxruntime cannot load it: {error}") from None
-        self._inputs, self._outputs = inputs, outputs
-        self._check(path, "input", inputs, self._session.get_inputs())
-        self._check(path, "output", outputs, self._session.get_outputs())
+
+    def _count(self, path: Path) -> Acceleration:
+        """Return what the provider runs; raise if it must run all and does not."""
+        found = count_operators(self._session, self._provider, path)
+        if self._settings.accelerator == "cpu" or self._settings.allow_fallback:
+            return found
+        if found.operators is not None:
+            refuse_fallback(path.name, found)
+        else:
+            # This version does not tell which operators are where, but it can refuse.
+            self._session = self._create_session(path, refuses_cpu=True)
+        return found
 
     def _check(
         self, path: Path, side: str, planned: Sequence[TensorSpec], found: Sequence[Any]
@@ -128,7 +149,7 @@ class OnnxRuntimeEngine:
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the execution provider runs; ``None`` on the CPU."""
-        return None
+        return self._acceleration
 
     def close(self) -> None:
         """Drop the session."""
@@ -148,3 +169,8 @@ def _admits(declared: Sequence[int | str | None], planned: Sequence[int], side: 
         not isinstance(size, int) or size == wanted
         for size, wanted in zip(declared, planned, strict=True)
     )
+
+
+def _order(provider: Provider) -> list[Any]:
+    """Return the providers in the order in which they may take operators."""
+    return [CPU] if provider.is_cpu else [(provider.name, provider.options)]

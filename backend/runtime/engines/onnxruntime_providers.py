@@ -1,0 +1,124 @@
+"""onnxruntime's execution providers: which one a rank wants, and how much it has taken over."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import JobError
+from . import EngineSettings
+from .acceleration import Acceleration
+
+__all__ = ["CPU", "Provider", "count_operators", "find_provider"]
+
+CPU = "CPUExecutionProvider"
+_SUFFIX = "ExecutionProvider"
+
+_PACKAGES = {
+    "CUDA": "onnxruntime-gpu",
+    "Tensorrt": "onnxruntime-gpu",
+    "OpenVINO": "onnxruntime-openvino",
+    "QNN": "onnxruntime-qnn",
+    "Xnnpack": "a build of onnxruntime with XNNPACK",
+}
+"""Where onnxruntime has a provider from, if it is not in the usual package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An execution provider that is there, with its options."""
+
+    name: str
+    """onnxruntime's name of it: ``CUDAExecutionProvider``."""
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is onnxruntime's own, which runs every operator."""
+        return self.name == CPU
+
+
+def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
+    """Return the provider that the platform file names: ``CUDA``, ``TensorRT``, ``OpenVINO``, ...
+
+    Raises:
+        JobError: onnxruntime does not know it, or has it not here; or a GPU or NPU has none.
+    """
+    options = dict(settings.options)
+    wanted = options.pop("provider", "")
+    if not wanted:
+        if settings.accelerator != "cpu":
+            raise JobError(
+                f"onnxruntime: the {settings.accelerator} needs a provider in the platform file,"
+                " such as CUDA, TensorRT, QNN or OpenVINO"
+            )
+        if options:
+            raise JobError(f"onnxruntime: options {options} need a provider in the platform file")
+        return Provider(CPU)
+    name = _full_name(onnxruntime, wanted)
+    _check_available(onnxruntime, name)
+    for option in _options_for_threads(name, options):
+        options.setdefault(option, str(settings.threads))
+    return Provider(name, options)
+
+
+def _full_name(onnxruntime: Any, wanted: str) -> str:
+    known: dict[str, str] = {_short(name).lower(): name for name in onnxruntime.get_all_providers()}
+    name = known.get(_short(wanted).lower())
+    if name is not None:
+        return name
+    close = difflib.get_close_matches(wanted.lower(), known, n=1)
+    hint = f"; did you mean {_short(known[close[0]])!r}?" if close else ""
+    raise JobError(f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}{hint}")
+
+
+def _short(name: str) -> str:
+    return name.removesuffix(_SUFFIX)
+
+
+def _check_available(onnxruntime: Any, name: str) -> None:
+    available = onnxruntime.get_available_providers()
+    if name in available:
+        return
+    short = _short(name)
+    advice = f"; it comes with {_PACKAGES[short]}" if short in _PACKAGES else ""
+    raise JobError(
+        f"onnxruntime {onnxruntime.__version__} on this board has no provider {short}, only"
+        f" {', '.join(map(_short, available))}{advice}"
+    )
+
+
+def _options_for_threads(name: str, options: dict[str, str]) -> tuple[str, ...]:
+    """Return the options by which a provider that computes on the CPU gets its threads."""
+    if name.startswith("Xnnpack"):
+        return ("intra_op_num_threads",)
+    on_cpu = options.get("device_type", "CPU").upper().startswith("CPU")
+    return ("num_of_threads",) if name.startswith("OpenVINO") and on_cpu else ()
+
+
+def count_operators(session: Any, provider: Provider, path: Path) -> Acceleration:
+    """Return what a session has given to its provider.
+
+    onnxruntime before 1.24 does not tell; the numbers are ``None`` then.
+
+    Raises:
+        JobError: the provider could not start, and onnxruntime went on without it.
+    """
+    by = _short(provider.name)
+    if provider.name not in session.get_providers():
+        raise JobError(
+            f"{path.name}: the provider {by} cannot start on this board: its libraries or its"
+            " device are missing, or an option is wrong"
+        )
+    try:
+        parts = session.get_provider_graph_assignment_info()
+    except Exception:  # no such method, or not recorded: versions differ
+        return Acceleration(by, None, None)
+    mine = [len(part.get_nodes()) for part in parts if part.ep_name == provider.name]
+    left = [
+        node.op_type for part in parts if part.ep_name != provider.name for node in part.get_nodes()
+    ]
+    others = tuple(dict.fromkeys(left))
+    return Acceleration(by, sum(mine), sum(mine) + len(left), len(mine), others)

@@ -25,7 +25,11 @@ _COMMON_FILES = (
     "rankfile",
     "hostfile",
 )
-_REQUIREMENTS = {"onnxruntime": ("onnxruntime>=1.19",), "null": ()}
+_REQUIREMENTS = {
+    "litert": ("ai-edge-litert>=2.0",),
+    "null": (),
+    "onnxruntime": ("onnxruntime>=1.19",),
+}
 """Engine -> what pip installs on the board for it."""
 
 

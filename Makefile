@@ -2,6 +2,7 @@
 # later with its venv module, and nothing else. Everything lands in .venv; `make clean` removes it.
 
 PYTHON ?= python3
+N ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
@@ -9,12 +10,12 @@ PYTEST := $(BIN)/python -m pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test test-all lint format docs wheel golden clean
+.PHONY: help demo test test-all lint format docs wheel golden boards boards-down clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
-	do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 over two
 	$(BIN)/rankslice demo
@@ -44,6 +45,12 @@ wheel: $(VENV)/.dev ## build wheel and sdist into dist/, and try the wheel in an
 
 golden: $(VENV)/.test ## write the golden folders of tests/ anew; look at the difference afterwards
 	$(PYTEST) tests/test_golden.py --regenerate-golden
+
+boards: $(VENV)/.test ## bring N virtual boards up on this machine, as root: make boards N=3
+	@$(BIN)/python tests/boards up --count $(N)
+
+boards-down: ## remove the virtual boards
+	@$(PYTHON) tests/boards down
 
 clean: ## remove what make has made
 	rm -rf $(VENV) dist site

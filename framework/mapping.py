@@ -69,7 +69,8 @@ class Placements:
 class Assignment:
     """Which layers each rank of a mapping runs, ranges and output names resolved.
 
-    Constant layers are in it only where the mapping names them.
+    Constant layers are in it only where the mapping names them, and so are dequantisers that
+    make no model output.
     """
 
     layers: tuple[tuple[str, ...], ...]

@@ -11,9 +11,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers, dtype_bits
+from rankslice.framework.graph import Graph, Layer, Tensor, dtype_bits
+from rankslice.framework.quantisers import copied_layers
 from rankslice.framework.wording import quoted
 from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.segments import BUDGET, fewest_blocks
@@ -32,9 +34,10 @@ class PartitionSegment:
     index: int
     """Number within the rank, from 0, in the order in which a frame passes them."""
     layers: tuple[Layer, ...]
-    """What it runs, in the graph's order: its own layers and copies of constant ones."""
+    """What it runs, in the graph's order: its own layers and copies of others."""
     copies: tuple[str, ...]
-    """Names of those of its layers that are constant: other segments may have them as well."""
+    """Names of those of its layers that other segments may have as well: constant ones, and
+    dequantisers."""
     inputs: tuple[Tensor, ...]
     """Model inputs and outputs of other segments that it reads, by first use. One that reads
     nothing is given the smallest model input: that is how it knows of a frame."""
@@ -80,14 +83,16 @@ def _read_by(graph: Graph, effects: frozenset[str]) -> frozenset[str]:
 def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET) -> Partition:
     """Return the model cut into as few segments as can be found, of one rank each.
 
-    Constant layers are copied into every segment that needs them, whatever ``rank_of`` says.
+    Constant layers are copied into every segment that needs them, whatever ``rank_of`` says, and
+    so are dequantisers that have no rank in it.
     Layers that no model output depends on are left out: their results reach nobody, and an
     engine refuses a sub-model without outputs. The same arguments give the same answer on any
     machine.
 
     Args:
         graph: The model.
-        rank_of: The rank of each layer; constant and unused ones may be missing.
+        rank_of: The rank of each layer; constant and unused ones may be missing, and dequantisers
+            that make no model output.
         budget: Number of states that the exact search may expand before it gives way to a
             heuristic one.
 
@@ -98,12 +103,14 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
             All mistakes at once.
     """
     raise_mistakes(_output_mistakes(graph))
-    constant = constant_layers(graph)
+    copies = copied_layers(graph, rank_of)
+    copied = [layer for layer in graph.layers if layer.name in copies]
     used = used_layers(graph)
-    layers = [layer for layer in graph.layers if layer.name in used - constant]
+    layers = [layer for layer in graph.layers if layer.name in used - copies]
+    reads = _reads(layers, copied)
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
-    predecessors = _predecessors(layers)
+    predecessors = _predecessors(layers, reads)
     items = bound_items(layers, graph.bonds, predecessors)
     raise_mistakes(bond_mistakes(graph, layers, items, rank_of))
     found = fewest_blocks(
@@ -115,17 +122,41 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
         tuple(layers[position] for position in sorted(p for item in block for p in items[item]))
         for block in found.blocks
     ]
-    copied = [layer for layer in graph.layers if layer.name in constant]
-    segments = tuple(_segments(graph, rank_of, _by_level(blocks, rank_of), copied))
+    blocks = _by_level(blocks, rank_of, reads)
+    segments = tuple(_segments(graph, rank_of, blocks, copied, reads))
     segments = _with_given_weights(graph, segments)
     raise_mistakes(_tensor_mistakes(graph, segments))
     return Partition(graph, segments, found.minimal)
 
 
-def _predecessors(layers: Sequence[Layer]) -> list[list[int]]:
+Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
+"""What the layers read, by their names, as if they were one with the copies that they read from."""
+
+
+def _reads(layers: Iterable[Layer], copied: Iterable[Layer]) -> Reads:
+    """Return what layers and the copies that they need read from others.
+
+    Args:
+        layers: Those that are not copied.
+        copied: The others, in a topological order.
+    """
+    behind: dict[str, tuple[Tensor, ...]] = {}
+    for layer in copied:
+        found = _seen_through(layer, behind)
+        behind |= {tensor.name: found for tensor in layer.outputs}
+    return {layer.name: _seen_through(layer, behind) for layer in layers}
+
+
+def _seen_through(layer: Layer, behind: Mapping[str, tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Return a layer's inputs, each that a copy makes replaced by what is behind it."""
+    found = [tensor for read in layer.inputs for tensor in behind.get(read.name, (read,))]
+    return tuple({tensor.name: tensor for tensor in found}.values())
+
+
+def _predecessors(layers: Sequence[Layer], reads: Reads) -> list[list[int]]:
     """Return the positions of the layers from which each layer reads."""
     maker = _makers(layers)
-    return [[maker[t.name] for t in layer.inputs if t.name in maker] for layer in layers]
+    return [[maker[t.name] for t in reads[layer.name] if t.name in maker] for layer in layers]
 
 
 def _between_items(
@@ -145,14 +176,14 @@ def _makers(layers: Iterable[Layer]) -> dict[str, int]:
 
 
 def _by_level(
-    blocks: Sequence[tuple[Layer, ...]], rank_of: Mapping[str, int]
+    blocks: Sequence[tuple[Layer, ...]], rank_of: Mapping[str, int], reads: Reads
 ) -> list[tuple[Layer, ...]]:
     """Return the blocks by level, then rank; they come in a topological order and leave in one."""
     made: dict[str, tuple[int, int]] = {}
     placed = []
     for block in blocks:
         rank = rank_of[block[0].name]
-        sources = [made[t.name] for layer in block for t in layer.inputs if t.name in made]
+        sources = [made[t.name] for layer in block for t in reads[layer.name] if t.name in made]
         level = max((1 + before + (source != rank) for before, source in sources), default=1)
         made |= {t.name: (level, rank) for layer in block for t in layer.outputs}
         placed.append((level, rank, block))
@@ -163,19 +194,20 @@ def _segments(
     graph: Graph,
     rank_of: Mapping[str, int],
     blocks: Sequence[tuple[Layer, ...]],
-    constant: Sequence[Layer],
+    copied: Sequence[Layer],
+    reads: Reads,
 ) -> Iterator[PartitionSegment]:
     """Yield each block as a segment."""
     position = {layer.name: number for number, layer in enumerate(graph.layers)}
     given = {tensor.name for tensor in graph.outputs}
-    readers = _readers(blocks)
+    readers = _readers(blocks, reads)
     count: Counter[int] = Counter()
     for block in blocks:
         rank = rank_of[block[0].name]
-        copies = _needed(block, constant)
-        own = {t.name for layer in (*block, *copies) for t in layer.outputs}
+        copies = _needed(block, copied)
+        own = {t.name for layer in block for t in layer.outputs}
         names = {layer.name for layer in block}
-        inputs = {t.name: t for layer in block for t in layer.inputs if t.name not in own}
+        inputs = {t.name: t for layer in block for t in reads[layer.name] if t.name not in own}
         made = [tensor for layer in block for tensor in layer.outputs]
         yield PartitionSegment(
             rank=rank,
@@ -206,21 +238,21 @@ def _smallest(tensors: Sequence[Tensor]) -> Tensor:
     return min(tensors, key=lambda tensor: tensor.nbytes or math.inf)
 
 
-def _readers(blocks: Iterable[tuple[Layer, ...]]) -> dict[str, set[str]]:
+def _readers(blocks: Iterable[tuple[Layer, ...]], reads: Reads) -> dict[str, set[str]]:
     """Return the names of the layers that read each tensor."""
     readers: dict[str, set[str]] = defaultdict(set)
     for block in blocks:
         for layer in block:
-            for tensor in layer.inputs:
+            for tensor in reads[layer.name]:
                 readers[tensor.name].add(layer.name)
     return readers
 
 
-def _needed(block: Sequence[Layer], constant: Sequence[Layer]) -> list[Layer]:
-    """Return the constant layers on which a block depends, in the graph's order."""
+def _needed(block: Sequence[Layer], copied: Sequence[Layer]) -> list[Layer]:
+    """Return the copied layers on which a block depends, in the graph's order."""
     wanted = {tensor.name for layer in block for tensor in layer.inputs}
     needed = []
-    for layer in reversed(constant):
+    for layer in reversed(copied):
         if any(tensor.name in wanted for tensor in layer.outputs):
             needed.append(layer)
             wanted |= {tensor.name for tensor in layer.inputs}

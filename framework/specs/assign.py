@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.mapping import Assignment, Mapping
+from rankslice.framework.quantisers import copied_layers, is_quantiser, quantiser_ranks
 from rankslice.framework.wording import bare, listed, quoted
 
 __all__ = ["assign"]
@@ -49,7 +51,8 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     A text is a layer's name or the name of a tensor that a layer makes; if it is neither, it
     can be a range ``first..last`` in the graph's order. Every layer must stand in one key;
     constant layers (see :func:`rankslice.framework.graph.constant_layers`) may stand in none
-    or in several, since they are copied to where they are needed.
+    or in several, since they are copied to where they are needed. Layers that only quantise or
+    dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go then.
 
     Raises:
         RankSliceError: A text names no layer or two, a layer stands in no key or in several,
@@ -60,8 +63,12 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     constant = constant_layers(graph)
     mistakes += _in_several_keys(items, constant)
     mistakes += _without_layers(mapping, items, constant)
-    mistakes += _missing(mapping, graph, items, constant)
+    rank_of = {layer: item.rank for item in items for layer in item.layers}
+    served = quantiser_ranks(graph, rank_of)
+    mistakes += _missing(mapping, graph, {*rank_of, *served, *copied_layers(graph, rank_of)})
     raise_mistakes(mistakes)
+    for layer, rank in served.items():
+        items.append(_Item(rank, mapping.entries[rank].key, mapping.source, (layer,)))
     return Assignment(
         tuple(
             tuple(sorted(_layers_of(rank, items), key=names.position.__getitem__))
@@ -209,11 +216,11 @@ def _layers_of(rank: int, items: list[_Item]) -> set[str]:
     return {layer for item in items if item.rank == rank for layer in item.layers}
 
 
-def _missing(
-    mapping: Mapping, graph: Graph, items: list[_Item], constant: frozenset[str]
-) -> list[Mistake]:
-    mapped = {layer for item in items for layer in item.layers} | constant
-    missing = [layer.name for layer in graph.layers if layer.name not in mapped]
+def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> list[Mistake]:
+    lacking = [layer for layer in graph.layers if layer.name not in mapped]
+    # Quantisers that serve a missing layer have a place once it has one.
+    missing = [layer.name for layer in lacking if not is_quantiser(layer)]
+    missing = missing or [layer.name for layer in lacking]
     if not missing:
         return []
     model = bare(graph.name)

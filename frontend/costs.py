@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
 from rankslice.frontend.onnx_macs import onnx_macs
+from rankslice.frontend.tflite_macs import tflite_macs
 
 __all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
 
@@ -26,7 +27,7 @@ class LayerCost:
     :func:`rankslice.frontend.onnx_macs.onnx_macs` for what counts."""
     parameters: int
     """Numbers in the weights it reads. Single numbers (limits, exponents) and those of type int64
-    or bool (shapes, indices) are none."""
+    or bool (shapes, indices) are none, nor are 32-bit integers unless it takes products."""
     moments: int
     """Those of the parameters that are means and variances of a BatchNormalization: not trained,
     and left out of many published counts."""
@@ -47,25 +48,27 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
     :func:`rankslice.framework.graph.constant_layers`) take no arithmetic per frame. What a
     ``Constant`` makes is counted as its weight.
     """
+    macs_of = tflite_macs if graph.format == "tflite" else onnx_macs
     constant = constant_layers(graph)
     seen: set[str] = set()
     costs = []
     for layer in graph.layers:
-        held = held_by(layer)
-        new = [item for item in held if item.name not in seen]
-        seen |= {item.name for item in held}
+        macs = 0 if layer.name in constant else macs_of(layer)
+        parameters = parameters_of(layer, macs)
+        size = {item.name: item.nbytes or 0 for item in held_by(layer)}
         costs.append(
             LayerCost(
                 layer=layer.name,
-                macs=0 if layer.name in constant else onnx_macs(layer),
-                parameters=sum(map(parameters_of, held)),
-                moments=sum(map(parameters_of, _moments(layer))),
-                weight_bytes=sum(item.nbytes or 0 for item in held),
-                new_parameters=sum(map(parameters_of, new)),
-                new_weight_bytes=sum(item.nbytes or 0 for item in new),
+                macs=macs,
+                parameters=sum(parameters.values()),
+                moments=sum(map(_count, _moments(layer))),
+                weight_bytes=sum(size.values()),
+                new_parameters=sum(parameters[name] for name in size if name not in seen),
+                new_weight_bytes=sum(size[name] for name in size if name not in seen),
                 output_bytes=total_size(layer.outputs),
             )
         )
+        seen |= set(size)
     return tuple(costs)
 
 
@@ -74,8 +77,20 @@ def held_by(layer: Layer) -> tuple[Weight | Tensor, ...]:
     return (*layer.weights, *(layer.outputs if layer.op == "Constant" else ()))
 
 
-def parameters_of(held: Weight | Tensor) -> int:
-    """Return how many parameters a weight, or a constant's value, has."""
+def parameters_of(layer: Layer, macs: int | None) -> dict[str, int]:
+    """Return how many parameters each of the weights of a layer has, by name.
+
+    Args:
+        layer: the layer.
+        macs: what it takes. Without products, 32-bit integers are no bias but a shape or indices.
+    """
+    return {
+        item.name: 0 if item.dtype == "int32" and not macs else _count(item)
+        for item in held_by(layer)
+    }
+
+
+def _count(held: Weight | Tensor) -> int:
     if not held.shape or held.dtype in _NEVER_LEARNED:
         return 0
     return math.prod(held.shape)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rankslice.framework.graph import Graph, Tensor
+from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.costs import LayerCost, total_size
 from rankslice.frontend.liveness import lifetimes, running_layers
+from rankslice.frontend.partition import crossing_fault
 
 __all__ = ["Cut", "cuts", "notable_cuts"]
 
@@ -25,7 +27,7 @@ class Cut:
     once each: what earlier layers make for later ones, model inputs that are read on both sides or
     later, and model outputs that are made earlier than the last one."""
     nbytes: int | None
-    """Their size; ``None`` where one has none that is known beforehand, so that it cannot cross."""
+    """Their size; ``None`` where that of one is not known beforehand."""
     macs: int
     """MACs of the layers before it; those that are not known count nothing."""
     parameters: int
@@ -36,6 +38,8 @@ class Cut:
     """How far through the model it is, from 0 to 1: by MACs; in a model without any by layers."""
     parameter_share: float
     """Share of the model's parameters before it, from 0 to 1; 0 in a model without any."""
+    obstacle: str
+    """Why the model cannot be cut there; empty if it can."""
 
     @property
     def divides(self) -> bool:
@@ -56,6 +60,7 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
     total = sum(cost.macs or 0 for cost in costs)
     all_parameters = sum(cost.new_parameters for cost in costs)
     spans = lifetimes(graph)
+    bound = _bound(graph, running)
     arriving: dict[int, list[Tensor]] = {}
     leaving: dict[int, list[str]] = {}
     for span in spans:
@@ -79,6 +84,7 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
                 weight_bytes=weight_bytes,
                 share=macs / total if total else (index + 1) / len(running),
                 parameter_share=parameters / all_parameters if all_parameters else 0.0,
+                obstacle=_obstacle(crossing.values()) or bound.get(index, ""),
             )
         )
     return tuple(found)
@@ -96,16 +102,35 @@ def _sums(costs: Sequence[LayerCost]) -> dict[str, tuple[int, int, int]]:
     return sums
 
 
+def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
+    """Return which cuts separate layers that only work together, and why, by position."""
+    position = {layer.name: index for index, layer in enumerate(running)}
+    bound: dict[int, str] = {}
+    for bond in graph.bonds:
+        places = [position[name] for name in bond.layers if name in position]
+        for index in range(min(places, default=0), max(places, default=0)):
+            bound[index] = f"{listed(bond.layers)} {bond.reason}"
+    return bound
+
+
+def _obstacle(tensors: Iterable[Tensor]) -> str:
+    """Return why one of the tensors cannot cross; empty if all can."""
+    for tensor in tensors:
+        fault = crossing_fault(tensor)
+        if fault:
+            return f"{quoted(tensor.name)} cannot cross: {fault}"
+    return ""
+
+
 def notable_cuts(found: Sequence[Cut], count: int) -> tuple[Cut, ...]:
     """Return at most ``count`` of the cuts, spread over the model, narrowest first.
 
     The model is divided into ``count`` parts with the same number of MACs, and the narrowest cut
     in each is taken; of equals the one closest to the middle of the part. A cut that leaves less
     than a hundredth of the MACs and less than a tenth of the parameters on one side is not taken.
-    With room for all cuts, all are taken. Those where something of unknown size would cross never
-    are.
+    With room for all cuts, all are taken. Those that are impossible never are.
     """
-    possible = [cut for cut in found if cut.nbytes is not None]
+    possible = [cut for cut in found if not cut.obstacle]
     if len(possible) > count:
         possible = _narrowest_of_parts(possible, count)
     return tuple(sorted(possible, key=lambda cut: (cut.nbytes or 0, cut.share)))

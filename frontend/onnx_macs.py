@@ -8,6 +8,7 @@ from collections.abc import Callable
 import onnx.defs
 
 from rankslice.framework.graph import Layer
+from rankslice.frontend.operand_shapes import UnknownSizeError, output_shape, shape_of
 
 __all__ = ["onnx_macs"]
 
@@ -26,10 +27,6 @@ _WITHOUT_PRODUCTS = frozenset(
 """Operators of onnxruntime that neither convolve nor multiply matrices."""
 
 
-class _UnknownError(Exception):
-    """A size is not known."""
-
-
 def onnx_macs(layer: Layer) -> int | None:
     """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
 
@@ -45,7 +42,7 @@ def onnx_macs(layer: Layer) -> int | None:
         return 0 if _is_free(layer.op) else None
     try:
         return count(layer)
-    except (_UnknownError, IndexError):
+    except (UnknownSizeError, IndexError):
         return None
 
 
@@ -54,27 +51,12 @@ def _is_free(op: str) -> bool:
     return known or op in _WITHOUT_PRODUCTS
 
 
-def _shape(layer: Layer, operand: int) -> tuple[int, ...]:
-    """Return the shape of an operand by its position."""
-    given = layer.operands[operand]
-    if given is None or given.shape is None:
-        raise _UnknownError
-    return given.shape
-
-
-def _output_shape(layer: Layer) -> tuple[int, ...]:
-    shape = layer.outputs[0].shape
-    if shape is None:
-        raise _UnknownError
-    return shape
-
-
 def _convolution(kernel: int) -> Callable[[Layer], int]:
     """Count a convolution: each output value takes one channel group of the kernel.
 
     The kernel is [output channels, input channels per group, *window].
     """
-    return lambda layer: math.prod(_output_shape(layer)) * math.prod(_shape(layer, kernel)[1:])
+    return lambda layer: math.prod(output_shape(layer)) * math.prod(shape_of(layer, kernel)[1:])
 
 
 def _transposed_convolution(layer: Layer) -> int:
@@ -82,23 +64,23 @@ def _transposed_convolution(layer: Layer) -> int:
 
     The kernel is [input channels, output channels per group, *window].
     """
-    return math.prod(_shape(layer, 0)) * math.prod(_shape(layer, 1)[1:])
+    return math.prod(shape_of(layer, 0)) * math.prod(shape_of(layer, 1)[1:])
 
 
 def _gemm(layer: Layer) -> int:
     """Count a product of two matrices, transposed or not: [M, K] by [K, N]."""
-    return math.prod(_shape(layer, 0)) * _output_shape(layer)[-1]
+    return math.prod(shape_of(layer, 0)) * output_shape(layer)[-1]
 
 
 def _matrix_product(layer: Layer) -> int:
     """Count a product of stacks of matrices: each output value takes a row of the first."""
-    return math.prod(_output_shape(layer)) * _shape(layer, 0)[-1]
+    return math.prod(output_shape(layer)) * shape_of(layer, 0)[-1]
 
 
 def _fused_matrix_product(layer: Layer) -> int:
     """Count a product of stacks of matrices of which the first may be transposed."""
     inner = -2 if layer.settings.get("transA") else -1
-    return math.prod(_output_shape(layer)) * _shape(layer, 0)[inner]
+    return math.prod(output_shape(layer)) * shape_of(layer, 0)[inner]
 
 
 def _einsum(layer: Layer) -> int:
@@ -110,13 +92,13 @@ def _einsum(layer: Layer) -> int:
     if len(layer.operands) == 1:
         return 0
     if not isinstance(equation, str) or len(layer.operands) > 2:
-        raise _UnknownError
+        raise UnknownSizeError
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     if len(terms) != len(layer.operands):
-        raise _UnknownError
+        raise UnknownSizeError
     sizes: dict[str, int] = {}
     for operand, term in enumerate(terms):
-        for index, size in _indices(term, _shape(layer, operand)):
+        for index, size in _indices(term, shape_of(layer, operand)):
             sizes[index] = max(size, sizes.get(index, 1))
     return math.prod(sizes.values())
 
@@ -126,15 +108,15 @@ def _indices(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
     before, dots, after = term.partition("...")
     hidden = len(shape) - len(before) - len(after)
     if hidden < 0 or (hidden and not dots):
-        raise _UnknownError
+        raise UnknownSizeError
     between = [f"...{place}" for place in range(hidden, 0, -1)]
     return list(zip([*before, *between, *after], shape, strict=True))
 
 
 def _recurrent(layer: Layer) -> int:
     """Count both matrices of all gates and directions, once per step and sequence."""
-    steps = math.prod(_shape(layer, 0)[:2])
-    return steps * (math.prod(_shape(layer, 1)) + math.prod(_shape(layer, 2)))
+    steps = math.prod(shape_of(layer, 0)[:2])
+    return steps * (math.prod(shape_of(layer, 1)) + math.prod(shape_of(layer, 2)))
 
 
 def _attention(layer: Layer) -> int:
@@ -143,11 +125,11 @@ def _attention(layer: Layer) -> int:
     Queries, keys and values are [batch, heads, length, size] or [batch, length, heads * size];
     the past keys are [batch, heads, length, size].
     """
-    keys = _shape(layer, 1)
+    keys = shape_of(layer, 1)
     length = keys[-2]
     if len(layer.operands) > 4 and layer.operands[4] is not None:
-        length += _shape(layer, 4)[-2]
-    return (math.prod(_shape(layer, 0)) + math.prod(_output_shape(layer))) * length
+        length += shape_of(layer, 4)[-2]
+    return (math.prod(shape_of(layer, 0)) + math.prod(output_shape(layer))) * length
 
 
 def _packed_attention(layer: Layer) -> int:
@@ -156,12 +138,12 @@ def _packed_attention(layer: Layer) -> int:
     The input is [batch, length, size], the weights are [size, queries + keys + values] and the
     past is [2, batch, heads, length, size].
     """
-    batch, length, size = _shape(layer, 0)[:3]
-    projected = _shape(layer, 1)[-1]
-    value_size = _output_shape(layer)[-1]
+    batch, length, size = shape_of(layer, 0)[:3]
+    projected = shape_of(layer, 1)[-1]
+    value_size = output_shape(layer)[-1]
     seen = length
     if len(layer.operands) > 4 and layer.operands[4] is not None:
-        seen += _shape(layer, 4)[-2]
+        seen += shape_of(layer, 4)[-2]
     query_size = (projected - value_size) // 2
     return batch * length * (size * projected + seen * (query_size + value_size))
 

@@ -20,7 +20,7 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.segments import BUDGET, fewest_blocks
 
-__all__ = ["Partition", "PartitionSegment", "partition", "used_layers"]
+__all__ = ["Partition", "PartitionSegment", "crossing_fault", "partition", "used_layers"]
 
 _MOST_BYTES = 2**31 - 1
 """What one MPI message of bytes can carry: its count is a C int."""
@@ -271,7 +271,7 @@ def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
         place = f"{graph.name}: output {quoted(tensor.name)}"
         if tensor.name not in known:
             yield Mistake(place, "no layer makes it", "expected a tensor of the model")
-        elif tensor.name in stored and (fault := _fault(tensor)):
+        elif tensor.name in stored and (fault := crossing_fault(tensor)):
             yield Mistake(place, fault)
 
 
@@ -279,10 +279,10 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
     """Yield a mistake for each tensor that the runtime could not hand over."""
     maker = {tensor.name: layer for layer in graph.layers for tensor in layer.outputs}
     for tensor in graph.inputs:
-        if fault := _fault(tensor):
+        if fault := crossing_fault(tensor):
             yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault)
     for segment in segments:
-        for tensor in filter(_fault, segment.outputs):
+        for tensor in filter(crossing_fault, segment.outputs):
             reader = _reader_elsewhere(tensor, segment, segments)
             yield _cut_mistake(graph, tensor, maker[tensor.name], reader)
 
@@ -291,10 +291,11 @@ def _cut_mistake(graph: Graph, tensor: Tensor, maker: Layer, reader: Layer | Non
     """Return the mistake of a tensor that cannot leave the segment of the layer that makes it."""
     made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
     if reader is None:
-        return Mistake(f"{graph.name}: {made}", f"{_fault(tensor)}: it can be no model output")
+        found = f"{crossing_fault(tensor)}: it can be no model output"
+        return Mistake(f"{graph.name}: {made}", found)
     return Mistake(
         f"{graph.name}: {made} and read by layer {quoted(reader.name)}",
-        f"{_fault(tensor)}: the model cannot be cut here",
+        f"{crossing_fault(tensor)}: the model cannot be cut here",
         f"map layers {quoted(maker.name)} and {quoted(reader.name)}, and those between, to one key",
     )
 
@@ -313,8 +314,8 @@ def _reader_elsewhere(
     return next(readers, None)
 
 
-def _fault(tensor: Tensor) -> str:
-    """Return what keeps a tensor from being handed over; empty: nothing."""
+def crossing_fault(tensor: Tensor) -> str:
+    """Return what keeps a tensor from being handed from rank to rank; empty: nothing."""
     size = tensor.nbytes
     if not tensor.dtype:
         return "it is no tensor of a known element type"

@@ -62,19 +62,22 @@ def _rank_cost(
     segments = plan.of_rank(rank)
     run = {name for segment in segments for name in segment.layers}
     layers = [layer for layer in graph.layers if layer.name in run]
-    held = {item.name: item for layer in layers for item in held_by(layer)}
+    size = {item.name: item.nbytes or 0 for layer in layers for item in held_by(layer)}
+    parameters: dict[str, int] = {}
+    for layer in layers:
+        parameters |= parameters_of(layer, macs_of[layer.name])
     macs = _macs(plan, rank, macs_of)
-    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    sent = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
     return RankCost(
         rank=rank,
         segments=len(segments),
         layers=sum(len(segment.layers) for segment in segments),
         macs=macs,
         share=macs / all_macs if all_macs else 0.0,
-        parameters=sum(map(parameters_of, held.values())),
-        weight_bytes=sum(item.nbytes or 0 for item in held.values()),
-        received_bytes=sum(size[c.tensor] for c in plan.channels if c.destination == rank),
-        sent_bytes=sum(size[c.tensor] for c in plan.channels if c.source == rank),
+        parameters=sum(parameters.values()),
+        weight_bytes=sum(size.values()),
+        received_bytes=sum(sent[c.tensor] for c in plan.channels if c.destination == rank),
+        sent_bytes=sum(sent[c.tensor] for c in plan.channels if c.source == rank),
     )
 
 

@@ -18,8 +18,9 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.frontend.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.cuts import Cut, cuts
+from rankslice.frontend.formats import Model, read_model
 from rankslice.frontend.liveness import Peak, peak_memory
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+from rankslice.frontend.onnx_reader import OnnxModel
 from rankslice.frontend.partition import partition
 from rankslice.frontend.planner import make_plan
 from rankslice.frontend.rank_costs import RankCost, rank_costs
@@ -50,9 +51,10 @@ class Inspection:
     """A model with what it costs, and a plan for it if there is one."""
 
     graph: Graph
-    ir_version: int
+    ir_version: int | None
+    """Of an ONNX model: the version of its format."""
     opsets: tuple[tuple[str, int], ...]
-    """Operator sets: domain (empty: ONNX's own) and version."""
+    """Operator sets of an ONNX model: domain (empty: ONNX's own) and version."""
     costs: tuple[LayerCost, ...]
     """By layer, in the graph's order."""
     totals: Totals
@@ -82,13 +84,16 @@ def inspect_model(
         platform: the boards of the mapping; this machine if not given.
 
     Raises:
-        RankSliceError: the file is no ONNX model, or one that cannot be sliced; the mapping or the
+        RankSliceError: the file is no model, or one that cannot be sliced; the mapping or the
             platform have mistakes; the folder's model has changed.
     """
     if (model / "plan.json").is_file():
         _refuse_for_folders(model, shapes, mapping, platform)
         return _inspection(*_build_folder(model))
-    found = read_onnx(model, shapes)
+    if model.is_dir():
+        expected = "expected a model file, or a folder made by 'rankslice build'"
+        raise RankSliceError(Mistake(str(model), "is a folder without plan.json", expected))
+    found = read_model(model, shapes)
     if mapping is None:
         if platform is not None:
             expected = "give --mapping, too: which layers go to its accelerators"
@@ -106,7 +111,7 @@ def _refuse_for_folders(model: Path, *given: object) -> None:
         raise RankSliceError(*(Mistake(name, found, expected) for name in wrong))
 
 
-def _build_folder(folder: Path) -> tuple[OnnxModel, Plan]:
+def _build_folder(folder: Path) -> tuple[Model, Plan]:
     """Return the model and the plan of a build folder."""
     file = folder / "plan.json"
     plan = plan_from_json(read_text(file, "a plan"), str(file))
@@ -121,10 +126,10 @@ def _build_folder(folder: Path) -> tuple[OnnxModel, Plan]:
         raise RankSliceError(Mistake(str(model), found, "build again to inspect it"))
     inputs = {tensor.name: tensor.shape for tensor in plan.tensors}
     shapes = {name: inputs[name] or () for name in plan.model.inputs}
-    return read_onnx(model, shapes), plan
+    return read_model(model, shapes), plan
 
 
-def _plan(model: OnnxModel, mapping_file: Path, platform_file: str | Path) -> Plan:
+def _plan(model: Model, mapping_file: Path, platform_file: str | Path) -> Plan:
     """Return the plan that ``build`` would make, for engines that exist or not."""
     mapping = read_mapping(mapping_file)
     placements = place(mapping, read_platform(platform_file), share_cores=True)
@@ -132,7 +137,7 @@ def _plan(model: OnnxModel, mapping_file: Path, platform_file: str | Path) -> Pl
     return make_plan(_model_info(model), partition(model.graph, ranks), placements.ranks)
 
 
-def _model_info(model: OnnxModel) -> ModelInfo:
+def _model_info(model: Model) -> ModelInfo:
     graph = model.graph
     return ModelInfo(
         name=graph.name,
@@ -143,13 +148,13 @@ def _model_info(model: OnnxModel) -> ModelInfo:
     )
 
 
-def _inspection(model: OnnxModel, plan: Plan | None) -> Inspection:
+def _inspection(model: Model, plan: Plan | None) -> Inspection:
     graph = model.graph
     costs = layer_costs(graph)
     return Inspection(
         graph=graph,
-        ir_version=model.ir_version,
-        opsets=model.opsets,
+        ir_version=model.ir_version if isinstance(model, OnnxModel) else None,
+        opsets=model.opsets if isinstance(model, OnnxModel) else (),
         costs=costs,
         totals=_totals(graph, costs),
         peak=peak_memory(graph),

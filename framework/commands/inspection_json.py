@@ -109,6 +109,7 @@ def _cut(cut: Cut) -> _Object:
         "after": cut.after,
         "before": cut.before,
         "bytes": cut.nbytes,
+        "obstacle": cut.obstacle,
         "tensors": [{"name": tensor.name, "bytes": tensor.nbytes} for tensor in cut.tensors],
         "macs_before": cut.macs,
         "share_before": cut.share,

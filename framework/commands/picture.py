@@ -421,14 +421,16 @@ def _borders(
     for cut in inspection.cuts:
         yield _Border(
             y=heights[row[cut.after]] + _ROW // 2,
-            width=max(1, round(_BAR * (cut.nbytes or 0) / most)),
-            text=f"{_size(cut.nbytes)}, {share_text(cut.share)}",
+            width=0 if cut.obstacle else max(1, round(_BAR * (cut.nbytes or 0) / most)),
+            text="no cut" if cut.obstacle else f"{_size(cut.nbytes)}, {share_text(cut.share)}",
             notable=cut.after in notable,
             tooltip=_border_tooltip(cut, "MACs" if inspection.totals.macs else "layers"),
         )
 
 
 def _border_tooltip(cut: Cut, share_of: str) -> str:
+    if cut.obstacle:
+        return f"the model cannot be cut here: {_shortened(cut.obstacle, _TOOLTIP)}"
     names = [f"  {_shortened(t.name, _TOOLTIP)}, {_size(t.nbytes)}" for t in cut.tensors]
     return "\n".join(
         (

@@ -256,7 +256,13 @@ def test_the_command_writes_a_picture_and_json_beside_its_tables(figure):
 def test_a_picture_that_cannot_be_written_is_a_mistake(figure):
     done = rankslice("inspect", figure / "model.onnx", "--svg", figure)
     assert (1, "") == (done.code, done.out)
-    assert f"error: {figure}: cannot be written: Is a directory; choose another --svg" in done.err
+    assert done.err.startswith(f"error: {figure}: ")
+
+
+def test_a_folder_that_is_no_build_folder_is_a_mistake(tmp_path):
+    done = rankslice("inspect", tmp_path)
+    assert (1, "") == (done.code, done.out)
+    assert f"error: {tmp_path}: is a folder without plan.json" in done.err
 
 
 def test_a_build_folder_with_a_broken_plan_is_a_mistake(tmp_path):

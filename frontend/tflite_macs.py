@@ -1,0 +1,92 @@
+"""How many multiplications with an addition a TensorFlow Lite operator takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from rankslice.framework.graph import Layer
+from rankslice.frontend.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.tflite_schema import OPERATORS
+
+__all__ = ["tflite_macs"]
+
+_BUILTIN = frozenset(OPERATORS)
+_NOT_COUNTED = frozenset(
+    {
+        *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "CALL", "CALL_ONCE"),
+        *("CONCAT_EMBEDDINGS", "CUSTOM", "DELEGATE", "IF", "LSH_PROJECTION", "RFFT2D", "SVDF"),
+        *("PLACEHOLDER_FOR_GREATER_OP_CODES", "WHILE"),
+    }
+)
+"""Operators with bodies, and those whose products are not counted here."""
+_LSTM_MATRICES = (*range(1, 9), 16)
+"""Operands of an LSTM that are matrices: four for what comes in, four for the state, and the
+projection. Some are omitted."""
+
+
+def tflite_macs(layer: Layer) -> int | None:
+    """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
+
+    What counts is the same as for ONNX (:func:`rankslice.frontend.onnx_macs.onnx_macs`). The
+    result is ``None`` for custom and StableHLO operators, control flow and where a size is missing.
+    """
+    count = _COUNTS.get(layer.op)
+    if count is None:
+        is_free = layer.op in _BUILTIN - _NOT_COUNTED and not layer.op.startswith("STABLEHLO_")
+        return 0 if is_free else None
+    try:
+        return count(layer)
+    except (UnknownSizeError, IndexError):
+        return None
+
+
+def _convolution(window: slice, kernel: int = 1) -> Callable[[Layer], int]:
+    """Count a convolution: each output value takes these dimensions of the kernel."""
+    return lambda layer: math.prod(output_shape(layer)) * math.prod(shape_of(layer, kernel)[window])
+
+
+def _transposed_convolution(layer: Layer) -> int:
+    """Count each input value with all of the kernel but its input channels, which are last.
+
+    The operands are the output's shape, the kernel and the input.
+    """
+    return math.prod(shape_of(layer, 2)) * math.prod(shape_of(layer, 1)[:-1])
+
+
+def _fully_connected(layer: Layer) -> int:
+    """Count a product with a matrix [outputs, inputs]."""
+    return math.prod(output_shape(layer)) * shape_of(layer, 1)[-1]
+
+
+def _matrix_product(layer: Layer) -> int:
+    """Count a product of stacks of matrices of which the first may be transposed."""
+    inner = -2 if layer.settings.get("adj_x") else -1
+    return math.prod(output_shape(layer)) * shape_of(layer, 0)[inner]
+
+
+def _recurrent(matrices: Iterable[int]) -> Callable[[Layer], int]:
+    """Count the matrices among the operands once for each step of each sequence."""
+    positions = tuple(matrices)
+
+    def count(layer: Layer) -> int:
+        given = [n for n in positions if n < len(layer.operands) and layer.operands[n] is not None]
+        steps = math.prod(shape_of(layer, 0)[:-1])
+        return steps * sum(math.prod(shape_of(layer, position)) for position in given)
+
+    return count
+
+
+_COUNTS: dict[str, Callable[[Layer], int]] = {
+    "CONV_2D": _convolution(slice(1, None)),  # [outputs, height, width, inputs per group]
+    "CONV_3D": _convolution(slice(0, -1)),  # [depth, height, width, inputs, outputs]
+    "DEPTHWISE_CONV_2D": _convolution(slice(1, 3)),  # [1, height, width, outputs]
+    "TRANSPOSE_CONV": _transposed_convolution,
+    "CONV_3D_TRANSPOSE": _transposed_convolution,
+    "FULLY_CONNECTED": _fully_connected,
+    "BATCH_MATMUL": _matrix_product,
+    "LSTM": _recurrent(_LSTM_MATRICES),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _recurrent(_LSTM_MATRICES),
+    "RNN": _recurrent((1, 2)),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _recurrent((1, 2)),
+}

@@ -1,0 +1,30 @@
+"""Quantised networks run by mpirun, with mappings that name only layers that compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jobs import build_folder
+from quantised import images, quantised_cnn
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.run import prepare, run
+from rankslice.framework.quantisers import is_quantiser
+from rankslice.frontend.onnx_reader import read_onnx
+
+FRAMES = 4
+
+
+@pytest.mark.parametrize(("kind", "exact"), [("qdq", True), ("qdq", False), ("qoperator", False)])
+def test_a_quantised_network_is_bit_equal(kind: str, exact: bool, tmp_path: Path) -> None:
+    model = quantised_cnn(kind, tmp_path)
+    names = [layer.name for layer in read_onnx(model).graph.layers if not is_quantiser(layer)]
+    folder = build_folder(tmp_path, model, {name: n % 3 for n, name in enumerate(names)})
+    frames = tmp_path / "frames.npz"
+    np.savez(frames, image=np.stack([image["image"] for image in images(FRAMES)]))
+    options = RunOptions(inputs=(str(frames),), frames=FRAMES, exact=exact)
+    verdict = run(prepare(folder, options), verify=True).summary.verify
+    assert verdict is not None
+    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)

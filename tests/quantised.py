@@ -1,0 +1,74 @@
+"""A small CNN, and what onnxruntime's tools make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnxruntime import quantization
+
+CNN = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1, 3, 16, 16] image) => (float[1, 10] scores)
+{ [conv1] a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (image, w1, b1)
+  [relu1] b = Relu(a)
+  [conv2] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (b, w2, b2)
+  [add] d = Add(b, c)
+  [relu2] e = Relu(d)
+  [pool] f = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (e)
+  [conv3] h = Conv <kernel_shape = [3, 3], strides = [2, 2]> (f, w3, b3)
+  [flat] i = Flatten(h)
+  [fc] scores = Gemm(i, w4, b4) }"""
+SHAPES = {"w1": (8, 3, 3, 3), "w2": (8, 8, 3, 3), "w3": (16, 8, 3, 3), "w4": (144, 10)}
+KINDS = ("qdq", "qoperator", "dynamic")
+
+
+class Samples(quantization.CalibrationDataReader):
+    """Random images that the quantiser looks at."""
+
+    def __init__(self, count: int = 4) -> None:
+        self._left = images(count)
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self._left, None)
+
+
+def images(count: int) -> Iterator[dict[str, Any]]:
+    draw = np.random.default_rng(1)
+    for _ in range(count):
+        yield {"image": draw.standard_normal((1, 3, 16, 16), np.float32)}
+
+
+def float_cnn() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(CNN)
+    draw = np.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        inner, outer = (shape[1:], shape[0]) if len(shape) == 4 else (shape[:1], shape[1])
+        weight = draw.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(inner)))
+        bias = draw.standard_normal(outer, np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+        model.graph.initializer.append(numpy_helper.from_array(bias, name.replace("w", "b")))
+    return model
+
+
+def quantised_cnn(kind: str, folder: Path) -> Path:
+    """Write the network quantised; return the file.
+
+    Args:
+        kind: ``qdq`` (static, per channel), ``qoperator`` (static) or ``dynamic``.
+        folder: where to write.
+    """
+    source, path = folder / "float.onnx", folder / f"{kind}.onnx"
+    onnx.save(float_cnn(), source)
+    if kind == "dynamic":
+        unsigned = quantization.QuantType.QUInt8
+        quantization.quantize_dynamic(source, path, weight_type=unsigned)
+        return path
+    form = quantization.QuantFormat.QDQ if kind == "qdq" else quantization.QuantFormat.QOperator
+    quantization.quantize_static(
+        source, path, Samples(), quant_format=form, per_channel=kind == "qdq"
+    )
+    return path

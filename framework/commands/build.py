@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
+from rankslice.framework.commands.planning import plan_model
 from rankslice.framework.commands.run import REFERENCE, REFERENCE_ENGINES
-from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import Placement, Placements
+from rankslice.framework.mapping import Placements
 from rankslice.framework.new_folder import new_folder
-from rankslice.framework.plan import FORMAT, ModelInfo, Plan
+from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Platform
-from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.place import place
-from rankslice.framework.specs.read_mapping import read_mapping
-from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import Model, read_model, submodel_files
-from rankslice.frontend.partition import Partition, partition
+from rankslice.framework.wording import listed, quoted
+from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import write_pieces
-from rankslice.frontend.planner import make_plan
 from rankslice.frontend.rankfile import hostfile, rankfile
 from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
 
@@ -39,8 +34,6 @@ OWN_ENTRIES = frozenset(
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +77,16 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
-    on_step("reading")
-    specs = _Mistakes()
-    loaded = specs.catch(lambda: read_model(model, shapes))
-    wanted = specs.catch(lambda: read_mapping(mapping))
-    boards = specs.catch(lambda: read_platform(platform))
-    if wanted and boards:
-        placements = specs.catch(lambda: _place(wanted, boards, share_cores, _engines(model)))
-    if wanted and loaded:
-        assignment = specs.catch(lambda: assign(wanted, loaded.graph))
-    specs.raise_all()
-    assert loaded
-    assert wanted
-    assert boards
-    assert placements
-    assert assignment
-
-    on_step("partitioning")
-    ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
-    cut = partition(loaded.graph, ranks)
-    plan = make_plan(
-        _model_info(loaded),
-        cut,
-        placements.ranks,
-        source_rank=_source_rank(cut, placements.ranks, source_board),
+    planned = plan_model(
+        model,
+        mapping,
+        platform,
+        shapes=shapes,
+        source_board=source_board,
+        where=lambda wanted, boards: _place(wanted, boards, share_cores, _engines(model)),
+        on_step=on_step,
     )
+    loaded, cut, plan = planned.model, planned.partition, planned.plan
     with new_folder(out, replaces=_foreign if force else None) as folder:
         on_step("writing sub-models")
         _write_submodels(folder, loaded, cut, plan)
@@ -118,24 +96,7 @@ def build(
         packages = write_packages(folder, plan, archive=archive)
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
-    return Build(out, plan, packages, tuple(placements.warnings))
-
-
-class _Mistakes:
-    """Goes on after mistakes as long as there is something to check, then raises all."""
-
-    def __init__(self) -> None:
-        self._found: list[Mistake | str] = []
-
-    def catch(self, step: Callable[[], _T]) -> _T | None:
-        try:
-            return step()
-        except RankSliceError as error:
-            self._found.extend(error.mistakes)
-            return None
-
-    def raise_all(self) -> None:
-        raise_mistakes(self._found)
+    return Build(out, plan, packages, planned.warnings)
 
 
 def _foreign(folder: Path) -> str:
@@ -182,29 +143,6 @@ def _place(
         if "provider" not in dict(rank.options)
     )
     return placements
-
-
-def _model_info(model: Model) -> ModelInfo:
-    graph = model.graph
-    return ModelInfo(
-        name=graph.name,
-        sha256=file_sha256(model.path),
-        format=graph.format,
-        inputs=tuple(tensor.name for tensor in graph.inputs),
-        outputs=tuple(tensor.name for tensor in graph.outputs),
-    )
-
-
-def _source_rank(cut: Partition, placements: Sequence[Placement], board: str | None) -> int | None:
-    """Return the rank on ``board`` that a frame reaches first."""
-    if board is None:
-        return None
-    for segment in cut.segments:
-        if placements[segment.rank].board == board:
-            return segment.rank
-    known = sorted({placement.board for placement in placements})
-    hint = nearest(board, known) or f"ranks are on {joined(known)}"
-    raise RankSliceError(Mistake("--source-board", f"no rank is on board {quoted(board)}", hint))
 
 
 def _write_submodels(folder: Path, model: Model, cut: Partition, plan: Plan) -> None:

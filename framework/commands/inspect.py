@@ -6,23 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.framework.commands.planning import plan_model
 from rankslice.framework.commands.run import REFERENCE
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.hashing import file_sha256
-from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
-from rankslice.framework.specs.assign import assign
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import Placements
+from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.platform import Platform
 from rankslice.framework.specs.place import place
-from rankslice.framework.specs.read_mapping import read_mapping
-from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.frontend.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.cuts import Cut, cuts
 from rankslice.frontend.formats import Model, read_model
 from rankslice.frontend.liveness import Peak, peak_memory
 from rankslice.frontend.onnx_reader import OnnxModel
-from rankslice.frontend.partition import partition
-from rankslice.frontend.planner import make_plan
 from rankslice.frontend.rank_costs import RankCost, rank_costs
 
 __all__ = ["Inspection", "Totals", "inspect_model"]
@@ -93,13 +92,18 @@ def inspect_model(
     if model.is_dir():
         expected = "expected a model file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake(str(model), "is a folder without plan.json", expected))
-    found = read_model(model, shapes)
     if mapping is None:
         if platform is not None:
             expected = "give --mapping, too: which layers go to its accelerators"
             raise RankSliceError(Mistake("--platform", "says nothing without a mapping", expected))
-        return _inspection(found, None)
-    return _inspection(found, _plan(found, mapping, platform or "local"))
+        return _inspection(read_model(model, shapes), None)
+    planned = plan_model(model, mapping, platform or "local", where=_anywhere, shapes=shapes)
+    return _inspection(planned.model, planned.plan)
+
+
+def _anywhere(mapping: LayerMapping, platform: Platform) -> Placements:
+    """Return the places of ranks that may share cores and need no engine."""
+    return place(mapping, platform, share_cores=True)
 
 
 def _refuse_for_folders(model: Path, *given: object) -> None:
@@ -127,25 +131,6 @@ def _build_folder(folder: Path) -> tuple[Model, Plan]:
     inputs = {tensor.name: tensor.shape for tensor in plan.tensors}
     shapes = {name: inputs[name] or () for name in plan.model.inputs}
     return read_model(model, shapes), plan
-
-
-def _plan(model: Model, mapping_file: Path, platform_file: str | Path) -> Plan:
-    """Return the plan that ``build`` would make, for engines that exist or not."""
-    mapping = read_mapping(mapping_file)
-    placements = place(mapping, read_platform(platform_file), share_cores=True)
-    ranks = {layer: own[0] for layer, own in assign(mapping, model.graph).ranks().items()}
-    return make_plan(_model_info(model), partition(model.graph, ranks), placements.ranks)
-
-
-def _model_info(model: Model) -> ModelInfo:
-    graph = model.graph
-    return ModelInfo(
-        name=graph.name,
-        sha256=file_sha256(model.path),
-        format=graph.format,
-        inputs=tuple(tensor.name for tensor in graph.inputs),
-        outputs=tuple(tensor.name for tensor in graph.outputs),
-    )
 
 
 def _inspection(model: Model, plan: Plan | None) -> Inspection:

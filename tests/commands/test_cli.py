@@ -69,6 +69,8 @@ MISUSE = {
     "inspect model.onnx --shape =1": "'=1' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=-1": "'x=-1' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=²": "'x=²' is not of the form IN=1,3,224,224",
+    "inspect model.onnx --cuts -1": "--cuts",
+    "inspect model.onnx --cuts many": "--cuts",
     "build model.onnx": "Missing option '--mapping'",
     "run": "Missing argument",
     "run out/out --frames 0": "--frames",
@@ -161,7 +163,8 @@ def test_inspect_gives_json_alone_on_stdout() -> None:
     assert (0, "") == (ended.code, ended.err)
     record = json.loads(ended.out)
     assert set(FIGURE_2_RANKS) == {layer["name"] for layer in record["layers"]}
-    assert [{"name": "x", "dtype": "float32", "shape": [1, 4, 8, 8]}] == record["inputs"]
+    x = {"name": "x", "dtype": "float32", "shape": [1, 4, 8, 8], "bytes": 1024}
+    assert [x] == record["inputs"]
 
 
 def test_inspect_writes_json_beside_what_it_shows(tmp_path: Path) -> None:

@@ -159,6 +159,16 @@ def test_a_mapping_for_another_model_is_refused(figure):
         inspect_model(save(figure, TEXT, "other.onnx"), mapping=figure / "mapping.json")
 
 
+def test_all_mistakes_of_model_mapping_and_platform_are_told_at_once(tmp_path):
+    done = rankslice(
+        *("inspect", tmp_path / "no.onnx", "--mapping", tmp_path / "no.json"),
+        *("--platform", tmp_path / "no.yaml"),
+    )
+    assert (1, "") == (done.code, done.out)
+    places = [line.split(":")[1].strip() for line in done.err.splitlines()]
+    assert [str(tmp_path / f"no.{suffix}") for suffix in ("onnx", "json", "yaml")] == places
+
+
 def test_accelerators_without_an_engine_can_be_inspected(tmp_path):
     """The mapping of AutoDiCE's figure uses a GPU."""
     onnx.save(figure_2(), tmp_path / "model.onnx")

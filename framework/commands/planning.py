@@ -1,0 +1,124 @@
+"""From files to a plan: what ``build`` writes, and ``inspect`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import Placement, Placements
+from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.framework.platform import Platform
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats import Model, read_model
+from rankslice.frontend.partition import Partition, partition
+from rankslice.frontend.planner import make_plan
+
+__all__ = ["Planned", "plan_model"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A model, and what a mapping makes of it."""
+
+    model: Model
+    partition: Partition
+    plan: Plan
+    warnings: tuple[str, ...]
+
+
+def plan_model(
+    model: Path,
+    mapping: Path,
+    platform: str | Path,
+    *,
+    where: Callable[[LayerMapping, Platform], Placements],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    source_board: str | None = None,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Planned:
+    """Return the plan for a model, a mapping and a platform.
+
+    Args:
+        model: the model file.
+        mapping: a JSON file: accelerators and their layers.
+        platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
+        where: finds the places of the mapping's ranks.
+        shapes: sizes of model inputs that the model leaves open.
+        source_board: board where frames enter; that of the first layer by default.
+        on_step: told what is being done.
+
+    Raises:
+        RankSliceError: with all mistakes that were found.
+    """
+    on_step("reading")
+    specs = _Mistakes()
+    loaded = specs.catch(lambda: read_model(model, shapes))
+    wanted = specs.catch(lambda: read_mapping(mapping))
+    boards = specs.catch(lambda: read_platform(platform))
+    if wanted and boards:
+        placements = specs.catch(lambda: where(wanted, boards))
+    if wanted and loaded:
+        assignment = specs.catch(lambda: assign(wanted, loaded.graph))
+    specs.raise_all()
+    assert loaded
+    assert wanted
+    assert boards
+    assert placements
+    assert assignment
+
+    on_step("partitioning")
+    ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
+    cut = partition(loaded.graph, ranks)
+    source = _source_rank(cut, placements.ranks, source_board)
+    plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
+    return Planned(loaded, cut, plan, tuple(placements.warnings))
+
+
+class _Mistakes:
+    """Goes on after mistakes as long as there is something to check, then raises all."""
+
+    def __init__(self) -> None:
+        self._found: list[Mistake | str] = []
+
+    def catch(self, step: Callable[[], _T]) -> _T | None:
+        try:
+            return step()
+        except RankSliceError as error:
+            self._found.extend(error.mistakes)
+            return None
+
+    def raise_all(self) -> None:
+        raise_mistakes(self._found)
+
+
+def _model_info(model: Model) -> ModelInfo:
+    graph = model.graph
+    return ModelInfo(
+        name=graph.name,
+        sha256=file_sha256(model.path),
+        format=graph.format,
+        inputs=tuple(tensor.name for tensor in graph.inputs),
+        outputs=tuple(tensor.name for tensor in graph.outputs),
+    )
+
+
+def _source_rank(cut: Partition, placements: Sequence[Placement], board: str | None) -> int | None:
+    """Return the rank on ``board`` that a frame reaches first."""
+    if board is None:
+        return None
+    for segment in cut.segments:
+        if placements[segment.rank].board == board:
+            return segment.rank
+    known = sorted({placement.board for placement in placements})
+    hint = nearest(board, known) or f"ranks are on {joined(known)}"
+    raise RankSliceError(Mistake("--source-board", f"no rank is on board {quoted(board)}", hint))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import layer, read, save
+from onnx_models import layer, read, run, save
 from slices import check_slices, in_turn, random_values, run_sliced, run_whole
 
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.onnx_writer import segment_pieces
 from rankslice.frontend.partition import Partition, partition
-from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.pieces import pieces_length, write_pieces
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
 
@@ -24,15 +25,21 @@ def crossing(cut: Partition) -> dict[str, str]:
     return {tensor.name: tensor.dtype for s in cut.segments for tensor in s.outputs}
 
 
-def written(model: OnnxModel, names: list[str], folder: Path) -> onnx.ModelProto:
-    """Return the sub-model of the layers with these names, in which each gives out its result."""
+def write_part(model: OnnxModel, names: list[str], folder: Path) -> Path:
+    """Write the sub-model of the layers with these names, in which each gives out its result."""
     layers = [layer(model, name) for name in names]
     outputs = [tensor for item in layers for tensor in item.outputs]
     made = {tensor.name for tensor in outputs}
     inputs = {t.name: t for item in layers for t in item.inputs if t.name not in made}
     files = segment_pieces(model, layers, list(inputs.values()), outputs, name="part.onnx")
     write_pieces(files.model, folder / "part.onnx")
-    return onnx.load(folder / "part.onnx")
+    if files.data is not None:
+        write_pieces(files.data, folder / "part.onnx.data")
+    return folder / "part.onnx"
+
+
+def written(model: OnnxModel, names: list[str], folder: Path) -> onnx.ModelProto:
+    return onnx.load(write_part(model, names, folder))
 
 
 # Weights, and how they are listed
@@ -353,3 +360,68 @@ def test_values_may_lie_in_several_files_at_any_offset(tmp_path: Path) -> None:
     path.write_bytes(proto.SerializeToString())
     (tmp_path / "parts").mkdir()
     check_slices(read_onnx(path), tmp_path / "parts")
+
+
+GIGABYTE = 1 << 30
+
+
+def large_model(folder: Path) -> OnnxModel:
+    """Write a model with 7 GB of zeros in two files that take no room, each over 2 GB."""
+    sizes = {"first.bin": 3 * GIGABYTE + 4, "second.bin": 4 * GIGABYTE}
+    proto = onnx.parser.parse_model(
+        HEAD
+        + """g (int64[1] x) => (float[1, 256] y)
+        { [one] a = Gather(u, x)  [two] b = Gather(v, x)  [sum] s = Add(a, b)
+          [three] c = Gather(w, x)  [out] y = Add(s, c) }"""
+    )
+    places = {
+        "u": ("first.bin", GIGABYTE + 4, 2 * GIGABYTE),
+        "v": ("second.bin", 4096, GIGABYTE),
+        "w": ("second.bin", GIGABYTE + 8192, 5 * GIGABYTE // 2),
+    }
+    for name, (location, offset, length) in places.items():
+        tensor = proto.graph.initializer.add(
+            name=name, data_type=1, dims=[length // 1024, 256], data_location=1
+        )
+        for key, value in {"location": location, "offset": offset, "length": length}.items():
+            tensor.external_data.add(key=key, value=str(value))
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    for location, size in sizes.items():
+        with (folder / location).open("wb") as file:
+            file.truncate(size)
+        for name, (place, offset, length) in places.items():
+            if place == location:
+                with (folder / location).open("r+b") as file:
+                    file.seek(offset + length - 1024)
+                    file.write(np.full(256, ord(name), np.float32).tobytes())
+    return read_onnx(path)
+
+
+def test_weights_of_gigabytes_in_several_files_are_planned_as_byte_ranges(tmp_path: Path) -> None:
+    model = large_model(tmp_path)
+    cut = partition(model.graph, {"one": 0, "two": 1, "sum": 1, "three": 0, "out": 0})
+    pieces = [
+        segment_pieces(model, s.layers, s.inputs, s.outputs, name=f"{number}.onnx")
+        for number, s in enumerate(cut.segments)
+    ]
+    lengths = [pieces_length(files.data or ()) for files in pieces]
+    assert [9 * GIGABYTE // 2, GIGABYTE] == [lengths[0] + sum(lengths[2:]), lengths[1]]
+    assert all(pieces_length(files.model) < 1000 for files in pieces)
+
+
+@pytest.mark.slow
+def test_a_model_of_gigabytes_in_several_files_gives_the_values_at_their_ends(
+    tmp_path: Path,
+) -> None:
+    model = large_model(tmp_path)
+    (tmp_path / "parts").mkdir()
+    rows = {w.name: w.shape[0] for w in model.graph.weights}
+    expected = {"a": ("u", ["one"]), "b": ("v", ["two"]), "c": ("w", ["three"])}
+    try:
+        for output, (weight, layers) in expected.items():
+            part = write_part(model, layers, tmp_path / "parts")
+            end = np.array([rows[weight] - 1])
+            assert {float(ord(weight))} == set(run(part, {"x": end})[output].ravel())
+    finally:
+        shutil.rmtree(tmp_path / "parts")  # 5.5 GB

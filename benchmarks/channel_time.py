@@ -27,6 +27,7 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.mpi import MpiTransport
 from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.wakeup import Wakeup
 
 SIZES = (4 << 10, 32 << 10, 256 << 10, 1 << 20, 3 << 20, 8 << 20)
 TARGET_EXTRA_S = {False: 150e-6, True: 60e-6}
@@ -39,7 +40,7 @@ def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bo
     outbox, inbox = Ring(tensor, 2, 1), Ring(tensor, 2, 1)
     outgoing = Outgoing(1 + transport.rank, peer, outbox, 0)
     incoming = Incoming(1 + peer, peer, inbox)
-    arrived = threading.Event()
+    arrived = Wakeup()
     times: list[float] = []
 
     def compute() -> None:
@@ -49,22 +50,21 @@ def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bo
                 put()
             while not inbox.has_frame(0):
                 arrived.wait()
-                arrived.clear()
-            inbox.read[0] += 1
+            inbox.free(0)
             if transport.rank == 1:
                 put()
             elif bounce >= bounces // 5:
                 times.append((time.perf_counter() - begin) / 2)
-        outbox.end = outbox.written
-        loop.wake()
+        outbox.finish()
 
     def put() -> None:
         while not outbox.has_room():
             time.sleep(20e-6)
-        outbox.written += 1
-        loop.wake()
+        outbox.put()
 
-    loop = CommunicationLoop(transport, [outgoing], [incoming], arrived.set, latency=latency)
+    loop = CommunicationLoop(transport, [outgoing], [incoming], latency=latency)
+    inbox.on_written = (arrived.set,)
+    outbox.on_written = (loop.wake,)
     thread = threading.Thread(target=compute)
     thread.start()
     loop.run(lambda: not thread.is_alive())
@@ -77,17 +77,17 @@ def raw_time_s(transport: MpiTransport, size: int, bounces: int) -> list[float]:
     """Return half the time of each round trip of blocking calls, in seconds."""
     from mpi4py import MPI
 
-    buffer = np.zeros(size, np.uint8)
+    outbox, inbox = np.ones(size, np.uint8), np.ones(size, np.uint8)
     peer = 1 - transport.rank
     times = []
     for bounce in range(bounces):
         begin = time.perf_counter()
         if transport.rank == 0:
-            MPI.COMM_WORLD.Send(buffer, peer)
-            MPI.COMM_WORLD.Recv(buffer, peer)
+            MPI.COMM_WORLD.Send(outbox, peer)
+            MPI.COMM_WORLD.Recv(inbox, peer)
         else:
-            MPI.COMM_WORLD.Recv(buffer, peer)
-            MPI.COMM_WORLD.Send(buffer, peer)
+            MPI.COMM_WORLD.Recv(inbox, peer)
+            MPI.COMM_WORLD.Send(outbox, peer)
         if bounce >= bounces // 5:
             times.append((time.perf_counter() - begin) / 2)
     return times

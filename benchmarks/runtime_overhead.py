@@ -9,7 +9,6 @@ frames come every two seconds.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
@@ -22,13 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from measuring import console, machine, print_table, ratios, spread, start_round
+from null_jobs import null_folder
 
 from rankslice.backend.launch import find_mpirun
-from rankslice.backend.package import write_driver
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
 from rankslice.framework.commands.run import prepare, run
 
 MODEL = """
@@ -52,25 +49,10 @@ class Measured:
     """Processor time over wall time, by rank."""
 
 
-def null_folder(place: Path, sleep_ms: float) -> Path:
-    """Build a folder whose two ranks sleep instead of computing."""
-    model = onnx.parser.parse_model(MODEL)
-    for node, name in zip(model.graph.node, ("first", "second"), strict=True):
-        node.name = name
-    onnx.save(model, place / "model.onnx")
-    cores = sorted(os.sched_getaffinity(0))
-    keys = [
-        f"local_cpu{cores[0]}",
-        f"local_cpu{cores[1]}" if cores[1:] else f"local_cpu{cores[0]}.2",
-    ]
-    mapping = place / "mapping.json"
-    mapping.write_text(json.dumps({keys[0]: ["first"], keys[1]: ["second"]}))
-    out = place / f"sleep-{sleep_ms:g}"
-    plan = build(place / "model.onnx", mapping, "local", out, share_cores=True).plan
-    options = (("sleep_ms", f"{sleep_ms:g}"),)
-    ranks = (dataclasses.replace(rank, engine="null", options=options) for rank in plan.ranks)
-    write_driver(out, dataclasses.replace(plan, ranks=tuple(ranks)))
-    return out
+def sleeping_ranks(place: Path, sleep_ms: float) -> Path:
+    """Return a build folder of two ranks that sleep for ``sleep_ms`` in each frame."""
+    layers = ("first", "second")
+    return null_folder(place, MODEL, layers, {"first": 0, "second": 1}, (sleep_ms, sleep_ms))
 
 
 def run_pipeline(folder: Path, frames: int, fps: float | None = None) -> Measured:
@@ -138,7 +120,7 @@ def report_rates(
     place: Path, sleeps_ms: Sequence[float], frames: int, rounds: int, patience_s: float
 ) -> None:
     """Measure and print rate and processor time for each time of sleep."""
-    folders = {sleep: null_folder(place, sleep) for sleep in sleeps_ms}
+    folders = {sleep: sleeping_ranks(place, sleep) for sleep in sleeps_ms}
     window = prepare(folders[sleeps_ms[0]], RunOptions(frames=1)).plan.window
     found: dict[float, list[Measured]] = {sleep: [] for sleep in sleeps_ms}
     bare = []
@@ -188,7 +170,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         place = Path(folder)
         report_rates(place, given.sleep, given.frames, given.rounds, given.patience)
-        report_idle(null_folder(place, 0.001), given.idle, max(1, given.rounds // 2))
+        report_idle(sleeping_ranks(place, 0.001), given.idle, max(1, given.rounds // 2))
 
 
 if __name__ == "__main__":

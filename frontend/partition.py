@@ -290,13 +290,20 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
 def _cut_mistake(graph: Graph, tensor: Tensor, maker: Layer, reader: Layer | None) -> Mistake:
     """Return the mistake of a tensor that cannot leave the segment of the layer that makes it."""
     made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
+    is_unknown = not tensor.dtype or (bool(dtype_bits(tensor.dtype)) and tensor.shape is None)
     if reader is None:
         found = f"{crossing_fault(tensor)}: it can be no model output"
-        return Mistake(f"{graph.name}: {made}", found)
+        declare = "if it is fixed, state it in the model file" if is_unknown else ""
+        return Mistake(f"{graph.name}: {made}", found, declare)
     return Mistake(
         f"{graph.name}: {made} and read by layer {quoted(reader.name)}",
         f"{crossing_fault(tensor)}: the model cannot be cut here",
-        f"map layers {quoted(maker.name)} and {quoted(reader.name)}, and those between, to one key",
+        f"map layers {quoted(maker.name)} and {quoted(reader.name)}, and those between, to one key"
+        + (
+            ", or state its type and shape in the model file if they are fixed"
+            if is_unknown
+            else ""
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from onnx_models import layer, read, save
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+from rankslice.frontend.partition import partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
 
@@ -135,6 +136,28 @@ def test_an_operator_that_nobody_knows_has_no_shape(tmp_path: Path):
           [other] y = my.ops.Twist(h) }""",
     )
     assert None is shape(model, "custom")
+    with pytest.raises(RankSliceError) as caught:
+        partition(model.graph, {"custom": 0, "other": 1})
+    assert (
+        "model.onnx: tensor 'h', made by layer 'custom' and read by layer 'other':"
+        " it is no tensor of a known element type: the model cannot be cut here;"
+        " map layers 'custom' and 'other', and those between, to one key,"
+        " or state its type and shape in the model file if they are fixed"
+    ) == str(caught.value)
+
+
+def test_a_shape_that_depends_on_the_values_is_told_at_a_cut(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[4] x) => (float[4] y)
+        { [find] i = NonZero(x)  [take] t = Gather(x, i)
+          [sum] s = ReduceSum <keepdims = 0> (t)  [add] y = Add(x, s) }""",
+    )
+    with pytest.raises(
+        RankSliceError, match=r"'i', .* its shape is not known .* 'find' and 'take'"
+    ):
+        partition(model.graph, {"find": 0, "take": 1, "sum": 1, "add": 1})
 
 
 def test_shapes_are_followed_into_functions_that_call_functions_with_attributes(tmp_path: Path):

@@ -181,7 +181,8 @@ def test_a_tensor_of_unknown_shape_between_segments_is_refused_with_both_layers(
     assert [
         "model.onnx: tensor 'Buff3', made by layer 'Conv1' and read by layer 'Add1': its shape is "
         "not known before the run: the model cannot be cut here; map layers 'Conv1' and 'Add1', "
-        "and those between, to one key"
+        "and those between, to one key, or state its type and shape in the model file if they are "
+        "fixed"
     ] == mistakes(graph, FIGURE_2_RANKS)
 
 

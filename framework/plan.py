@@ -16,7 +16,7 @@ from typing import Any
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
-from rankslice.framework.records import read_record
+from rankslice.framework.records import read_record, record_schema
 from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.wording import described, quoted
 
@@ -28,6 +28,7 @@ __all__ = [
     "Plan",
     "Segment",
     "plan_from_json",
+    "plan_schema",
     "plan_to_json",
 ]
 
@@ -115,6 +116,25 @@ def plan_to_json(plan: Plan) -> str:
         rank["environment"] = dict(rank["environment"])
     record["window"] = plan.window
     return json.dumps(record, indent=1, ensure_ascii=True) + "\n"
+
+
+def plan_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``plan.json``, for other tools that read it."""
+    schema = record_schema(Plan)
+    record = schema["$defs"].pop("Plan")
+    schema["$defs"]["Segment"]["properties"]["file"]["pattern"] = f"^{_SUBMODEL.pattern}$"
+    head = {
+        "format": {"const": FORMAT},
+        "version": {"const": VERSION},
+    }
+    tail = {"window": {"type": "integer", "minimum": 2}}
+    return {
+        "title": "RankSlice plan",
+        **record,
+        "required": [*head, *record["required"], *tail],
+        "properties": {**head, **record["properties"], **tail},
+        "$defs": schema["$defs"],
+    }
 
 
 def plan_from_json(text: str, place: str = "plan.json") -> Plan:

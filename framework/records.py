@@ -10,11 +10,16 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.wording import bare, described, joined, quoted
 
-__all__ = ["read_record"]
+__all__ = ["read_record", "record_schema"]
 
 T = TypeVar("T")
 
 _WORDS = {str: "a text", int: "a whole number", bool: "true or false"}
+_SCHEMAS: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer", "minimum": 0},
+    bool: {"type": "boolean"},
+}
 _PAIRS = tuple[tuple[str, str], ...]
 
 
@@ -39,6 +44,38 @@ def read_record(kind: type[T], value: object, place: str) -> T:
     )
     record: T = _read(kind, value)
     return record
+
+
+def record_schema(kind: type[Any]) -> dict[str, Any]:
+    """Return a JSON Schema whose ``$defs`` describe a dataclass and those in it, by their names.
+
+    It takes what :func:`read_record` takes, but numbers below zero: no record has any.
+    """
+    kinds: dict[str, Any] = {}
+    _describe(kind, kinds)
+    return {"$ref": f"#/$defs/{kind.__name__}", "$defs": kinds}
+
+
+def _describe(hint: Any, kinds: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a type; put those of dataclasses into ``kinds``."""
+    if isinstance(hint, UnionType):
+        return {"anyOf": [_describe(get_args(hint)[0], kinds), {"type": "null"}]}
+    if hint == _PAIRS:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": _describe(get_args(hint)[0], kinds)}
+    if is_dataclass(hint):
+        name = hint.__name__  # type: ignore[union-attr]
+        hints = get_type_hints(hint)
+        kinds[name] = {
+            "description": (hint.__doc__ or "").partition("\n")[0],
+            "type": "object",
+            "required": list(hints),
+            "properties": {field: _describe(inner, kinds) for field, inner in hints.items()},
+            "additionalProperties": False,
+        }
+        return {"$ref": f"#/$defs/{name}"}
+    return dict(_SCHEMAS[hint])
 
 
 def _faults(hint: Any, value: object, path: str) -> Iterator[tuple[str, str, str]]:

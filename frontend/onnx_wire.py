@@ -98,7 +98,7 @@ class WireFile:
         self.path = path
         try:
             if not path.is_file():
-                what = "no ordinary file" if path.exists() else "no such file"
+                what = "is no ordinary file" if path.exists() else "no such file"
                 what = "is a folder" if path.is_dir() else what
                 raise RankSliceError(Mistake(str(path), what, "expected an ONNX model file"))
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

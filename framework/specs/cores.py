@@ -7,12 +7,23 @@ from collections import Counter
 
 from rankslice.framework.wording import quoted
 
-__all__ = ["MOST_CORES", "core_list", "core_ranges", "count_or_list", "each_once", "format_cores"]
+__all__ = [
+    "CORES_PATTERN",
+    "MOST_CORES",
+    "core_list",
+    "core_ranges",
+    "count_or_list",
+    "each_once",
+    "format_cores",
+]
 
 MOST_CORES = 8192
 """Largest number of cores that Linux can be built for; guards against ranges without end."""
 
-_PART = re.compile(r"(0|[1-9][0-9]{0,5})(?:-(0|[1-9][0-9]{0,5}))?")
+_NUMBER = "(0|[1-9][0-9]{0,5})"
+_PART = re.compile(f"{_NUMBER}(?:-{_NUMBER})?")
+CORES_PATTERN = rf"^\s*{_PART.pattern}(\s*,\s*{_PART.pattern})*\s*$"
+"""What :func:`core_list` reads, as a regular expression of JSON Schemas."""
 
 
 def core_list(text: str) -> tuple[int, ...]:

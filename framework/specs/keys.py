@@ -11,16 +11,23 @@ import re
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.specs.cores import MOST_CORES, core_list
+from rankslice.framework.specs.cores import CORES_PATTERN, MOST_CORES, core_list
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["Key", "parse_key", "read_cores"]
+__all__ = ["KEY_PATTERN", "Key", "parse_key", "read_cores"]
 
 _RESOURCE = re.compile(
     r"(?P<word>cpu|arm|x86|gpu|npu)(?P<unit>[^@.]*)(?:@(?P<core>[^.]*))?(?:\.(?P<sharer>.*))?",
     re.DOTALL,
 )
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
+_CORES = CORES_PATTERN.replace(r"\s*", "").strip("^$")
+KEY_PATTERN = (
+    rf"^[\s\S]+_((cpu|arm|x86)({_CORES}|[0-9]{{2,}})"
+    rf"|(gpu|npu)({_NUMBER.pattern})?(@({_NUMBER.pattern}))?)([.]([2-9]|[1-9][0-9]{{1,5}}))?$"
+)
+"""The form of a key, as a regular expression of JSON Schemas."""
+
 _FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
 
 
@@ -71,6 +78,8 @@ def _fault(
     kind: str, word: str, unit: str, core: str | None, sharer: str | None
 ) -> tuple[str, str] | None:
     """Return what is wrong with a resource and what was expected."""
+    if any(letter.isspace() for letter in unit):
+        return f"white space in {quoted(word + unit)}", "remove it"
     if kind == "cpu" and not unit:
         return f"{word} without cores", f"expected cores, such as {word}0, {word}0-3 or {word}0,2"
     if kind == "cpu" and core is not None:

@@ -11,6 +11,7 @@ from rankslice.framework.wording import quoted
 
 __all__ = [
     "BOARD_RULE",
+    "PATTERNS",
     "check_board",
     "check_engine",
     "check_host",
@@ -27,6 +28,19 @@ _ENGINE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _TAKEN = re.compile(r"PATH|HOME|LD_PRELOAD|LD_AUDIT|(PYTHON|OMPI_|PMIX_|PRTE_|MPI4PY|RANKSLICE).*")
 """Variables that decide which program runs, or that mpirun and the ranks need as they are."""
+
+PATTERNS = {
+    name: f"^(?:{form.pattern})$"
+    for name, form in {
+        "board": _BOARD,
+        "host": _HOST,
+        "user": _USER,
+        "engine": _ENGINE,
+        "variable": _VARIABLE,
+        "taken": _TAKEN,
+    }.items()
+}
+"""The same rules as regular expressions of JSON Schemas; ``taken``: no variable may match it."""
 
 
 def check_board(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -22,9 +24,10 @@ from pydantic_core import ErrorDetails
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.framework.specs.cores import core_list, count_or_list, each_once
+from rankslice.framework.specs.cores import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
+    PATTERNS,
     check_board,
     check_engine,
     check_host,
@@ -60,11 +63,33 @@ def parse_platform_yaml(text: str, source: str) -> Platform:
 
 def platform_schema() -> dict[str, Any]:
     """Return the JSON Schema of platform files, for editors."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_PlatformSpec.model_json_schema(),
-        "title": "RankSlice platform",
+    text = json.dumps(_PlatformSpec.model_json_schema())
+    schema = json.loads(re.sub(r"\b_([A-Z][a-z]+)Spec\b", r"\1", text))  # our names for classes
+    kinds = {name: _for_editors(kind) for name, kind in schema.pop("$defs").items()}
+    title = {"title": "RankSlice platform", "description": "Boards and what they have."}
+    return {**title, **_for_editors(schema), "$defs": kinds}
+
+
+def _for_editors(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one kind of object, in which all but required fields may be empty."""
+    required = schema.get("required", [])
+    fields = {
+        name: field if name in required else _or_empty(field)
+        for name, field in schema["properties"].items()
     }
+    for field in fields.values():
+        # A pattern allows boards of other names, too, and says nothing of what they are.
+        for pattern, board in field.pop("patternProperties", {}).items():
+            field |= {"propertyNames": {"pattern": pattern}}
+            field |= {"additionalProperties": _or_empty(board)}
+    kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return {**kept, "properties": fields}
+
+
+def _or_empty(schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in schema.items() if key not in ("title", "default")}
+    notes = {key: kept.pop(key) for key in ("description",) if key in kept}
+    return {**notes, "anyOf": [kept, {"type": "null"}]}
 
 
 # The specs: what may stand in the file. A field's description completes "expected ...".
@@ -80,13 +105,25 @@ def _cores(value: object) -> tuple[int, ...]:
     raise ValueError(f"found {described(value)}")
 
 
+_CORE_LIST = {"type": "string", "pattern": CORES_PATTERN}
 _CORES_SCHEMA = {
     "anyOf": [
         {"type": "integer", "minimum": 1},
-        {"type": "string", "pattern": "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        _CORE_LIST,
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "integer", "minimum": 0}, _CORE_LIST]},
+            "minItems": 1,
+        },
     ]
 }
+
+_SCALAR = {"type": ["string", "number", "boolean"]}
+"""To an editor ``1.10`` is a number and ``no`` is false; the reader takes both as text."""
+
+
+def _named(name: str) -> WithJsonSchema:
+    return WithJsonSchema({**_SCALAR, "pattern": PATTERNS[name]})
 
 
 class _Spec(BaseModel):
@@ -107,7 +144,19 @@ class _Spec(BaseModel):
         }
 
 
-_Option = Annotated[str, WithJsonSchema({"type": ["string", "number", "boolean"]})]
+_Text = Annotated[str, WithJsonSchema(_SCALAR)]
+
+
+_OPTIONS_SCHEMA = {
+    "type": "object",
+    "additionalProperties": _SCALAR,
+    "propertyNames": {"not": {"enum": ["delegate", "provider"]}},
+}
+_ENVIRONMENT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": _SCALAR,
+    "propertyNames": {"pattern": PATTERNS["variable"], "not": {"pattern": PATTERNS["taken"]}},
+}
 
 
 def _without_delegate(options: dict[str, str]) -> dict[str, str]:
@@ -131,7 +180,7 @@ def _of_engine(engine: str) -> Callable[[str, ValidationInfo], str]:
 
 class _AcceleratorSpec(_Spec):
     engine: Annotated[
-        Annotated[str, AfterValidator(check_engine)],
+        Annotated[str, AfterValidator(check_engine), _named("engine")],
         Field(description="an inference engine, such as onnxruntime or litert"),
     ]
     delegate: Annotated[
@@ -143,11 +192,16 @@ class _AcceleratorSpec(_Spec):
         Field(description="an execution provider, such as CUDA or OpenVINO"),
     ] = ""
     options: Annotated[
-        Annotated[dict[str, _Option], AfterValidator(_without_delegate)],
+        Annotated[
+            dict[str, _Text], AfterValidator(_without_delegate), WithJsonSchema(_OPTIONS_SCHEMA)
+        ],
         Field(description="names and values for the engine or its delegate"),
     ] = {}
     environment: Annotated[
-        dict[Annotated[str, AfterValidator(check_variable)], _Option],
+        Annotated[
+            dict[Annotated[str, AfterValidator(check_variable)], _Text],
+            WithJsonSchema(_ENVIRONMENT_SCHEMA),
+        ],
         Field(description="environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"),
     ] = {}
     allow_fallback: Annotated[
@@ -169,13 +223,14 @@ _Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="w
 
 class _BoardSpec(_Spec):
     host: Annotated[
-        Annotated[str, AfterValidator(check_host)],
+        Annotated[str, AfterValidator(check_host), _named("host")],
         Field(description="a host name or an address"),
     ] = ""
     user: Annotated[
-        Annotated[str, AfterValidator(check_user)], Field(description="an account for ssh")
+        Annotated[str, AfterValidator(check_user), _named("user")],
+        Field(description="an account for ssh"),
     ] = ""
-    arch: Annotated[str, Field(description="an architecture such as aarch64 or x86_64")] = ""
+    arch: Annotated[_Text, Field(description="an architecture such as aarch64 or x86_64")] = ""
     cores: Annotated[
         Annotated[tuple[int, ...], BeforeValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None,
         Field(description="cores such as 0-5, [0, 1], or 6 for the first six"),
@@ -185,7 +240,7 @@ class _BoardSpec(_Spec):
         Field(gt=0, allow_inf_nan=False, description="megabytes above 0, such as 8192"),
     ] = None
     engine: Annotated[
-        Annotated[str, AfterValidator(check_engine)],
+        Annotated[str, AfterValidator(check_engine), _named("engine")],
         Field(description="the inference engine of CPU ranks, such as onnxruntime or litert"),
     ] = ""
     cpu: Annotated[
@@ -227,7 +282,7 @@ class _LinksSpec(_Spec):
 
 class _PlatformSpec(_Spec):
     boards: Annotated[
-        dict[Annotated[str, AfterValidator(check_board)], _BoardSpec],
+        dict[Annotated[str, AfterValidator(check_board), _named("board")], _BoardSpec],
         Field(min_length=1, description="boards by name, such as `edge01: {cores: 0-5}`"),
     ]
     links: Annotated[_LinksSpec, Field(description="default and pairs")] = _LinksSpec()

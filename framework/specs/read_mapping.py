@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.specs.keys import KEY_PATTERN
 from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import bare, described
@@ -44,14 +45,13 @@ def mapping_schema() -> dict[str, object]:
     """Return the JSON Schema of mapping files, for editors."""
     name = {"type": "string", "description": "a layer, an output tensor, or a range first..last"}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "RankSlice mapping",
         "description": "Layers by board and resource; rank i is the i-th key.",
         "type": "object",
         "minProperties": 1,
         "propertyNames": {
             "description": "<board>_<resource>, such as edge01_cpu0-3 or edge01_gpu@4",
-            "pattern": "^.+_((cpu|arm|x86)[0-9][0-9,-]*|(gpu|npu)[0-9]*(@[0-9]+)?)([.][0-9]+)?$",
+            "pattern": KEY_PATTERN,
         },
         "additionalProperties": {"type": "array", "items": name, "minItems": 1},
     }

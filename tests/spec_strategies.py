@@ -1,0 +1,25 @@
+"""Values as they might stand in spec files, right and wrong."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+TEXT = st.text(max_size=12)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXT
+FIELDS = st.sampled_from(
+    ["boards", "links", "default", "pairs", "between", "bandwidth_mbps", "latency_ms", "edge01"]
+) | st.sampled_from(
+    ["host", "user", "arch", "cores", "memory_mb", "engine", "gpu", "npu", "delegate", "options"]
+)
+VALUES = st.recursive(
+    SCALARS | st.sampled_from(["edge01", "0-3", "litert", "1,1", "-1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS | TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+BOARDS = st.dictionaries(TEXT | FIELDS, VALUES | st.dictionaries(FIELDS, VALUES), max_size=3)
+LINKS = st.dictionaries(FIELDS, VALUES | st.lists(st.dictionaries(FIELDS, VALUES), max_size=2))
+PLATFORMS = st.fixed_dictionaries({"boards": BOARDS}, optional={"links": LINKS})
+MARKUP = st.text(alphabet="{}[]:,-&*!|>\"'#%@ \n\t0189.abxe_~<=", max_size=40)
+BYTES = st.binary(max_size=40) | (MARKUP | TEXT).map(lambda text: text.encode("utf-8", "replace"))
+RESOURCES = st.from_regex(r"(cpu|arm|x86|gpu|npu)[0-9,@.-]{0,6}", fullmatch=True)
+KEYS = st.builds("{}_{}".format, st.sampled_from(["edge01", "a_b", "pc"]), RESOURCES) | TEXT

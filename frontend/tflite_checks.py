@@ -19,6 +19,9 @@ _WHOLE_ONLY = {
 }
 """Metadata of models whose parts depend on each other in ways that a cut would break."""
 
+_MOST_TOLD = 5
+"""Wrong numbers told of a subgraph: where there are more, the file is damaged throughout."""
+
 _CODE_OUTSIDE = "DISPATCH_OP"
 
 
@@ -32,6 +35,8 @@ def header_mistakes(place: str, model: Table) -> Iterator[Mistake]:
     version = model.number("version")
     if version != _VERSION:
         yield Mistake(place, f"is of version {version}", f"expected {_VERSION}")
+    if not model.tables("buffers"):
+        yield Mistake(place, "has no buffers", "expected at least the empty one")
     subgraphs = model.tables("subgraphs")
     if not subgraphs or not subgraphs[0].tables("operators"):
         yield Mistake(place, "has no layers")
@@ -67,7 +72,8 @@ def reference_mistakes(place: str, model: Table) -> Iterator[Mistake]:
             or (found.number <= 0 and found.kind == "subgraph")
             or (found.number < 0 and found.table == "SubGraph")
         }
-        for found in sorted(wrong, key=lambda found: (found.table, found.field, found.number)):
+        order = sorted(wrong, key=lambda found: (found.table, found.field, found.number))
+        for found in order[:_MOST_TOLD]:
             what = f"{found.table}.{found.field} names {found.kind} {found.number}"
             yield Mistake(f"{place}: subgraph {number}", f"{what}, which cannot be")
     for entry in model.tables("metadata"):

@@ -12,7 +12,7 @@ from rankslice.frontend.tflite_wire import Table
 __all__ = ["attributes", "operator_name", "unique_names"]
 
 _CUSTOM = "CUSTOM"
-_LONGEST_ATTRIBUTE = 64  # elements
+_LONGEST_ATTRIBUTE = 256  # bytes
 
 
 def operator_name(code: Table) -> str:
@@ -59,5 +59,5 @@ def attributes(operator: Table) -> Iterator[tuple[str, AttributeValue]]:
                 continue
             elif not item.is_vector:
                 yield item.name, options.number(item.name)
-            elif len(numbers := options.numbers(item.name)) <= _LONGEST_ATTRIBUTE:
-                yield item.name, numbers
+            elif len(value) <= _LONGEST_ATTRIBUTE:
+                yield item.name, options.numbers(item.name)

@@ -17,6 +17,7 @@ from rankslice.framework.graph import (
     dtype_bits,
 )
 from rankslice.framework.wording import quoted
+from rankslice.frontend.tflite_bodies import Bodies
 from rankslice.frontend.tflite_buffers import buffer_contents
 from rankslice.frontend.tflite_checks import (
     flow_mistakes,
@@ -26,7 +27,7 @@ from rankslice.frontend.tflite_checks import (
 from rankslice.frontend.tflite_operators import attributes, operator_name, unique_names
 from rankslice.frontend.tflite_schema import OPERATORS
 from rankslice.frontend.tflite_shapes import dtype_of, known_shapes, shape_mistakes
-from rankslice.frontend.tflite_state import bonds, reachable_subgraphs, states
+from rankslice.frontend.tflite_state import bonds, states
 from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
 
 __all__ = ["MAIN", "TfliteModel", "read_tflite"]
@@ -103,23 +104,29 @@ class _Reading:
         self._codes = [operator_name(code) for code in root.tables("operator_codes")]
         self._types = [self._codes[operator.number("opcode_index")] for operator in self._operators]
         self._layer_names = [f"{kind}_{index}" for index, kind in enumerate(self._types)]
+        bodies = Bodies(str(path), self._subgraphs)
+        self._bodies = [bodies.of(operator) for operator in self._operators]
         self._names = unique_names([table.text("name") for table in self._tables])
 
     def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
         place = str(self._path)
         raise_mistakes(flow_mistakes(place, self._main, self._layer_names, self._names))
         shapes = known_shapes(self._main, self._types, self._constants())
-        inputs = self._tensors(shapes, self._main.numbers("inputs"))
+        inputs = [self._tensor(shapes, number) for number in self._main.numbers("inputs")]
         declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
-        raise_mistakes(self._input_mistakes())
+        raise_mistakes(self._constant_mistakes())
         raise_mistakes(shape_mistakes(place, inputs, declared, given))
         changed = self._resized(inputs, given)
         shapes = [changed.get(number, shape) for number, shape in enumerate(shapes)]
-        kept = [states(self._subgraphs, operator) for operator in self._operators]
+        tensors = [self._tensor(shapes, number) for number in range(len(self._tables))]
+        kept = [
+            states(self._subgraphs, operator, bodies)
+            for operator, bodies in zip(self._operators, self._bodies, strict=True)
+        ]
         weights = self._weights()
         raise_mistakes(self._weight_mistakes(weights))
         layers = tuple(
-            self._layer(position, shapes, weights, bool(kept[position]))
+            self._layer(position, tensors, weights, bool(kept[position]))
             for position in range(len(self._operators))
         )
         outputs = tuple(dict.fromkeys(self._main.numbers("outputs")))
@@ -129,8 +136,8 @@ class _Reading:
             name=self._path.name,
             format="tflite",
             layers=layers,
-            inputs=self._tensors(shapes, self._main.numbers("inputs")),
-            outputs=self._tensors(shapes, outputs),
+            inputs=tuple(tensors[number] for number in self._main.numbers("inputs")),
+            outputs=tuple(tensors[number] for number in outputs),
             weights=tuple(dict.fromkeys(used)),
             bonds=bonds(self._layer_names, kept),
         )
@@ -168,11 +175,6 @@ class _Reading:
             if number not in made | brought and not table.number("is_variable")
         )
 
-    def _tensors(
-        self, shapes: Sequence[tuple[int, ...] | None], numbers: Sequence[int]
-    ) -> tuple[Tensor, ...]:
-        return tuple(self._tensor(shapes, number) for number in numbers)
-
     def _tensor(self, shapes: Sequence[tuple[int, ...] | None], number: int) -> Tensor:
         return Tensor(self._names[number], dtype_of(self._tables[number]), shapes[number])
 
@@ -184,14 +186,14 @@ class _Reading:
         }
 
     def _weight(self, name: str, table: Table) -> Weight:
-        data = self._buffers[table.number("buffer")] if self._buffers else None
+        data = self._buffers[table.number("buffer")]
         record = ByteRange(self._path, table.start, table.length)
         nbytes = data.length if data else 0
         return Weight(name, dtype_of(table), table.numbers("shape"), nbytes, record, data)
 
-    def _body_weights(self, operator: Table) -> Iterator[Weight]:
+    def _body_weights(self, position: int) -> Iterator[Weight]:
         """Yield the constants that stand in the subgraphs which an operator runs."""
-        for number in reachable_subgraphs(self._subgraphs, operator):
+        for number in self._bodies[position]:
             for index, table in enumerate(self._subgraphs[number].tables("tensors")):
                 if self._buffers[table.number("buffer")] is not None:
                     yield self._weight(f"{table.text('name')}@{number}.{index}", table)
@@ -199,14 +201,14 @@ class _Reading:
     def _layer(
         self,
         position: int,
-        shapes: Sequence[tuple[int, ...] | None],
+        tensors: Sequence[Tensor],
         weights: Mapping[int, Weight],
         has_state: bool,
     ) -> Layer:
         operator, kind = self._operators[position], self._types[position]
         read = dict.fromkeys(number for number in operator.numbers("inputs") if number >= 0)
         operands = tuple(
-            None if number < 0 else weights.get(number) or self._tensor(shapes, number)
+            None if number < 0 else weights.get(number, tensors[number])
             for number in operator.numbers("inputs")
         )
         brought = [
@@ -218,29 +220,35 @@ class _Reading:
         return Layer(
             name=self._layer_names[position],
             op=kind,
-            inputs=self._tensors(shapes, brought),
-            outputs=self._tensors(shapes, [n for n in operator.numbers("outputs") if n >= 0]),
-            weights=tuple(dict.fromkeys((*own, *self._body_weights(operator)))),
+            inputs=tuple(tensors[number] for number in brought),
+            outputs=tuple(tensors[number] for number in operator.numbers("outputs") if number >= 0),
+            weights=tuple(dict.fromkeys((*own, *self._body_weights(position)))),
             record=ByteRange(self._path, operator.start, operator.length),
-            deterministic=not has_state and self._is_deterministic(operator),
+            deterministic=not has_state and self._is_deterministic(position),
             operands=operands,
             attributes=tuple(attributes(operator)),
         )
 
-    def _is_deterministic(self, operator: Table) -> bool:
+    def _is_deterministic(self, position: int) -> bool:
         """Tell whether equal inputs give equal results; of custom operators nobody knows."""
-        bodies = reachable_subgraphs(self._subgraphs, operator)
-        inner = [item for number in bodies for item in self._subgraphs[number].tables("operators")]
-        kinds = {self._codes[item.number("opcode_index")] for item in (operator, *inner)}
+        bodies = [self._subgraphs[number] for number in self._bodies[position]]
+        inner = [item for body in bodies for item in body.tables("operators")]
+        operators = (self._operators[position], *inner)
+        kinds = {self._codes[operator.number("opcode_index")] for operator in operators}
         return kinds <= _BUILTIN - _RANDOM
 
-    def _input_mistakes(self) -> Iterator[Mistake]:
+    def _constant_mistakes(self) -> Iterator[Mistake]:
         for number in self._main.numbers("inputs"):
             here = f"{self._path}: input {quoted(self._names[number])}"
             if self._buffers[self._tables[number].number("buffer")] is not None:
                 yield Mistake(here, "is a constant", "expected a tensor that a frame brings")
             elif self._tables[number].number("is_variable"):
                 yield Mistake(here, "is a variable", "expected a tensor that a frame brings")
+        for name, operator in zip(self._layer_names, self._operators, strict=True):
+            for number in operator.numbers("outputs"):
+                if number >= 0 and self._buffers[self._tables[number].number("buffer")]:
+                    here = f"{self._path}: tensor {quoted(self._names[number])}"
+                    yield Mistake(here, f"is a constant, and layer {quoted(name)} makes it")
 
     def _weight_mistakes(self, weights: Mapping[int, Weight]) -> Iterator[Mistake]:
         """Yield the weights that have not as many bytes as their types and shapes need."""

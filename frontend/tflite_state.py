@@ -11,37 +11,29 @@ from collections.abc import Iterator, Sequence
 
 from rankslice.framework.graph import Bond
 from rankslice.framework.wording import quoted
-from rankslice.frontend.tflite_references import called_subgraphs
 from rankslice.frontend.tflite_shapes import dtype_of
 from rankslice.frontend.tflite_wire import Table
 
-__all__ = ["bonds", "reachable_subgraphs", "states"]
+__all__ = ["bonds", "states"]
 
 _HANDLES = ("resource", "variant")
 
 
-def reachable_subgraphs(subgraphs: Sequence[Table], operator: Table) -> tuple[int, ...]:
-    """Return the numbers of the subgraphs that an operator runs, by whatever way."""
-    found: set[int] = set()
-    pending = list(called_subgraphs(operator))
-    while pending:
-        number = pending.pop()
-        if number not in found:
-            found.add(number)
-            for inner in subgraphs[number].tables("operators"):
-                pending.extend(called_subgraphs(inner))
-    return tuple(sorted(found))
+def states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> frozenset[str]:
+    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words.
+
+    Args:
+        subgraphs: all of the model, the main one first.
+        operator: the operator.
+        bodies: numbers of the subgraphs that it runs.
+    """
+    return frozenset(_states(subgraphs, operator, bodies))
 
 
-def states(subgraphs: Sequence[Table], operator: Table) -> frozenset[str]:
-    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words."""
-    return frozenset(_states(subgraphs, operator))
-
-
-def _states(subgraphs: Sequence[Table], operator: Table) -> Iterator[str]:
+def _states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> Iterator[str]:
     yield from _own_states(operator)
     yield from _states_of_tensors(subgraphs[0], operator)
-    for number in reachable_subgraphs(subgraphs, operator):
+    for number in bodies:
         body = subgraphs[number]
         if any(tensor.number("is_variable") for tensor in body.tables("tensors")):
             yield f"the variables of subgraph {number}"

@@ -33,6 +33,8 @@ _PAGES = 64  # kept at a time
 _MAX_TABLES = 400_000
 _MAX_BYTES = 128 << 20
 _MAX_DEPTH = 16
+_SHORT = ("shape", "shape_signature", "inputs", "outputs", "intermediates")
+_LONGEST_SHORT = 10_000  # numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,8 @@ class _Reader:
 
     def _bytes(self, item: Field, start: int) -> bytes | ByteRange:
         count = _number(self._read(start, 4))
+        if item.name in _SHORT and count > _LONGEST_SHORT:
+            raise self.file.malformed(start, f"a list of {count} numbers as {item.name}")
         if item.type == "payload":
             self.file.check(start + 4, count)
             return ByteRange(self.file.path, start + 4, count)

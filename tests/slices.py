@@ -85,11 +85,12 @@ def _run(
 ) -> Values:
     inputs, outputs = ([_spec(t) for t in tensors] for tensors in (reads, makes))
     engine = open_engine("onnxruntime", EngineSettings(exact=exact))
+    outputs = [spec for spec in outputs if spec not in inputs]  # engines do not write these
     engine.load(path, inputs, outputs)
     made = {spec.name: _empty(spec) for spec in outputs}
     engine.run([values[spec.name] for spec in inputs], list(made.values()))
     engine.close()
-    return made
+    return {**made, **{t.name: values[t.name] for t in makes if t.name in values}}
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

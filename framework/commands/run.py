@@ -253,13 +253,15 @@ def unsliced_outputs(
     job = load_job(prepared.folder / "plan.json")
     name = REFERENCE_ENGINES.get(prepared.plan.model.format, "onnxruntime")
     engine = open_engine(name, EngineSettings(exact=prepared.options.exact))
-    engine.load(model, job.inputs, job.outputs)
-    inputs = [_array(spec) for spec in job.inputs]
-    outputs = [_array(spec) for spec in job.outputs]
+    values = {spec.name: _array(spec) for spec in (*job.inputs, *job.outputs)}
+    # Engines do not write outputs that are inputs, passed on unchanged.
+    made = [spec for spec in job.outputs if spec not in job.inputs]
+    engine.load(model, job.inputs, made)
+    inputs = [values[spec.name] for spec in job.inputs]
     for arrival in arrivals:
         prepared.source.read(arrival, inputs)
-        engine.run(inputs, outputs)
-        yield outputs
+        engine.run(inputs, [values[spec.name] for spec in made])
+        yield [values[spec.name] for spec in job.outputs]
     engine.close()
 
 

@@ -1,0 +1,93 @@
+"""What ONNX models have besides plain layers, over real ranks; AutoDiCE fails on most of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from command_line import rankslice
+from jobs import write_mapping
+from onnx_models import save
+
+from rankslice.frontend.onnx_reader import read_onnx
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+g (float[N, 4] x, int64[N] ids, bool[N, 4] flags)
+  => (float[N, 4] y, bool[N, 4] flags, float[4] w, int64[N, 4] counts, float[N, 2] left)
+<float[4] w = {0.5, -1.5, 2.0, 3.0}, bool yes = {1}, float[3, 4] table =
+  {0.5, 1.0, 1.5, 2.0, -0.5, -1.0, -1.5, -2.0, 0.25, 0.75, 1.25, 1.75}>
+{ [scale] k = Constant <value = float[4] {1.5, 2.5, -0.5, 1.0}> ()
+  [embed] e = Gather(table, ids)
+  [first] a = Mul(x, w)
+  [split] left, right = Split <axis = 1> (a)
+  [half] r = Cast <to = 10> (right)
+  [wide] s = Cast <to = 1> (r)
+  [join] j = Concat <axis = 1> (left, s)
+  [shift] b = Add(j, k)
+  [count] counts = Cast <to = 7> (b)
+  [choose] c = Where(flags, b, e)
+  [branch] d = If (yes) <
+    then_branch = t () => (float[M, 4] p) { p = Mul(c, k) },
+    else_branch = o () => (float[M, 4] q) { q = Identity(c) }>
+  [call] f = local.Twice(d)
+  [last] y = Add(f, k) }
+<domain: "local", opset_import: ["" : 17]>
+Twice (v) => (u) { u = Add(v, v) }
+"""
+
+LAYERS = [
+    "embed",
+    "first",
+    "split",
+    "half",
+    "wide",
+    "join",
+    "shift",
+    "count",
+    "choose",
+    "branch",
+    "call",
+    "last",
+]
+
+
+def test_a_model_with_much_of_what_there_is_runs_over_interleaved_ranks(tmp_path: Path) -> None:
+    model = save(tmp_path, TEXT)
+    mapping = write_mapping(tmp_path / "mapping.json", {n: i % 3 for i, n in enumerate(LAYERS)})
+    out = tmp_path / "out"
+    built = rankslice(
+        *("build", model, "--mapping", mapping, "--platform", "local", "--share-cores"),
+        *("--out", out, "--shape", "x=2,4"),
+    )
+    assert (0, "") == (built.code, built.err)
+    for verify in (("--verify", "exact"), ("--verify",)):
+        ended = rankslice("run", out, "--frames", "5", *verify)
+        assert 0 == ended.code, ended.err
+        assert "bit-equal" in ended.out
+
+
+def test_every_sub_model_declares_its_outputs_with_type_and_shape(tmp_path: Path) -> None:
+    model = save(tmp_path, TEXT)
+    mapping = write_mapping(tmp_path / "mapping.json", {n: i % 3 for i, n in enumerate(LAYERS)})
+    built = rankslice(
+        *("build", model, "--mapping", mapping, "--platform", "local", "--share-cores"),
+        *("--out", tmp_path / "out", "--shape", "x=2,4"),
+    )
+    assert 0 == built.code
+    files = sorted((tmp_path / "out" / "submodels").iterdir())
+    assert len(files) > 3
+    for file in files:
+        outputs = onnx.load(file).graph.output
+        assert outputs
+        assert all(
+            tensor.shape is not None and tensor.dtype for tensor in read_onnx(file).graph.outputs
+        )
+        assert all(value.type.tensor_type.HasField("shape") for value in outputs)
+
+
+def test_sizes_left_open_are_told_with_an_option_to_give_them(tmp_path: Path) -> None:
+    model = save(tmp_path, TEXT)
+    ended = rankslice("inspect", model)
+    assert 1 == ended.code
+    assert "'x': dimension 0 ('N') is not fixed" in ended.err
+    assert "--shape x=1,4" in ended.err

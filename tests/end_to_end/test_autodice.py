@@ -1,0 +1,248 @@
+"""AutoDiCE's mapping and platform files as its tools write them, and what it cannot do.
+
+The names of layers are those of AlexNet in the ONNX model zoo, the network of AutoDiCE's example;
+its sizes are made small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from command_line import rankslice
+from onnx import numpy_helper
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.build import Build, build
+from rankslice.framework.commands.run import prepare, run
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.verify import Verification
+
+ALEXNET = """
+<ir_version: 8, opset_import: ["" : 9]>
+alexnet (float[1, 3, 67, 67] data_0) => (float[1, 10] prob_1) {
+  conv1_1 = Conv <strides = [2, 2]> (data_0, conv1_w_0, conv1_b_0)
+  conv1_2 = Relu (conv1_1)
+  norm1_1 = LRN <size = 5> (conv1_2)
+  pool1_1 = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (norm1_1)
+  conv2_1 = Conv <group = 2, pads = [2, 2, 2, 2]> (pool1_1, conv2_w_0, conv2_b_0)
+  conv2_2 = Relu (conv2_1)
+  norm2_1 = LRN <size = 5> (conv2_2)
+  pool2_1 = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (norm2_1)
+  conv3_1 = Conv <pads = [1, 1, 1, 1]> (pool2_1, conv3_w_0, conv3_b_0)
+  conv3_2 = Relu (conv3_1)
+  conv4_1 = Conv <group = 2, pads = [1, 1, 1, 1]> (conv3_2, conv4_w_0, conv4_b_0)
+  conv4_2 = Relu (conv4_1)
+  conv5_1 = Conv <group = 2, pads = [1, 1, 1, 1]> (conv4_2, conv5_w_0, conv5_b_0)
+  conv5_2 = Relu (conv5_1)
+  pool5_1 = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (conv5_2)
+  OC2_DUMMY_0 = Flatten (pool5_1)
+  fc6_1 = Gemm <transB = 1> (OC2_DUMMY_0, fc6_w_0, fc6_b_0)
+  fc6_2 = Relu (fc6_1)
+  fc6_3, _fc6_mask_1 = Dropout (fc6_2)
+  fc7_1 = Gemm <transB = 1> (fc6_3, fc7_w_0, fc7_b_0)
+  fc7_2 = Relu (fc7_1)
+  fc7_3, _fc7_mask_1 = Dropout (fc7_2)
+  fc8_1 = Gemm <transB = 1> (fc7_3, fc8_w_0, fc8_b_0)
+  prob_1 = Softmax (fc8_1)
+}
+"""
+SHAPES = {
+    "conv1": (8, 3, 5, 5),
+    "conv2": (8, 4, 5, 5),
+    "conv3": (8, 8, 3, 3),
+    "conv4": (8, 4, 3, 3),
+    "conv5": (8, 4, 3, 3),
+    "fc6": (16, 72),
+    "fc7": (16, 16),
+    "fc8": (10, 16),
+}
+HEAD, TAIL = "conv1_1 .. fc6_2", "fc6_3 .. prob_1"
+
+
+def alexnet() -> onnx.ModelProto:
+    """Return AlexNet; its weights are no graph inputs, as in every file of IR 4 or later."""
+    model = onnx.parser.parse_model(ALEXNET)
+    random = np.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        scale = np.sqrt(2 / np.prod(shape[1:]))
+        weights = random.standard_normal(shape).astype(np.float32) * np.float32(scale)
+        bias = random.standard_normal(shape[0]).astype(np.float32) / 10
+        model.graph.initializer.append(numpy_helper.from_array(weights, f"{name}_w_0"))
+        model.graph.initializer.append(numpy_helper.from_array(bias, f"{name}_b_0"))
+    return model
+
+
+def names(part: str) -> list[str]:
+    """Return the first outputs of AlexNet's layers from one to another, as AutoDiCE lists them."""
+    outputs = [node.output[0] for node in alexnet().graph.node]
+    first, last = part.split(" .. ")
+    return outputs[outputs.index(first) : outputs.index(last) + 1]
+
+
+EXAMPLE = {"lenovo_cpu0": names(HEAD), "lenovo_cpu1": names(TAIL)}
+
+
+def built(
+    folder: Path,
+    mapping: dict[str, list[str]],
+    platform: str,
+    *,
+    suffix: str = "txt",
+    model: onnx.ModelProto | None = None,
+) -> Build:
+    """Build a model for a mapping in AutoDiCE's form: JSON on one line."""
+    onnx.save(model or alexnet(), folder / "model.onnx")
+    (folder / "mapping.json").write_text(json.dumps(mapping))
+    (folder / f"platform.{suffix}").write_text(platform)
+    files = (folder / name for name in ("model.onnx", "mapping.json", f"platform.{suffix}", "out"))
+    return build(*files)
+
+
+def verified(result: Build, frames: int = 3) -> Verification:
+    """Run a build folder and compare every bit with the unsliced model."""
+    prepared = prepare(result.folder, RunOptions(frames=frames, exact=True))
+    verdict = run(prepared, verify=True).summary.verify
+    assert verdict is not None
+    return verdict
+
+
+def refusal(folder: Path, mapping: dict[str, list[str]], platform: str) -> list[str]:
+    with pytest.raises(RankSliceError) as caught:
+        built(folder, mapping, platform)
+    assert not (folder / "out").exists()
+    return str(caught.value).splitlines()
+
+
+def needs_cores(*cores: int) -> None:
+    lacking = set(cores) - os.sched_getaffinity(0)
+    if lacking:
+        pytest.skip(f"this machine has no core {min(lacking)}")
+
+
+def test_the_example_lacks_its_board_and_the_message_says_just_that(tmp_path: Path) -> None:
+    assert [
+        "mapping.json: lenovo_cpu0: no board 'lenovo' in platform.txt (2 keys name it);"
+        " it has nx01, nx02, nx03 and nx04"
+    ] == refusal(tmp_path, EXAMPLE, "nx01\nnx02\nnx03\nnx04\n")
+
+
+def test_the_example_runs_unchanged_once_its_board_is_there(tmp_path: Path) -> None:
+    needs_cores(0, 1)
+    result = built(tmp_path, EXAMPLE, "nx01\nlenovo:localhost\n")
+    assert [(0,), (1,)] == [rank.cores for rank in result.plan.ranks]
+    assert ["fc6_2"] == [channel.tensor for channel in result.plan.channels]
+    assert verified(result).passed
+
+
+def test_its_tables_are_autodices(tmp_path: Path) -> None:
+    out = built(tmp_path, EXAMPLE, "lenovo\n").folder
+    expected = {"lenovo_cpu0": {"fc6_2": [1]}, "lenovo_cpu1": {}}
+    assert expected == json.loads((out / "sender.json").read_text())
+    expected = {"lenovo_cpu0": {}, "lenovo_cpu1": {"fc6_2": [0]}}
+    assert expected == json.loads((out / "receiver.json").read_text())
+
+
+def test_layers_that_the_mapping_omits_are_listed_and_nothing_is_built(tmp_path: Path) -> None:
+    kept = {"lenovo_cpu0": names("conv1_1 .. conv5_2"), "lenovo_cpu1": ["fc6_3", *names(TAIL)[3:]]}
+    assert [
+        "mapping.json: 6 layers of model.onnx stand in no key: 'MaxPool_14', 'Flatten_15',"
+        " 'Gemm_16', 'Relu_17', 'Gemm_19', ... and 1 more; add what is missing to the lists"
+    ] == refusal(tmp_path, kept, "lenovo\n")
+
+
+def test_a_layer_under_a_wrong_name_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    wrong = {"lenovo_cpu0": names(HEAD), "lenovo_cpu1": ["fc6_03", *names("fc7_1 .. prob_1")]}
+    assert [
+        "mapping.json: lenovo_cpu1[0]: no layer 'fc6_03' in model.onnx; did you mean 'fc6_3'?",
+        "mapping.json: layer 'Dropout_18' of model.onnx stands in no key;"
+        " add what is missing to the lists",
+    ] == refusal(tmp_path, wrong, "lenovo\n")
+
+
+def test_a_mapping_that_omits_layers_ends_the_command_with_code_1(tmp_path: Path) -> None:
+    onnx.save(alexnet(), tmp_path / "model.onnx")
+    (tmp_path / "mapping.json").write_text(json.dumps({"local_cpu0": names(HEAD)}))
+    mapping = ("--mapping", tmp_path / "mapping.json")
+    end = rankslice("build", tmp_path / "model.onnx", *mapping, "--out", tmp_path / "out")
+    assert 1 == end.code
+    assert "6 layers of model.onnx stand in no key" in end.err
+    assert ["mapping.json", "model.onnx"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_boards_with_dashes_and_underscores_run(tmp_path: Path) -> None:
+    needs_cores(0, 1)
+    mapping = {"pi-4_b-1_cpu0": names(HEAD), "jetson_nx-2_arm1": names(TAIL)}
+    boards = "boards: {pi-4_b-1: {host: localhost}, jetson_nx-2: {host: localhost, cores: [0, 1]}}"
+    result = built(tmp_path, mapping, boards, suffix="yaml")
+    assert ["pi-4_b-1", "jetson_nx-2"] == [rank.board for rank in result.plan.ranks]
+    assert ["pi-4_b-1", "jetson_nx-2"] == [package.name for package in result.packages]
+    assert verified(result).passed
+
+
+@pytest.mark.parametrize("suffix", ["txt", "yaml"])
+def test_cores_from_ten_on_reach_the_rankfile(tmp_path: Path, suffix: str) -> None:
+    mapping = {"xeon_cpu10": names(HEAD), "xeon_cpu11-13,20": names(TAIL)}
+    platform = {"txt": "xeon x86 slots=24\n", "yaml": "boards: {xeon: {cores: 24}}"}
+    # '10' could be cores 0 and 1 as well, and the board has them: that is asked, not guessed.
+    assert [
+        "mapping.json: xeon_cpu10: '10' is core 10 or cores 1 and 0, and the board has both;"
+        " write 10-10 or 1,0"
+    ] == refusal(tmp_path, mapping, "xeon x86 slots=24\n")
+    clear = {"xeon_cpu10-10": names(HEAD), "xeon_cpu11-13,20": names(TAIL)}
+    result = built(tmp_path, clear, platform[suffix], suffix=suffix)
+    assert [(10,), (11, 12, 13, 20)] == [rank.cores for rank in result.plan.ranks]
+    expected = "rank 0=xeon slot=10\nrank 1=xeon slot=11-13,20\n"
+    assert expected == (result.folder / "rankfile").read_text()
+
+
+def test_cores_from_ten_on_run_where_they_are(tmp_path: Path) -> None:
+    needs_cores(10, 11)
+    mapping = {"xeon_cpu10-10": names(HEAD), "xeon_cpu11-11": names(TAIL)}
+    assert verified(built(tmp_path, mapping, "xeon:localhost\n")).passed
+
+
+MANY_KINDS = """
+<ir_version: 8, opset_import: ["" : 17]>
+kinds (float[1, 8] x) => (float[1, 4] y, float[1, 8] z) <int64[1] four = {4}, int64[1] axis = {1}>
+{
+  left, right = Split <axis = 1> (x)
+  best = ArgMax <axis = 1> (left)
+  small = Cast <to = 3> (x)
+  high = Greater (right, left)
+  scale = Constant <value = float[1, 4] {1.0, 2.0, 3.0, 4.0}> ()
+  scaled = Mul (right, scale)
+  shifted = Add (scaled, scale)
+  index = Cast <to = 1> (best)
+  chosen = Where (high, shifted, left)
+  y = Add (chosen, index)
+  z = Cast <to = 1> (small)
+}
+"""
+
+
+def test_types_outputs_and_constants_that_autodice_cannot_cut_run(tmp_path: Path) -> None:
+    """Two outputs of one layer, int64, int8 and bool, and a constant on both sides of a cut."""
+    needs_cores(0, 1)
+    mapping = {
+        "lenovo_cpu0": ["left", "best", "small", "high", "scaled", "scale"],
+        "lenovo_cpu1": ["shifted", "index", "chosen", "y", "z"],
+    }
+    model = onnx.parser.parse_model(MANY_KINDS)
+    result = built(tmp_path, mapping, "lenovo:localhost\n", model=model)
+    crossing = {channel.tensor for channel in result.plan.channels}
+    types = {tensor.name: tensor.dtype for tensor in result.plan.tensors}
+    assert {"best", "small", "high", "left", "scaled"} <= crossing
+    assert {"int64", "int8", "bool", "float32"} == {types[name] for name in crossing}
+    assert verified(result, frames=20).passed
+
+
+def test_every_sub_model_declares_its_outputs(tmp_path: Path) -> None:
+    out = built(tmp_path, EXAMPLE, "lenovo\n").folder
+    for path in (out / "submodels").iterdir():
+        onnx.checker.check_model(onnx.load(path), full_check=True)
+        assert onnx.load(path).graph.output

@@ -1,13 +1,17 @@
 """Plans without files: AutoDiCE's example, and random ones."""
 
+import tempfile
+from pathlib import Path
+
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from placements import many_placements, placements
 from strategies import mapped_graphs
 
+from rankslice.backend.runtime.job import Job, load_job
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.framework.plan import ModelInfo, Plan, plan_to_json
 from rankslice.frontend.partition import partition
 from rankslice.frontend.planner import make_plan
 
@@ -42,6 +46,14 @@ def planned(
     )
     places = places or many_placements(max(ranks.values()) + 1)
     return make_plan(model, partition(graph, ranks), places, source_rank=source_rank)
+
+
+def job_of(plan: Plan) -> Job:
+    """Return what the runtime reads of a plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "plan.json")
+        path.write_text(plan_to_json(plan))
+        return load_job(path)
 
 
 @st.composite

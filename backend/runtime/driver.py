@@ -16,7 +16,7 @@ from typing import NoReturn
 from .engines import engine_settings, prepare_engine
 from .errors import ElsewhereError, JobError
 from .guard import DONE, FAILED, STOPPED, StatusPage, start_guard
-from .job import Job, load_job
+from .job import Job, load_job, place_of
 from .mpi import MpiTransport, check_library, library_version
 from .options import RunOptions, parse_options
 from .rank import run_rank, together
@@ -64,8 +64,9 @@ class _Process:
         self._options = options
         self._transport: MpiTransport | None = None
         self._number = number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-        key = ranks[number].key if number in ranks else "not in the plan"
-        self.place = f"rank {number} ({key} on {socket.gethostname()})"
+        rank = ranks.get(number)
+        key, host = (rank.key, rank.host) if rank else ("not in the plan", socket.gethostname())
+        self.place = place_of(number, key, host)
         folder = start_guard()
         self._page = StatusPage(folder, number, self.place) if folder is not None else None
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S

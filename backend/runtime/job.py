@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .errors import JobError
 
-__all__ = ["ChannelSpec", "Job", "RankSpec", "SegmentSpec", "TensorSpec", "load_job"]
+__all__ = ["ChannelSpec", "Job", "RankSpec", "SegmentSpec", "TensorSpec", "load_job", "place_of"]
 
 _FORMAT = "rankslice-plan"
 _VERSION = 1
@@ -61,6 +61,11 @@ class TensorSpec:
         return dtype.itemsize * math.prod(shape)
 
 
+def place_of(rank: int, key: str, host: str) -> str:
+    """Name a rank as messages do: ``rank 1 (edge02_gpu on 10.0.0.12)``."""
+    return f"rank {rank} ({key} on {host})"
+
+
 @dataclass(frozen=True, slots=True)
 class RankSpec:
     """Where one rank runs and with what."""
@@ -77,6 +82,11 @@ class RankSpec:
     """Variables that must be set when the rank's process starts."""
     allow_fallback: bool = False
     """Whether layers that the accelerator cannot run may run on the CPU."""
+
+    @property
+    def place(self) -> str:
+        """Name the rank as messages do: ``rank 1 (edge02_gpu on 10.0.0.12)``."""
+        return place_of(self.rank, self.key, self.host)
 
 
 @dataclass(frozen=True, slots=True)

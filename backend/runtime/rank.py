@@ -205,6 +205,7 @@ class _Rank:
             self.resources.callback(executor.join, _JOIN_TIMEOUT_S)
             self.resources.callback(executor.stop)
             executor.start()
+        self.heartbeat.beat("its first frame")
         self.loop.run(self._is_over)
         return self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
 
@@ -227,7 +228,8 @@ class _Rank:
     def _watch(self) -> None:
         self.heartbeat.listen()
         if self.ticker.is_due():
-            self.heartbeat.tick(self.computing.at)
+            self.heartbeat.beat(self.computing.at)
+            self.heartbeat.tick()
             for watch in self.watches:
                 watch.tick()
 
@@ -301,7 +303,6 @@ def run_rank(
         JobError: the message names rank, key, host, segment and frame.
     """
     spec = job.ranks[transport.rank]
-    place = f"rank {spec.rank} ({spec.key} on {socket.gethostname()})"
 
     def set_up(resources: ExitStack) -> _Rank:
         if options.bind and spec.cores:
@@ -315,7 +316,7 @@ def run_rank(
             on_start()
             records = rank.share(rank.run())
     except JobError as error:
-        raise type(error)(f"{place}: {error}") from error.__cause__
+        raise type(error)(f"{spec.place}: {error}") from error.__cause__
     if options.report is not None and spec.rank == job.sink:
         _write_report(options.report, records)
     return records

@@ -72,17 +72,20 @@ class Heartbeat:
             self._last_step = slot.tobytes().rstrip(b"\0").decode(errors="replace")
             self._heard.free(0)
 
-    def tick(self, step: str) -> None:
-        """Beat, and count the ticks in which nothing was heard.
-
-        Raises:
-            JobError: five in a row; the message names the rank that is silent.
-        """
+    def beat(self, step: str) -> None:
+        """Tell the next rank what this one works on."""
         if self._beats.end is None and self._beats.has_room():
             text = step.encode()[: _BEAT.nbytes].ljust(_BEAT.nbytes, b"\0")
             slot = self._beats.slots[self._beats.written % self._beats.depth]
             slot[:] = np.frombuffer(text, np.uint8)
             self._beats.put()
+
+    def tick(self) -> None:
+        """Count the ticks in which nothing was heard.
+
+        Raises:
+            JobError: five in a row; the message names the rank that is silent.
+        """
         heard = self._heard.written
         is_silent = heard == self._heard_by_last_tick and self._is_expected()
         self._misses = self._misses + 1 if is_silent else 0
@@ -90,9 +93,9 @@ class Heartbeat:
         if self._misses >= _MISSES:
             watched = self._watched
             raise JobError(
-                f"no sign of life for {_MISSES} s from rank {watched.rank} ({watched.key} on"
-                f" {watched.host}), last at {self._last_step or 'its start'}: it is stopped,"
-                " overloaded, or cannot be reached"
+                f"no sign of life for {_MISSES} s from {watched.place}, last at"
+                f" {self._last_step or 'its start'}: it is stopped, overloaded, or cannot be"
+                " reached"
             )
 
     def _is_expected(self) -> bool:

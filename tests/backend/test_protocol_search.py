@@ -8,11 +8,9 @@ waits for stays, and each of its counters only lets others do more.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from numpy.typing import NDArray
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
 from rankslice.backend.runtime.arrivals import Pulled
-from rankslice.backend.runtime.job import Job, TensorSpec, load_job
+from rankslice.backend.runtime.job import Job, TensorSpec
 from rankslice.backend.runtime.loop import Incoming, Outgoing
 from rankslice.backend.runtime.slots import Ring
 from rankslice.backend.runtime.stages import Input, SegmentStage, SinkStage, SourceStage
 from rankslice.backend.runtime.wiring import CREDIT, Reader, Wiring, connect, wire
-from rankslice.framework.plan import Plan, plan_to_json
+from rankslice.framework.plan import Plan
 
 State = tuple[Any, ...]
 Stage = SourceStage | SegmentStage | SinkStage
@@ -387,13 +385,6 @@ def _way(origin: dict[State, tuple[State, str] | None], state: State) -> list[st
         state, name = step
         names.append(name)
     return names[::-1]
-
-
-def job_of(plan: Plan) -> Job:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "plan.json")
-        path.write_text(plan_to_json(plan))
-        return load_job(path)
 
 
 CHAIN = line_graph("a: x -> s\nb: s -> y", outputs="y")

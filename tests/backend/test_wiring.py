@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.wiring import CREDIT, CREDIT_CHANNEL, Wiring, wire
-from rankslice.framework.plan import Plan, plan_to_json
-
-
-def job_of(plan: Plan) -> Job:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "plan.json")
-        path.write_text(plan_to_json(plan))
-        return load_job(path)
+from rankslice.framework.plan import Plan
 
 
 def figure_2() -> Job:

@@ -54,6 +54,17 @@ def float_cnn() -> onnx.ModelProto:
     return model
 
 
+def half_cnn() -> onnx.ModelProto:
+    """Return the network in float16."""
+    model = float_cnn()
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    return model
+
+
 def quantised_cnn(kind: str, folder: Path) -> Path:
     """Write the network quantised; return the file.
 

@@ -1,4 +1,4 @@
-"""Quantised networks run by mpirun, with mappings that name only layers that compute."""
+"""Networks of few bits run by mpirun; mappings of quantised ones name only layers that compute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs import build_folder
-from quantised import images, quantised_cnn
+from quantised import half_cnn, images, quantised_cnn
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.run import prepare, run
@@ -28,3 +28,14 @@ def test_a_quantised_network_is_bit_equal(kind: str, exact: bool, tmp_path: Path
     verdict = run(prepare(folder, options), verify=True).summary.verify
     assert verdict is not None
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+
+
+def test_a_float16_network_agrees_as_deployed_and_is_not_bit_equal(tmp_path: Path) -> None:
+    model = half_cnn()
+    folder = build_folder(tmp_path, model, {x.name: n % 3 for n, x in enumerate(model.graph.node)})
+    deployed = run(prepare(folder, RunOptions(frames=FRAMES)), verify=True).summary.verify
+    exact = run(prepare(folder, RunOptions(frames=FRAMES, exact=True)), verify=True).summary.verify
+    assert deployed is not None
+    assert exact is not None
+    assert ("", FRAMES) == (deployed.complaint, deployed.frames)
+    assert "float16 values cross cuts" in exact.complaint

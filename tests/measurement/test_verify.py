@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.measurement.verify import TOLERANCE, Comparison, Verification
+from rankslice.measurement.verify import (
+    HALF_TOLERANCE,
+    TOLERANCE,
+    Comparison,
+    Verification,
+)
 
 REFERENCE = np.array([[-1.0, 0.25, 0.5, 3.0]], np.float32)
 """Its range is 4."""
@@ -166,3 +171,18 @@ def test_a_verdict_is_plain_json_even_if_a_difference_is_infinite() -> None:
         record["max_rel_diff"],
         record["bit_equal"],
     )
+
+
+def test_float16_may_differ_by_five_times_its_precision() -> None:
+    reference = REFERENCE.astype(np.float16)
+    assert compared(reference, changed(0.9 * HALF_TOLERANCE * 4).astype(np.float16)).passed
+    assert not compared(reference, changed(1.2 * HALF_TOLERANCE * 4).astype(np.float16)).passed
+
+
+def test_that_cuts_round_float16_is_told_where_bits_differ() -> None:
+    comparison = Comparison(["y"])
+    comparison.add([REFERENCE.astype(np.float16)], [changed(0.01).astype(np.float16)])
+    assert comparison.verdict(exact=False, rounds=True).passed
+    complaint = comparison.verdict(exact=True, rounds=True).complaint
+    assert complaint.startswith("results are not bit-equal")
+    assert complaint.endswith("so use --verify without exact")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import (
     ByteRange,
     Graph,
@@ -25,6 +25,7 @@ from rankslice.frontend.tflite_checks import (
     reference_mistakes,
 )
 from rankslice.frontend.tflite_operators import attributes, operator_name, unique_names
+from rankslice.frontend.tflite_resize import resized_shapes
 from rankslice.frontend.tflite_schema import OPERATORS
 from rankslice.frontend.tflite_shapes import dtype_of, known_shapes, shape_mistakes
 from rankslice.frontend.tflite_state import bonds, states
@@ -117,7 +118,11 @@ class _Reading:
         raise_mistakes(self._constant_mistakes())
         raise_mistakes(shape_mistakes(place, inputs, declared, given))
         changed = self._resized(inputs, given)
-        shapes = [changed.get(number, shape) for number, shape in enumerate(shapes)]
+        brought = set(self._main.numbers("inputs"))
+        shapes = [
+            shape if shape is None and number not in brought else changed.get(number, shape)
+            for number, shape in enumerate(shapes)
+        ]
         tensors = [self._tensor(shapes, number) for number in range(len(self._tables))]
         kept = [
             states(self._subgraphs, operator, bodies)
@@ -163,7 +168,12 @@ class _Reading:
         }
         if not wanted:
             return {}
-        raise RankSliceError("not yet")
+        found = resized_shapes(self._path, wanted)
+        return {
+            number: found[number]
+            for number, table in enumerate(self._tables)
+            if number in found and found[number] != table.numbers("shape")
+        }
 
     def _constants(self) -> frozenset[int]:
         """Return the numbers of the tensors that nobody makes."""

@@ -79,7 +79,7 @@ def submodel_pieces(
     root = _root(model, numbers, brought, given, behind=_is_large(model, numbers, limit))
     pieces = tuple(coalesce(flatbuffer(root, _IDENTIFIER)))
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
-    if head > limit:
+    if head > FLATBUFFER_LIMIT:
         raise RankSliceError(Mistake(name, f"needs {head} bytes beside its weights"))
     return pieces
 

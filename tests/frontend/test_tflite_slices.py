@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from litert import Runner
+from strategies import assignments
+from tflite_models import model_file, written
+
+from rankslice.frontend.partition import partition
+from rankslice.frontend.tflite_reader import TfliteModel, read_tflite
+from rankslice.frontend.tflite_writer import FLATBUFFER_LIMIT
+
+RUNNABLE = (
+    "cnn_float32",
+    "cnn_float16",
+    "cnn_dynamic",
+    "cnn_int8",
+    "cnn_int16x8",
+    "control_flow",
+    "lstm",
+    "many_outputs",
+    "open_batch",
+    "outside",
+    "same_names",
+    "sparse",
+    "variable_tensor",
+)
+
+FRAMES = 3
+
+
+def assert_slices_give_the_same_bits(
+    model: TfliteModel,
+    ranks: Mapping[str, int],
+    *,
+    xnnpack: bool = False,
+    limit: int = FLATBUFFER_LIMIT,
+) -> None:
+    """Run the unsliced model and its segments one after the other, and compare all outputs."""
+    shapes = [tensor.shape for tensor in model.graph.inputs]
+    whole = Runner(model.path, xnnpack=xnnpack, shapes=shapes)
+    segments = partition(model.graph, ranks).segments
+    random = np.random.default_rng(0)
+    with TemporaryDirectory() as folder:
+        parts = [
+            Runner(written(model, s, Path(folder) / f"{n}.tflite", limit=limit), xnnpack=xnnpack)
+            for n, s in enumerate(segments)
+        ]
+        for _ in range(FRAMES):
+            frame = whole.random_frame(random)
+            values = {t.name: array for t, array in zip(model.graph.inputs, frame, strict=True)}
+            for segment, part in zip(segments, parts, strict=True):
+                made = part.run([values[tensor.name] for tensor in segment.inputs])
+                for tensor, array in zip(segment.outputs, made, strict=True):
+                    assert (tensor.dtype, tensor.shape) == (array.dtype.name, array.shape)
+                    values[tensor.name] = array
+            for tensor, expected in zip(model.graph.outputs, whole.run(frame), strict=True):
+                np.testing.assert_array_equal(expected, values[tensor.name], strict=True)
+
+
+@pytest.mark.parametrize("xnnpack", [False, True], ids=["plain", "xnnpack"])
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_a_segment_for_each_layer_gives_the_bits_of_the_whole_model(name, xnnpack):
+    model = read_tflite(model_file(name))
+    ranks = {layer.name: number for number, layer in enumerate(model.graph.layers)}
+    assert_slices_give_the_same_bits(model, ranks, xnnpack=xnnpack)
+
+
+@st.composite
+def mapped_models(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
+    name = draw(st.sampled_from(RUNNABLE))
+    return name, draw(assignments(read_tflite(model_file(name)).graph, max_ranks=5))
+
+
+@given(mapped_models(), st.booleans())
+@settings(max_examples=40)
+def test_any_mapping_gives_the_bits_of_the_whole_model(mapped, xnnpack):
+    name, ranks = mapped
+    assert_slices_give_the_same_bits(read_tflite(model_file(name)), ranks, xnnpack=xnnpack)
+
+
+@given(mapped_models())
+@settings(max_examples=10)
+def test_weights_stored_behind_the_flatbuffer_give_the_same_bits(mapped):
+    name, ranks = mapped
+    assert_slices_give_the_same_bits(read_tflite(model_file(name)), ranks, limit=100)
+
+
+def test_layers_that_share_a_variable_give_the_same_bits_on_one_rank():
+    model = read_tflite(model_file("variable"))
+    ranks = dict.fromkeys((layer.name for layer in model.graph.layers), 0)
+    assert_slices_give_the_same_bits(model, ranks)
+
+
+def test_layers_before_and_after_a_variable_can_be_on_other_ranks():
+    model = read_tflite(model_file("variable"))
+    apart = {"MUL_3": 1, "RELU_6": 1, "ADD_7": 1}
+    ranks = {layer.name: apart.get(layer.name, 0) for layer in model.graph.layers}
+    ranks |= {layer.name: 1 for layer in model.graph.layers if layer.op == "RELU"}
+    assert_slices_give_the_same_bits(model, ranks)
+
+
+def test_a_hash_table_gives_the_same_bits_where_its_layers_are():
+    model = read_tflite(model_file("hash_table"))
+    ranks = {layer.name: int(layer.op in ("MUL", "ADD")) for layer in model.graph.layers}
+    assert_slices_give_the_same_bits(model, ranks)
+
+
+def test_other_sizes_of_the_inputs_give_the_same_bits():
+    path = model_file("open_batch")
+    (name,) = (tensor.name for tensor in read_tflite(path).graph.inputs)
+    model = read_tflite(path, {name: (3, 8, 8, 1)})
+    ranks = {layer.name: number % 3 for number, layer in enumerate(model.graph.layers)}
+    assert (3, 3) == model.graph.outputs[0].shape
+    assert_slices_give_the_same_bits(model, ranks)

@@ -127,7 +127,7 @@ def inspect(
     model: Annotated[
         Path,
         typer.Argument(
-            readable=False, help="An .onnx model; or a folder made by 'build', for its plan."
+            readable=False, help="An .onnx or .tflite model, or a folder made by 'build'."
         ),
     ],
     shape: Annotated[

@@ -97,6 +97,16 @@ def test_the_readme_shows_what_the_commands_print(checkout: Path) -> None:
             assert output == (checkout / command.split()[1]).read_text(encoding="utf-8")
 
 
+def test_the_picture_is_the_one_that_inspect_draws(checkout: Path) -> None:
+    mapping = "mappings/digits-three-ranks.json"
+    run(
+        ["rankslice", "inspect", "models/digits.onnx", "--mapping", mapping, "--svg", "d.svg"],
+        checkout,
+    )
+    shown = ROOT / "docs" / "images" / "digits-inspected.svg"
+    assert shown.read_bytes() == (checkout / "d.svg").read_bytes(), "draw it anew"
+
+
 @pytest.mark.slow
 def test_the_demo_runs_as_the_pages_show_it(checkout: Path) -> None:
     demos = {tuple(step) for page in PAGES for step in steps(page) if is_demo(step)}

@@ -55,6 +55,9 @@ class RandomSource:
                 slot *= math.sqrt(12)
             elif slot.dtype.kind == "f":
                 slot[...] = (generator.random(slot.shape) - 0.5) * math.sqrt(12)
+            elif spec.dtype == "bfloat16":  # the upper half of a float32
+                values = (generator.random(slot.shape, np.float32) - 0.5) * math.sqrt(12)
+                slot[...] = values.astype(np.float32).view(np.uint32) >> 16
             else:
                 slot[...] = generator.integers(0, 2, slot.shape)
 

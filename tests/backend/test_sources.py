@@ -60,6 +60,13 @@ def test_random_integers_are_0_or_1(dtype: str) -> None:
     assert {0, 1} == set(frame(["random"], [TensorSpec("x", dtype, (99,))], 0)[0].tolist())
 
 
+def test_random_bfloat16_values_have_mean_0_and_variance_1() -> None:
+    (held,) = frame(["random"], [TensorSpec("x", "bfloat16", (100, 100))], 0)
+    values = (held.astype(np.uint32) << 16).view(np.float32)
+    assert abs(values.mean()) < 0.05
+    assert abs(values.var() - 1) < 0.05
+
+
 def test_inputs_of_one_frame_differ_from_each_other() -> None:
     one, other = frame(["random"], [X, TensorSpec("z", "float32", (1, 2))], 0)
     assert (one != other).any()

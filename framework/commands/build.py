@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankslice.backend.package import write_driver, write_packages
@@ -11,6 +12,7 @@ from rankslice.backend.runtime.engines import ENGINES
 from rankslice.framework.commands.planning import plan_model
 from rankslice.framework.commands.run import REFERENCE, REFERENCE_ENGINES
 from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.new_folder import new_folder
@@ -87,10 +89,15 @@ def build(
         on_step=on_step,
     )
     loaded, cut, plan = planned.model, planned.partition, planned.plan
-    with new_folder(out, replaces=_foreign if force else None) as folder:
+    with (
+        new_folder(out, replaces=_foreign if force else None) as folder,
+        ThreadPoolExecutor(max_workers=1) as aside,
+    ):
         on_step("writing sub-models")
+        sha256 = aside.submit(file_sha256, loaded.path)
         _write_submodels(folder, loaded, cut, plan)
         _write_tables(folder, plan)
+        plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         write_driver(folder, plan)
         on_step("packing")
         packages = write_packages(folder, plan, archive=archive)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.plan import ModelInfo, Plan
@@ -46,7 +45,7 @@ def plan_model(
     source_board: str | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
-    """Return the plan for a model, a mapping and a platform.
+    """Return the plan for a model, a mapping and a platform; the model's hash is left empty.
 
     Args:
         model: the model file.
@@ -105,7 +104,7 @@ def _model_info(model: Model) -> ModelInfo:
     graph = model.graph
     return ModelInfo(
         name=graph.name,
-        sha256=file_sha256(model.path),
+        sha256="",
         format=graph.format,
         inputs=tuple(tensor.name for tensor in graph.inputs),
         outputs=tuple(tensor.name for tensor in graph.outputs),

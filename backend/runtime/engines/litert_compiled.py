@@ -28,10 +28,12 @@ from .tflite_file import count_operators
 
 __all__ = ["CompiledEngine", "open_engine"]
 
-_VENDORS = {"openvino": "intel_openvino_options", "qualcomm": "qualcomm_options"}
-"""Option ``vendor`` -> LiteRT's group of options for it."""
+_VENDORS = {"openvino": "intel_openvino", "qualcomm": "qualcomm"}
+"""Option ``vendor`` -> LiteRT's name of it, of its folder and of its group of options."""
 
-_PATHS = ("compiler_plugin_path", "dispatch_library_path")
+_FOLDERS = {"compiler_plugin_path": "compiler", "dispatch_library_path": "dispatch"}
+"""Options for the folders with a vendor's libraries -> where LiteRT's own package has them."""
+
 _MAP = "configs_map."
 """Prefix of options that a vendor's own library is handed by name."""
 
@@ -39,7 +41,9 @@ _BY_PLUGIN = re.compile(r"selected (\d+) ops, from a total of (\d+) ops\. result
 _BY_GPU = re.compile(r"(\d+) operations will run on the GPU, and the remaining (\d+) operations")
 _REPLACED = re.compile(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \(([^)]*)\)")
 _GPU_LEAVES = re.compile(r"not supported by GPU delegate:\n((?:.*\n)*?)\d+ operations will run")
-_REASON = re.compile(r"^(?:\[?E\d{4}[^\]]*\]|ERROR:|E\d{4} )\s*(.*)$", re.MULTILINE)
+_ENTRY = re.compile(r"^(?=(?:INFO|WARNING|ERROR|VERBOSE|DEBUG):|[IWE]\d{4} )", re.MULTILINE)
+_SOURCE = re.compile(r"^(?:ERROR:|E\d{4} [^\]]*\])?\s*(?:\[[\w./]+:\d+\])?|^Exception from \S+$|└")
+_MOST_LINES, _MOST_LETTERS = 12, 400
 _NO_PLUGIN = "0 compiler plugins were applied successfully"
 
 
@@ -112,7 +116,7 @@ class CompiledEngine:
         from ai_edge_litert.options import Options
 
         wanted = dict(self._settings.options)
-        folders = {name: wanted.pop(name) for name in _PATHS if name in wanted}
+        folders = self._folders(wanted)
         options = Options()
         options.hardware_accelerators = HardwareAccelerator[self._settings.accelerator.upper()]
         if fallback:
@@ -125,6 +129,25 @@ class CompiledEngine:
             environment = Environment.create(options=EnvironmentOptions(**folders))
         return CompiledModel.from_file(str(path), options=options, environment=environment)
 
+    def _folders(self, options: dict[str, str]) -> dict[str, str]:
+        """Take the folders of the vendor's libraries out of the options, or from the package."""
+        vendor = _VENDORS.get(options.get("vendor", ""))
+        if self._settings.accelerator != "npu" or vendor is None:
+            return {}
+        import ai_edge_litert
+
+        folders = {}
+        for option, name in _FOLDERS.items():
+            own = Path(ai_edge_litert.__path__[0]) / "vendors" / vendor / name
+            folder = options.pop(option, "") or (str(own) if own.is_dir() else "")
+            if not folder:
+                raise JobError(
+                    f"litert: {self._package.name} has no {name} library of {options['vendor']};"
+                    f" name the folder of the vendor's with the option {option}"
+                )
+            folders[option] = folder
+        return folders
+
     def _set_options(self, options: Any, wanted: dict[str, str]) -> None:
         """Write the platform file's options into LiteRT's group of options for it."""
         kind = self._settings.accelerator
@@ -135,7 +158,7 @@ class CompiledEngine:
                     f"litert: the npu's option vendor is {vendor!r}, expected"
                     f" {' or '.join(_VENDORS)}"
                 )
-            group = getattr(options, _VENDORS[vendor])
+            group = getattr(options, f"{_VENDORS[vendor]}_options")
         else:
             group = getattr(options, f"{kind}_options")
         fields = {field.name: field for field in dataclasses.fields(group)}
@@ -151,12 +174,12 @@ class CompiledEngine:
 
     def _explain(self, error: Exception, begin: int) -> str:
         """Return why compiling failed: what the library has printed says more than the error."""
-        reasons = [match.strip() for match in _REASON.findall(read_log_of_this_process()[begin:])]
-        said = dict.fromkeys(reason for reason in reasons if reason and reason[0] != "[")
-        last = list(dict.fromkeys([*said, *(r for r in reasons if r)]))[:2] or [first_line(error)]
+        entries = _ENTRY.split(read_log_of_this_process()[begin:])
+        told = [_reason(entry) for entry in entries if entry.startswith("E")]
+        reasons = list(dict.fromkeys(filter(None, told)))[:2] or [first_line(error)]
         return (
             f"{self._package.name} cannot compile it for the {self._settings.accelerator}:"
-            f" {'; '.join(last)}"
+            f" {'; '.join(reasons)}"
         )
 
     def _match(
@@ -218,6 +241,12 @@ def read_log_of_this_process() -> str:
         return read_log(2)
     except OSError:
         return ""
+
+
+def _reason(entry: str) -> str:
+    """Return what an entry of the log says, on one line, without source positions."""
+    lines = [_SOURCE.sub("", line).strip() for line in entry.splitlines()[:_MOST_LINES]]
+    return " ".join(line for line in lines if line)[:_MOST_LETTERS]
 
 
 def _name(kind: str) -> str:

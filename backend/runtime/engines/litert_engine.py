@@ -43,6 +43,9 @@ def open_engine(settings: EngineSettings) -> Engine:
         ImportError: no package of LiteRT is installed.
         JobError: an option is wrong, or the package is too old for it.
     """
+    if _api(settings) not in _APIS:
+        found = settings.options["api"]
+        raise JobError(f"litert: option api is {found!r}, expected {' or '.join(_APIS)}")
     package = find_package()
     if _api(settings) == "interpreter":
         _check_interpreter_options(settings)
@@ -76,9 +79,6 @@ def _without_api(settings: EngineSettings) -> EngineSettings:
 def _check_interpreter_options(settings: EngineSettings) -> None:
     if "delegate" in settings.options:
         return
-    api = settings.options.get("api", "interpreter")
-    if api not in _APIS:
-        raise JobError(f"litert: option api is {api!r}, expected {' or '.join(_APIS)}")
     unknown = sorted(set(settings.options) - {"api"})
     if unknown:
         raise JobError(f"litert: the interpreter has no option {unknown[0]!r} without a delegate")
@@ -127,8 +127,12 @@ class InterpreterEngine:
             interpreter = self._package.interpreter(
                 path, self._settings.threads, self._delegates, only_delegates=only_delegates
             )
-            _resize(interpreter, inputs)
+            resized = _resize(interpreter, inputs)
             interpreter.allocate_tensors()
+            if resized:
+                # Sizes that follow from those of the inputs may be known after a run only.
+                interpreter.invoke()
+                interpreter.reset_all_variables()
         except (ValueError, RuntimeError) as error:
             raise JobError(f"{path.name}: {self._explain(error)}") from None
         self._interpreter = interpreter
@@ -173,7 +177,7 @@ class InterpreterEngine:
         except (ValueError, RuntimeError) as error:
             raise JobError(f"{self._package.name}: {first_line(error)}") from None
         for accessor, target in zip(self._outputs, outputs, strict=True):
-            np.copyto(target, accessor(), casting="no")
+            _copy_output(accessor(), target)
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the delegate runs, or XNNPACK on the CPU."""
@@ -207,9 +211,18 @@ def _taken(operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, A
     return taken
 
 
-def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> None:
-    """Give inputs of open size the plan's size."""
+def _copy_output(values: NDArray[Any], target: NDArray[Any]) -> None:
+    if values.shape != target.shape:
+        raise JobError(
+            f"an output has the shape {list(values.shape)} now, the plan says {list(target.shape)}"
+        )
+    np.copyto(target, values, casting="no")
+
+
+def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> bool:
+    """Give inputs of open size the plan's size; return whether there were any."""
     shapes = {spec.name: spec.shape for spec in inputs}
+    resized = False
     for details in interpreter.get_input_details():
         shape = shapes.get(details["name"], ())
         open_shape = tuple(int(size) for size in details["shape_signature"])
@@ -218,6 +231,8 @@ def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> None:
         )
         if -1 in open_shape and fits:
             interpreter.resize_tensor_input(details["index"], shape)
+            resized = True
+    return resized
 
 
 def _file_tensors(interpreter: Any, side: str) -> list[FileTensor]:

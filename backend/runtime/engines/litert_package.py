@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
@@ -43,12 +44,9 @@ class LiteRtPackage:
         Raises:
             JobError: the library is not there, or refuses its options.
         """
+        _check_delegate(library)
         try:
             return self.module.load_delegate(library, options or None)
-        except OSError as error:
-            raise JobError(f"delegate {library} cannot be loaded: {error}") from None
-        except AttributeError:
-            raise JobError(f"{library} is no delegate: it has no plug-in functions") from None
         except ValueError as error:
             reason = " ".join(str(error).partition("\n")[2].split()) or "it gives no reason"
             raise JobError(
@@ -78,6 +76,19 @@ class LiteRtPackage:
                 num_threads=threads,
                 experimental_op_resolver_type=resolver,
             )
+
+
+def _check_delegate(library: str) -> None:
+    """Raise :class:`JobError` if a library cannot be loaded, or is no delegate."""
+    try:
+        functions = ctypes.CDLL(library)
+    except OSError as error:
+        raise JobError(
+            f"delegate {library} cannot be loaded: {error}; give its path, or set LD_LIBRARY_PATH"
+            " in the accelerator's environment"
+        ) from None
+    if not hasattr(functions, "tflite_plugin_create_delegate"):
+        raise JobError(f"{library} is no delegate: it lacks tflite_plugin_create_delegate")
 
 
 def find_package() -> LiteRtPackage:

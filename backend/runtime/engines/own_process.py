@@ -131,7 +131,6 @@ class OwnProcessEngine:
         self._module = module
         self._settings = settings
         self._process: _Process | None = _waiting.pop() if _waiting else _Process()
-        self._memory: mmap.mmap | None = None
         self._inputs: list[NDArray[Any]] = []
         self._outputs: list[NDArray[Any]] = []
         self._acceleration: Acceleration | None = None
@@ -141,8 +140,7 @@ class OwnProcessEngine:
         """Let the other process load the sub-model, on this thread's cores."""
         assert self._process is not None
         self._name = path.name
-        self._memory = _shared_memory(self._process.memory, [*inputs, *outputs], create=True)
-        arrays = _arrays(self._memory, [*inputs, *outputs])
+        arrays = _shared_arrays(self._process.memory, [*inputs, *outputs], create=True)
         self._inputs, self._outputs = arrays[: len(inputs)], arrays[len(inputs) :]
         answer = self._ask(
             {
@@ -184,32 +182,28 @@ class OwnProcessEngine:
     def close(self) -> None:
         """End the other process."""
         self._inputs, self._outputs = [], []
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
         if self._process is not None:
             self._process.close()
             self._process = None
 
 
-def _shared_memory(descriptor: int, tensors: Sequence[TensorSpec], *, create: bool) -> mmap.mmap:
-    size = sum(_stride(tensor) for tensor in tensors)
+def _shared_arrays(
+    descriptor: int, tensors: Sequence[TensorSpec], *, create: bool
+) -> list[NDArray[Any]]:
+    """Return the tensors' values, in memory that lasts as long as they are referred to."""
+    size = sum(map(_stride, tensors)) or 1
     if create:
         os.ftruncate(descriptor, size)
-    return mmap.mmap(descriptor, size)
-
-
-def _stride(tensor: TensorSpec) -> int:
-    return max(1, -(-tensor.nbytes // _ALIGNMENT)) * _ALIGNMENT
-
-
-def _arrays(memory: mmap.mmap, tensors: Sequence[TensorSpec]) -> list[NDArray[Any]]:
-    block = np.frombuffer(memory, np.uint8)
+    block = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
     arrays, begin = [], 0
     for tensor in tensors:
         arrays.append(typed_view(tensor, block[begin : begin + _stride(tensor)]))
         begin += _stride(tensor)
     return arrays
+
+
+def _stride(tensor: TensorSpec) -> int:
+    return max(1, -(-tensor.nbytes // _ALIGNMENT)) * _ALIGNMENT
 
 
 # The other process.
@@ -257,7 +251,7 @@ def _load(channel: Connection, memory: int) -> tuple[Any, list[Any], list[Any]]:
     channel.send_bytes(answer)
     if b'"error"' in answer[:10]:
         raise SystemExit
-    arrays = _arrays(_shared_memory(memory, [*inputs, *outputs], create=False), [*inputs, *outputs])
+    arrays = _shared_arrays(memory, [*inputs, *outputs], create=False)
     return opened[0], arrays[: len(inputs)], arrays[len(inputs) :]
 
 

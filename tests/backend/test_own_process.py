@@ -1,0 +1,123 @@
+"""Engines in a process of their own: what they compute, and every way to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from rankslice.backend.runtime import measure
+from rankslice.backend.runtime.engines import EngineSettings
+from rankslice.backend.runtime.engines.own_process import OwnProcessEngine, start_processes
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+
+X, Y = TensorSpec("x", "float32", (3,)), TensorSpec("y", "float32", (3,))
+
+
+@contextmanager
+def null_engine(**options: str) -> Iterator[OwnProcessEngine]:
+    """The engine that hands its first bytes on, in a process of its own."""
+    engine = OwnProcessEngine("null_engine", EngineSettings(options=options))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def test_tensors_pass_to_the_other_process_and_back() -> None:
+    with null_engine() as engine:
+        engine.load(Path("none"), [X], [Y])
+        for value in range(5):
+            given, made = np.full(3, value, np.float32), np.zeros(3, np.float32)
+            engine.run([given], [made])
+            assert [value] * 3 == made.tolist()
+    assert [] == children()
+
+
+def test_a_process_that_was_started_ahead_is_the_one_that_is_used() -> None:
+    start_processes(1)
+    (ahead,) = children()
+    with null_engine() as engine:
+        engine.load(Path("none"), [X], [Y])
+        assert [ahead] == children()
+
+
+def test_what_goes_wrong_in_it_crosses_with_its_text() -> None:
+    with null_engine(sleep_ms="soon") as engine, pytest.raises(JobError) as error:
+        engine.load(Path("none"), [X], [Y])
+    assert "null: option sleep_ms is 'soon', expected milliseconds" == str(error.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_its_crash_is_an_error_that_names_the_sub_model_and_the_signal(
+    number: signal.Signals,
+) -> None:
+    with null_engine() as engine:
+        engine.load(Path("part.0.tflite"), [X], [Y])
+        os.kill(children()[0].pid, number)
+        with pytest.raises(JobError) as error:
+            engine.run([np.zeros(3, np.float32)], [np.zeros(3, np.float32)])
+    expected = (
+        f"part.0.tflite: the process of the accelerator was killed or crashed ({number.name})"
+    )
+    assert str(error.value).startswith(expected)
+
+
+def test_it_computes_on_the_cores_of_the_thread_that_loads() -> None:
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        start_processes(1)
+        os.sched_setaffinity(0, cores)
+        with null_engine() as engine:
+            engine.load(Path("none"), [X], [Y])
+            assert sorted(cores) == children()[0].cpu_affinity()
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def test_its_memory_and_time_count_as_the_ranks() -> None:
+    before = measure.peak_memory_mb()
+    with null_engine() as engine:
+        engine.load(Path("none"), [X], [Y])
+        assert measure.peak_memory_mb() > before + 5
+        assert measure.cpu_s() > 0.01
+    assert measure.peak_memory_mb() < before + 5
+
+
+def test_it_ends_with_its_rank_even_if_that_is_killed() -> None:
+    program = textwrap.dedent("""
+        import time
+        from pathlib import Path
+        from rankslice.backend.runtime.engines import EngineSettings
+        from rankslice.backend.runtime.engines.own_process import OwnProcessEngine
+        settings = EngineSettings(options={"sleep_ms": "60000"})
+        engine = OwnProcessEngine("null_engine", settings)
+        engine.load(Path("none"), [], [])
+        print("loaded", flush=True)
+        engine.run([], [])
+    """)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert b"loaded\n" == rank.stdout.readline()
+        (other,) = psutil.Process(rank.pid).children()
+        rank.kill()
+    end = time.monotonic() + 10
+    while other.is_running() and other.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.01)

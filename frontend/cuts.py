@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.costs import LayerCost, total_size
+from rankslice.frontend.costs import LayerCost
 from rankslice.frontend.liveness import lifetimes, running_layers
 from rankslice.frontend.partition import crossing_fault
 
@@ -66,6 +66,8 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
     for span in spans:
         arriving.setdefault(span.first, []).append(span.tensor)
         leaving.setdefault(span.last, []).append(span.tensor.name)
+    size = {span.tensor.name: span.tensor.nbytes for span in spans}
+    faults = {span.tensor.name: crossing_fault(span.tensor) for span in spans}
     crossing: dict[str, Tensor] = {}
     found = []
     for index, layer in enumerate(running[:-1]):
@@ -78,13 +80,13 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
                 after=layer.name,
                 before=running[index + 1].name,
                 tensors=tuple(crossing.values()),
-                nbytes=total_size(crossing.values()),
+                nbytes=_sum(size[name] for name in crossing),
                 macs=macs,
                 parameters=parameters,
                 weight_bytes=weight_bytes,
                 share=macs / total if total else (index + 1) / len(running),
                 parameter_share=parameters / all_parameters if all_parameters else 0.0,
-                obstacle=_obstacle(crossing.values()) or bound.get(index, ""),
+                obstacle=_obstacle(crossing, faults) or bound.get(index, ""),
             )
         )
     return tuple(found)
@@ -113,13 +115,19 @@ def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
     return bound
 
 
-def _obstacle(tensors: Iterable[Tensor]) -> str:
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _obstacle(crossing: Iterable[str], faults: Mapping[str, str]) -> str:
     """Return why one of the tensors cannot cross; empty if all can."""
-    for tensor in tensors:
-        fault = crossing_fault(tensor)
-        if fault:
-            return f"{quoted(tensor.name)} cannot cross: {fault}"
-    return ""
+    name = next((name for name in crossing if faults[name]), None)
+    return "" if name is None else f"{quoted(name)} cannot cross: {faults[name]}"
 
 
 def notable_cuts(found: Sequence[Cut], count: int) -> tuple[Cut, ...]:

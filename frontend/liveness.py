@@ -32,7 +32,7 @@ class Peak:
     layer: str
     """The layer that runs then; empty for a model in which none does."""
     unsized: tuple[str, ...]
-    """Names of the tensors whose size is not known beforehand."""
+    """Names of the tensors that somebody needs and whose size is not known beforehand."""
 
 
 def running_layers(graph: Graph) -> tuple[Layer, ...]:
@@ -76,12 +76,17 @@ def peak_memory(graph: Graph) -> Peak:
     """
     running = running_layers(graph)
     spans = lifetimes(graph)
+    given = {tensor.name for tensor in graph.outputs}
     sizes = list(_sizes(spans, len(running)))
     top = max(range(len(sizes)), key=sizes.__getitem__, default=None)
     return Peak(
         nbytes=0 if top is None else sizes[top],
         layer="" if top is None else running[top].name,
-        unsized=tuple(span.tensor.name for span in spans if span.tensor.nbytes is None),
+        unsized=tuple(
+            span.tensor.name
+            for span in spans
+            if span.tensor.nbytes is None and (span.last > span.first or span.tensor.name in given)
+        ),
     )
 
 

@@ -38,7 +38,7 @@ _BAR = 90
 _NAME, _OPERATOR, _SHAPE, _TITLE, _KEY = 48, 20, 24, 90, 30
 """Most letters of each."""
 _TOOLTIP = 300
-_MOST_READERS = 8
+_MOST_TOLD = 8
 _RANK_COLOURS = (
     *("#3574c4", "#c4701f", "#1d8a7c", "#7a5fc0", "#b5446e", "#6f7a1c", "#4b7186", "#96532f"),
 )
@@ -403,12 +403,12 @@ def _bend(x: int, to_x: int, to_y: int) -> str:
 def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
     size = "size unknown" if tensor.nbytes is None else bytes_text(tensor.nbytes)
     lines = [f"{_shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
-    for reader in readers[:_MOST_READERS]:
+    for reader in readers[:_MOST_TOLD]:
         ways = f", rank {maker.rank} to rank {reader.rank}" if maker.rank != reader.rank else ""
         names = f"{_shortened(maker.name, _TOOLTIP)} to {_shortened(reader.name, _TOOLTIP)}"
         lines.append(f"{names}{ways}")
-    if len(readers) > _MOST_READERS:
-        lines.append(f"and to {len(readers) - _MOST_READERS} others")
+    if len(readers) > _MOST_TOLD:
+        lines.append(f"and to {len(readers) - _MOST_TOLD} others")
     return "\n".join(lines)
 
 
@@ -431,7 +431,10 @@ def _borders(
 def _border_tooltip(cut: Cut, share_of: str) -> str:
     if cut.obstacle:
         return f"the model cannot be cut here: {_shortened(cut.obstacle, _TOOLTIP)}"
-    names = [f"  {_shortened(t.name, _TOOLTIP)}, {_size(t.nbytes)}" for t in cut.tensors]
+    shown = cut.tensors[:_MOST_TOLD]
+    names = [f"  {_shortened(tensor.name, _TOOLTIP)}, {_size(tensor.nbytes)}" for tensor in shown]
+    if len(cut.tensors) > len(shown):
+        names.append(f"  and {len(cut.tensors) - len(shown)} more")
     return "\n".join(
         (
             f"a cut here would send {_size(cut.nbytes)} per frame:",
@@ -515,7 +518,7 @@ def _colour(rank: int | None) -> str:
 def _shape(item: _Item) -> str:
     """Return the shape of the first of the tensors, and how many more there are."""
     tensors = item.makes or item.reads
-    first = shape_text(tensors[0]).replace(" float32", "") if tensors else ""
+    first = shape_text(tensors[0], full=False) if tensors else ""
     return f"{first} +{len(tensors) - 1}" if len(tensors) > 1 else first
 
 

@@ -26,7 +26,7 @@ DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
 
 _WIDE = 130
-"""Columns from which names of output tensors have room."""
+"""Columns from which names of output tensors, and the usual type of their elements, have room."""
 _UNBOUNDED = 1_000_000
 _MOST_NAMES = 5
 
@@ -46,7 +46,7 @@ def print_inspection(
         if chosen:
             console.print()
             console.print(_cut_table(chosen, "MACs" if inspection.totals.macs else "layers"))
-            console.print(_cut_caption(len(chosen), len(inspection.cuts)))
+            console.print(_cut_caption(len(chosen), len(inspection.cuts)), soft_wrap=True)
         if inspection.plan is not None:
             console.print()
             console.print(_rank_table(inspection.plan, inspection.ranks))
@@ -79,7 +79,10 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
         ranks = () if places is None else (_ranks(places.get(layer.name, ())),)
         made = Text("\n".join(printable(tensor.name) for tensor in layer.outputs))
         table.add_row(
-            *ranks, *_names(layer), *((made,) if with_outputs else ()), *_figures(layer, cost)
+            *ranks,
+            *_names(layer),
+            *((made,) if with_outputs else ()),
+            *_figures(layer, cost, full=with_outputs),
         )
     return table
 
@@ -92,9 +95,9 @@ def _names(layer: Layer) -> tuple[Text, Text]:
     return Text(printable(layer.name)), Text(printable(layer.op))
 
 
-def _figures(layer: Layer, cost: LayerCost) -> tuple[Text | str, ...]:
+def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[Text | str, ...]:
     return (
-        Text("\n".join(shape_text(tensor) for tensor in layer.outputs)),
+        Text("\n".join(shape_text(tensor, full=full) for tensor in layer.outputs)),
         "?" if cost.macs is None else count_text(cost.macs) if cost.macs else "",
         count_text(cost.parameters) if cost.parameters else "",
         bytes_text(cost.weight_bytes) if cost.weight_bytes else "",
@@ -164,9 +167,15 @@ def _cut_table(found: Iterable[Cut], share_of: str) -> Table:
             share_text(cut.parameter_share),
             Text(printable(cut.after)),
             Text(printable(cut.before)),
-            Text(", ".join(printable(tensor.name) for tensor in cut.tensors)),
+            Text(_tensor_names(cut)),
         )
     return table
+
+
+def _tensor_names(cut: Cut) -> str:
+    names = [printable(tensor.name) for tensor in cut.tensors[:_MOST_NAMES]]
+    left = len(cut.tensors) - len(names)
+    return ", ".join([*names, *([f"... and {left} more"] if left else [])])
 
 
 def _cut_caption(shown: int, count: int) -> str:
@@ -203,10 +212,15 @@ def _size(nbytes: int | None) -> str:
     return "?" if nbytes is None else bytes_text(nbytes)
 
 
-def shape_text(tensor: Tensor) -> str:
-    """Return shape and element type: ``1x3x224x224 float32``."""
+def shape_text(tensor: Tensor, *, full: bool = True) -> str:
+    """Return shape and element type: ``1x3x224x224 float32``.
+
+    Args:
+        tensor: any tensor.
+        full: name the type even if it is the usual one, float32.
+    """
     shape = "?" if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar"
-    return f"{shape} {tensor.dtype or '?'}"
+    return f"{shape} {tensor.dtype or '?'}" if full or tensor.dtype != "float32" else shape
 
 
 def printable(name: str) -> str:

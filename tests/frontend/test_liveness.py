@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from line_graphs import line_graph
 from strategies import random_graphs
@@ -87,3 +89,13 @@ def test_the_peak_is_what_a_simulation_finds(graph):
 def test_the_largest_tensor_is_the_first_of_the_largest():
     graph = line_graph("a: x -> t\n b: t -> y", outputs="y")
     assert "x" == largest_tensor(graph).name
+
+
+def test_a_result_of_unknown_size_that_nobody_needs_is_not_told():
+    graph = line_graph("a: x -> t mask\n b: t -> y", outputs="y")
+    unsized = [
+        replace(layer, outputs=tuple(replace(t, shape=None) for t in layer.outputs))
+        for layer in graph.layers
+    ]
+    graph = replace(graph, layers=tuple(unsized))
+    assert ("t", "y") == peak_memory(graph).unsized

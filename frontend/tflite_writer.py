@@ -146,6 +146,8 @@ def _root(
         "tensor": _renumbering(numbers.tensors),
     }
     codes = model.root.tables("operator_codes")
+    # Whoever looks at metadata looks for them in the flatbuffer.
+    described = {entry.number("buffer") for entry in _kept_metadata(model)}
     bodies = [_body(model.subgraphs[number], new) for number in numbers.subgraphs[1:]]
     main = _main(model, numbers, inputs, outputs, new)
     values: dict[str, Value | None] = {
@@ -153,7 +155,10 @@ def _root(
         "subgraphs": tuple(_settled(model, subgraph, behind) for subgraph in (main, *bodies)),
         "buffers": (
             Table("Buffer", {}),
-            *(_buffer(model.buffers[number], behind) for number in numbers.buffers),
+            *(
+                _buffer(model.buffers[number], behind and number not in described)
+                for number in numbers.buffers
+            ),
         ),
         "metadata": tuple(renumbered(entry, new) for entry in _kept_metadata(model)) or None,
         "metadata_buffer": None,

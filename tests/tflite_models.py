@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rankslice.frontend.partition import PartitionSegment
 from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.tflite_builder import flatbuffer
 from rankslice.frontend.tflite_reader import TfliteModel
+from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
 from rankslice.frontend.tflite_writer import FLATBUFFER_LIMIT, submodel_pieces
 
 FOLDER = Path(__file__).parent / "tflite"
@@ -26,4 +29,28 @@ def written(
         model, segment.layers, segment.inputs, segment.outputs, name=path.name, limit=limit
     )
     write_pieces(pieces, path)
+    return path
+
+
+def edited(
+    name: str,
+    folder: Path,
+    main: Callable[[Table], Table] = lambda table: table,
+    *,
+    whole: Callable[[Table], Table] = lambda table: table,
+) -> Path:
+    """Write a model with other tables and return its path.
+
+    Args:
+        name: the model.
+        folder: where to write.
+        main: what to make of the main subgraph.
+        whole: what to make of the table Model, after that.
+    """
+    with FlatFile(model_file(name)) as file:
+        root = read_tables(file)
+    first, *others = root.tables("subgraphs")
+    changed = whole(root.changed({"subgraphs": (main(first), *others)}))
+    path = folder / "edited.tflite"
+    write_pieces(flatbuffer(changed, b"TFL3"), path)
     return path

@@ -115,8 +115,10 @@ def _kept_by_loop(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
 
     They have the shape with which they enter: a pass that gets it gives it back.
     """
-    body = next(bodies_of(node))
-    carried = [facts.types[name] for name in node.input[2:]]
+    body = next(bodies_of(node), GraphProto())
+    carried = [facts.types[name] for name in node.input[2:] if name]
+    if len(body.input) != 2 + len(carried):
+        return ()
     alone = _alone(facts, node, [])
     outer = [value for value in alone.graph.input if value.name not in node.input]
     values = list(alone.graph.initializer)

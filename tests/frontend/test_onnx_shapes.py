@@ -190,6 +190,40 @@ def test_shapes_are_followed_into_the_branches_of_a_condition(tmp_path: Path):
     assert (6, 2) == shape(model, "branch")
 
 
+LOOP = (
+    HEAD
+    + """g (float[2] x) => (float[N] y, float[M, K] all) <int64 times = {3}, bool go = {1}>
+    { [loop] last, all = Loop (times, go, x) <
+        body = b (int64 i, bool keep, float[V] v) => (bool k, float[W] n, float[O] out) {
+          k = Identity(keep)  n = Neg(v)  out = Exp(v) }>
+      [post] y = Neg(last) }"""
+)
+
+
+def test_what_a_loop_carries_keeps_its_shape_if_a_pass_keeps_it(tmp_path: Path):
+    model = read(tmp_path, LOOP)
+    assert ((2,), (2,)) == (shape(model, "loop"), shape(model, "post"))
+
+
+def test_what_a_loop_makes_longer_has_no_shape(tmp_path: Path):
+    model = read(tmp_path, LOOP.replace("n = Neg(v)", "n = Concat <axis = 0> (v, v)"))
+    assert None is shape(model, "loop")
+
+
+@pytest.mark.parametrize("inputs", ["times, go", "times, go, x, x", 'times, go, ""', "times"])
+def test_a_loop_with_the_wrong_inputs_has_no_shapes(tmp_path: Path, inputs: str):
+    model = read(tmp_path, LOOP.replace("(times, go, x)", f"({inputs})"))
+    assert None is shape(model, "loop")
+
+
+def test_a_loop_without_a_body_has_no_shapes(tmp_path: Path):
+    path = save(tmp_path, LOOP)
+    proto = onnx.load(path)
+    del proto.graph.node[0].attribute[:]
+    onnx.save(proto, path)
+    assert None is shape(read_onnx(path), "loop")
+
+
 def test_a_size_that_inputs_share_needs_to_be_given_once(tmp_path: Path):
     path = save(
         tmp_path,

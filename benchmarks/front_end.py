@@ -1,6 +1,6 @@
-"""How long it takes to slice VGG-19 (575 MB) into 24 sub-models, against copying its file.
+"""How long it takes to slice large models into 24 sub-models, against copying their files.
 
-Each round measures, one after the other: ``cp`` of the model file; reading, partitioning and
+Each round measures, one after the other: ``cp`` of the model's files; reading, partitioning and
 writing the sub-models; and a whole build, which also hashes what it reads and writes. Every
 target is new, and what was written reaches the disk before the next measurement begins. The
 peak memory is that of a process of its own that builds once, its interpreter included.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from large_models import gigabytes, resnet101
 from measuring import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.framework.commands.build import build
@@ -46,8 +47,12 @@ class Figure:
 HERE, PAPER = "AutoDiCE, such a machine", "AutoDiCE, paper (i7-9850H)"
 AUTODICE = {
     "vgg19": (Figure(HERE, 182, 3900), Figure(PAPER, 21.5)),
+    "resnet101": (Figure(HERE, 18.7, 1250), Figure(PAPER, 7.3)),
     "densenet121": (Figure(HERE, 3.3), Figure(PAPER, 1.93)),
 }
+OTHERS = {"resnet101": resnet101, "2.3-gigabytes": gigabytes}
+"""Models that are made anew."""
+MODELS = ("vgg19", "resnet101", "densenet121", "2.3-gigabytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,16 @@ def write_mapping(model: Path, path: Path) -> Path:
     return path
 
 
+def files_of(model: Path) -> list[Path]:
+    """Return a model's file, and that of its weights if they lie beside it."""
+    data = model.with_suffix(".data")
+    return [model, data] if data.exists() else [model]
+
+
 def copy(model: Path, target: Path) -> None:
-    """Copy the file as everybody would."""
-    subprocess.run(["cp", model, target], check=True)
+    """Copy the files as everybody would."""
+    target.mkdir()
+    subprocess.run(["cp", *files_of(model), target], check=True)
 
 
 def split(model: Path, mapping: Path, target: Path) -> None:
@@ -108,7 +120,7 @@ def seconds(work: Callable[[Path], object], target: Path) -> float:
     work(target)
     passed = time.perf_counter() - begin
     os.sync()
-    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    shutil.rmtree(target)
     return passed
 
 
@@ -119,7 +131,7 @@ def measure(model: Path, mapping: Path, place: Path, rounds: int, patience_s: fl
         start_round(number, rounds, patience_s)
         found.append(
             Round(
-                seconds(lambda target: copy(model, target), place / "copy.onnx"),
+                seconds(lambda target: copy(model, target), place / "copy"),
                 seconds(lambda target: split(model, mapping, target), place / "parts"),
                 seconds(
                     lambda target: build(model, mapping, "local", target, share_cores=True),
@@ -177,7 +189,8 @@ def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--models", nargs="+", default=list(AUTODICE), choices=zoo_names(), metavar="NETWORK")
+    known = [*zoo_names(), *OTHERS]
+    add("--models", nargs="+", default=MODELS, choices=known, metavar="NETWORK")
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
     add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
@@ -188,13 +201,14 @@ def main() -> None:
         return
     console.print(machine())
     for name in given.models:
-        model = zoo_model(name)
         with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
             place = Path(folder)
+            model = OTHERS[name](place / f"{name}.onnx") if name in OTHERS else zoo_model(name)
             mapping = write_mapping(model, place / "mapping.json")
             rounds = measure(model, mapping, place, given.rounds, given.patience)
             alone = [build_alone(model, mapping, place / "out") for _ in range(3)]
-        report(name, model.stat().st_size, rounds, alone)
+            size = sum(path.stat().st_size for path in files_of(model))
+        report(name, size, rounds, alone)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ from onnx import GraphProto, ModelProto
 
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import quoted
-from rankslice.frontend.onnx_nodes import inner_tensors, inputs_of, layer_names
-from rankslice.frontend.onnx_weights import is_external
+from rankslice.frontend.onnx_nodes import inputs_of, layer_names
 
-__all__ = ["header_mistakes", "is_text", "layer_mistakes", "tensor_mistakes"]
+__all__ = ["header_mistakes", "is_text", "tensor_mistakes"]
 
 
 def is_text(message: Message) -> bool:
@@ -73,22 +72,4 @@ def tensor_mistakes(place: str, graph: GraphProto) -> Iterator[Mistake]:
                 f"{place}: output {quoted(name)}",
                 "no layer makes it",
                 "expected the output of a layer, an input or a weight",
-            )
-
-
-def layer_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
-    """Yield the layers and functions whose records would not be complete in another folder."""
-    bodies = {
-        **{
-            f"layer {name!r}": [node]
-            for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True)
-        },
-        **{f"function {function.name!r}": function.node for function in model.functions},
-    }
-    for name, nodes in bodies.items():
-        if any(map(is_external, inner_tensors(nodes))):
-            yield Mistake(
-                f"{place}: {name}",
-                "holds a constant whose values lie in another file",
-                "expected them in the model file, or as an initializer of the graph",
             )

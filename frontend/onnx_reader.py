@@ -11,10 +11,10 @@ from onnx import ModelProto
 
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor, Weight
+from rankslice.framework.wording import quoted
 from rankslice.frontend.onnx_checks import (
     header_mistakes,
     is_text,
-    layer_mistakes,
     tensor_mistakes,
 )
 from rankslice.frontend.onnx_nodes import (
@@ -27,7 +27,7 @@ from rankslice.frontend.onnx_nodes import (
     operator,
 )
 from rankslice.frontend.onnx_shapes import bind_inputs, infer_tensors, input_mistakes
-from rankslice.frontend.onnx_weights import read_weights
+from rankslice.frontend.onnx_weights import inner_data, read_weights
 from rankslice.frontend.onnx_wire import Scan, WireFile, scan_model
 from rankslice.frontend.topology import topological_order
 
@@ -52,6 +52,9 @@ class OnnxModel:
     functions: Mapping[str, tuple[ByteRange, ...]]
     """Records of the local functions that a layer needs, by the layer's name; layers that call
     none are missing."""
+    inner_data: Mapping[ByteRange, tuple[ByteRange, ...]]
+    """Values in other files that constants within a layer or a function have, by the record of
+    that layer or function; those without are missing."""
 
 
 def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
@@ -74,8 +77,9 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         scan = scan_model(file)
         model = _parse(file, scan)
         raise_mistakes(header_mistakes(place, model))
-        raise_mistakes((*tensor_mistakes(place, model.graph), *layer_mistakes(place, model)))
+        raise_mistakes(tensor_mistakes(place, model.graph))
         weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
+    outside = _inner_data(path, scan, model)
     bound, mistakes = bind_inputs(place, model, shapes or {})
     brought = [value for value in bound.graph.input if value.name not in weights]
     raise_mistakes((*mistakes, *input_mistakes(place, brought)))
@@ -105,6 +109,7 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         header=scan.header,
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
+        inner_data=outside,
     )
 
 
@@ -123,6 +128,28 @@ def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weig
     if name in weights:
         return Tensor(name, weights[name].dtype, weights[name].shape)
     return tensors[name]
+
+
+def _inner_data(
+    path: Path, scan: Scan, model: ModelProto
+) -> dict[ByteRange, tuple[ByteRange, ...]]:
+    """Return where constants within layers and functions have their values, by the record."""
+    nodes, functions = model.graph.node, model.functions
+    owners = [
+        (f"layer {quoted(name)}", field, [node])
+        for name, field, node in zip(layer_names(nodes), scan.nodes, nodes, strict=True)
+    ]
+    owners += [
+        (f"function {quoted(function.name)}", field, [*function.node])
+        for field, function in zip(scan.functions, functions, strict=True)
+    ]
+    found = {
+        ByteRange(path, field.start, field.end - field.start): inner_data(
+            f"{path}: {name}", path.parent, held
+        )
+        for name, field, held in owners
+    }
+    return {record: data for record, data in found.items() if data}
 
 
 def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:

@@ -18,12 +18,13 @@ from onnx import (
 )
 
 from rankslice.framework.errors import Mistake, nearest
-from rankslice.framework.graph import ByteRange, Tensor, Weight
+from rankslice.framework.graph import Tensor, Weight
 from rankslice.framework.wording import joined
 from rankslice.frontend.onnx_follow import follow_types, is_fixed
 from rankslice.frontend.onnx_types import dtype_of
 from rankslice.frontend.onnx_weights import is_external
 from rankslice.frontend.onnx_wire import SMALL
+from rankslice.frontend.pieces import read_piece
 
 __all__ = ["bind_inputs", "infer_tensors", "input_mistakes"]
 
@@ -214,14 +215,8 @@ def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:
         name=tensor.name,
         data_type=tensor.data_type,
         dims=tensor.dims,
-        raw_data=_read(weight.data),
+        raw_data=read_piece(weight.data),
     )
-
-
-def _read(data: ByteRange) -> bytes:
-    with data.path.open("rb") as file:
-        file.seek(data.offset)
-        return file.read(data.length)
 
 
 def _left_out_constant(node: NodeProto) -> TensorProto | None:

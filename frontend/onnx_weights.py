@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from onnx import GraphProto, SparseTensorProto, TensorProto
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Weight, dtype_bits
 from rankslice.framework.wording import quoted
+from rankslice.frontend.onnx_nodes import inner_tensors
 from rankslice.frontend.onnx_types import dtype_of
 from rankslice.frontend.onnx_wire import BYTES, Field, Scan, WireFile
 
-__all__ = ["is_external", "read_weights"]
+__all__ = ["inner_data", "is_external", "read_weights"]
 
 _RAW_DATA = 9
 _PAYLOADS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
@@ -61,14 +62,42 @@ def is_external(tensor: TensorProto) -> bool:
 
 def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
     place = f"{file.path}: weight {quoted(tensor.name)}"
-    dtype, shape = _type_and_shape(place, tensor.data_type, tensor.dims)
-    nbytes = (math.prod(shape) * dtype_bits(dtype) + 7) // 8
+    dtype, shape, nbytes = _type_shape_and_size(place, tensor)
     if is_external(tensor):
         data: ByteRange | None = _external_data(place, file.path.parent, tensor, nbytes)
     else:
         data = _stored_data(place, file, field, dtype, nbytes)
     size = nbytes if dtype_bits(dtype) else field.end - field.body
     return Weight(tensor.name, dtype, shape, size, file.record(field), data)
+
+
+def inner_data(place: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
+    """Return where the values lie that nodes have in other files, in the order of the tensors.
+
+    Args:
+        place: the model file and the layer or function, for messages.
+        folder: of the model file; the others must lie in it.
+        nodes: with constants in attributes and bodies, as :func:`inner_tensors` yields them.
+
+    Raises:
+        RankSliceError: with all that are damaged, too short, missing or outside of the folder.
+    """
+    found: list[ByteRange] = []
+    mistakes: list[Mistake | str] = []
+    for tensor in filter(is_external, inner_tensors(nodes)):
+        here = f"{place}: constant {quoted(tensor.name)}" if tensor.name else f"{place}: constant"
+        try:
+            nbytes = _type_shape_and_size(here, tensor)[2]
+            found.append(_external_data(here, folder, tensor, nbytes))
+        except RankSliceError as error:
+            mistakes += error.mistakes
+    raise_mistakes(mistakes)
+    return tuple(found)
+
+
+def _type_shape_and_size(place: str, tensor: TensorProto) -> tuple[str, tuple[int, ...], int]:
+    dtype, shape = _type_and_shape(place, tensor.data_type, tensor.dims)
+    return dtype, shape, (math.prod(shape) * dtype_bits(dtype) + 7) // 8
 
 
 def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Weight:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx import GraphProto, StringStringEntryProto, TensorProto, ValueInfoProto, helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    StringStringEntryProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+)
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Layer, Tensor, Weight
+from rankslice.frontend.onnx_nodes import inner_tensors
 from rankslice.frontend.onnx_reader import OnnxModel
 from rankslice.frontend.onnx_types import element_type
+from rankslice.frontend.onnx_weights import is_external
 from rankslice.frontend.onnx_wire import BYTES, SMALL, varint
-from rankslice.frontend.pieces import Piece, coalesce, pieces_length
+from rankslice.frontend.pieces import Piece, coalesce, pieces_length, read_piece
 
 __all__ = ["SINGLE_FILE_LIMIT", "SubModelFiles", "segment_pieces"]
 
@@ -66,22 +76,19 @@ def segment_pieces(
     """
     weights = _weights(model, layers, outputs)
     nodes = [layer.record for layer in layers]
+    functions = _functions(model, layers)
     large = pieces_length([*nodes, *(weight.record for weight in weights)]) > limit
-    outside = [weight for weight in weights if _goes_outside(model, weight, large)]
-    data, offsets = _data_file(outside)
+    outside = _outside(model, weights, (*nodes, *functions), large)
+    data = _data_file(f"{name}.data", outside)
     graph = [
         _graph_head(model, weights, inputs, outputs),
         *model.graph_notes,
-        *nodes,
-        *(
-            piece
-            for weight in weights
-            for piece in _initializer(model, weight, f"{name}.data", offsets)
-        ),
+        *(_layer_record(model, record, data) for record in nodes),
+        *(piece for weight in weights for piece in _initializer(model, weight, data)),
     ]
     pieces = (
         *model.header,
-        *_functions(model, layers),
+        *(_function_record(model, record, data) for record in functions),
         varint(_GRAPH << 3 | BYTES),
         varint(pieces_length(graph)),
         *graph,
@@ -90,7 +97,7 @@ def segment_pieces(
         raise RankSliceError(
             Mistake(name, f"has {pieces_length(pieces)} bytes", "spread its layers over more ranks")
         )
-    return SubModelFiles(tuple(coalesce(pieces)), data if outside else None)
+    return SubModelFiles(tuple(coalesce(pieces)), data.pieces if outside else None)
 
 
 def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor]) -> list[Weight]:
@@ -108,26 +115,70 @@ def _functions(model: OnnxModel, layers: Iterable[Layer]) -> list[ByteRange]:
     return sorted(needed, key=lambda record: record.offset)
 
 
-def _goes_outside(model: OnnxModel, weight: Weight, large: bool) -> bool:
-    """Small weights stay inside: engines want to know them when they work out shapes."""
-    if weight.data is None or weight.data.length <= SMALL:
-        return False
-    return large or weight.data.path != model.path
+@dataclass(frozen=True, slots=True)
+class _DataFile:
+    """A file of values beside the sub-model."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    offsets: Mapping[ByteRange, int]
+    """Where the values lie in it, by where they lie now."""
 
 
-def _data_file(weights: Iterable[Weight]) -> tuple[tuple[Piece, ...], dict[str, int]]:
-    """Return the content of a data file with the weights, and each one's offset by name."""
+def _outside(
+    model: OnnxModel, weights: Iterable[Weight], records: Iterable[ByteRange], large: bool
+) -> list[ByteRange]:
+    """Return the values that go into a file of their own, once each.
+
+    Small weights stay inside: engines want to know them when they work out shapes.
+    """
+    values = [
+        weight.data
+        for weight in weights
+        if weight.data is not None and weight.data.length > SMALL
+        if large or weight.data.path != model.path
+    ]
+    values += [data for record in records for data in model.inner_data.get(record, ())]
+    return list(dict.fromkeys(values))
+
+
+def _data_file(name: str, values: Iterable[ByteRange]) -> _DataFile:
+    """Return a file with the values, each at the beginning of a page."""
     pieces: list[Piece] = []
-    offsets: dict[str, int] = {}
+    offsets: dict[ByteRange, int] = {}
     end = 0
-    for weight in weights:
-        if weight.data is None:
-            continue
+    for data in values:
         padding = -end % _PAGE
-        pieces += [bytes(padding), weight.data]
-        offsets[weight.name] = end + padding
-        end += padding + weight.data.length
-    return tuple(coalesce(pieces)), offsets
+        pieces += [bytes(padding), data]
+        offsets[data] = end + padding
+        end += padding + data.length
+    return _DataFile(name, tuple(coalesce(pieces)), offsets)
+
+
+def _layer_record(model: OnnxModel, record: ByteRange, file: _DataFile) -> Piece:
+    """Return the record of a layer: a copy, unless values of its constants move."""
+    if record not in model.inner_data:
+        return record
+    holder = GraphProto.FromString(read_piece(record))
+    _move(holder.node, model.inner_data[record], file)
+    moved: bytes = holder.SerializeToString()
+    return moved
+
+
+def _function_record(model: OnnxModel, record: ByteRange, file: _DataFile) -> Piece:
+    """Return the record of a local function: a copy, unless values of its constants move."""
+    if record not in model.inner_data:
+        return record
+    holder = ModelProto.FromString(read_piece(record))
+    _move(holder.functions[0].node, model.inner_data[record], file)
+    moved: bytes = holder.SerializeToString()
+    return moved
+
+
+def _move(nodes: Iterable[NodeProto], values: Iterable[ByteRange], file: _DataFile) -> None:
+    """Let the constants in nodes that had their values in other files have them in this one."""
+    for tensor, data in zip(filter(is_external, inner_tensors(nodes)), values, strict=True):
+        _point(tensor, data, file)
 
 
 def _graph_head(
@@ -154,14 +205,14 @@ def _value_info(tensor: Tensor | Weight) -> ValueInfoProto:
     return helper.make_tensor_value_info(tensor.name, element_type(tensor.dtype), tensor.shape)
 
 
-def _initializer(
-    model: OnnxModel, weight: Weight, data_name: str, offsets: dict[str, int]
-) -> Iterator[Piece]:
+def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[Piece]:
     """Yield the record of a weight: a copy, unless its values move in or out."""
-    if weight.data is None or (weight.name not in offsets and weight.data.path == model.path):
+    if weight.data is not None and weight.data in file.offsets:
+        tensor = _description(weight)
+        _point(tensor, weight.data, file)
+        yield GraphProto(initializer=[tensor]).SerializeToString()
+    elif weight.data is None or weight.data.path == model.path:
         yield weight.record
-    elif weight.name in offsets:
-        yield _external_initializer(weight, weight.data, data_name, offsets[weight.name])
     else:
         head = _description(weight).SerializeToString()
         head += varint(_RAW_DATA << 3 | BYTES) + varint(weight.data.length)
@@ -169,15 +220,14 @@ def _initializer(
         yield weight.data
 
 
-def _external_initializer(weight: Weight, data: ByteRange, file: str, offset: int) -> bytes:
-    tensor = _description(weight)
+def _point(tensor: TensorProto, data: ByteRange, file: _DataFile) -> None:
+    """Let a tensor have its values in the file."""
     tensor.data_location = TensorProto.EXTERNAL
-    entries = {"location": file, "offset": str(offset), "length": str(data.length)}
+    entries = {"location": file.name, "offset": file.offsets[data], "length": data.length}
+    del tensor.external_data[:]
     tensor.external_data.extend(
-        StringStringEntryProto(key=key, value=value) for key, value in entries.items()
+        StringStringEntryProto(key=key, value=str(value)) for key, value in entries.items()
     )
-    record: bytes = GraphProto(initializer=[tensor]).SerializeToString()
-    return record
 
 
 def _description(weight: Weight) -> TensorProto:

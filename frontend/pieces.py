@@ -12,7 +12,7 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 
-__all__ = ["Piece", "coalesce", "pieces_length", "write_pieces"]
+__all__ = ["Piece", "coalesce", "pieces_length", "read_piece", "write_pieces"]
 
 Piece: TypeAlias = bytes | ByteRange
 
@@ -83,6 +83,19 @@ def write_pieces(pieces: Iterable[Piece], path: Path) -> None:
                 left = _copy_in_kernel(sources[piece.path], target.fileno(), piece)
             for part in _read(sources[piece.path], left):
                 target.write(part)
+
+
+def read_piece(piece: ByteRange) -> bytes:
+    """Return the bytes of a range.
+
+    Raises:
+        RankSliceError: the file is missing or shorter.
+    """
+    source = _open_source(piece.path)
+    try:
+        return b"".join(_read(source, piece))
+    finally:
+        os.close(source)
 
 
 def _open_source(path: Path) -> int:

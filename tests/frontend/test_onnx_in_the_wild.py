@@ -362,6 +362,55 @@ def test_values_may_lie_in_several_files_at_any_offset(tmp_path: Path) -> None:
     check_slices(read_onnx(path), tmp_path / "parts")
 
 
+def test_constants_in_layers_bodies_and_functions_may_lie_in_other_files(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        HEAD
+        + """g (bool c, float[4] x) => (float[4] y)
+        { k = Constant()
+          [add] a = Add(x, k)
+          [branch] b = If (c) <
+            then_branch = t () => (float[4] p) { p = Add(a, w) },
+            else_branch = e () => (float[4] q) { q = Sub(a, w) }>
+          [call] f = local.Scale(b)
+          [again] y = local.Scale(f) }
+        <domain: "local", opset_import: ["" : 17]>
+        Scale (v) => (u) { s = Constant()  u = Mul(v, s) }"""
+    )
+    np.arange(12, dtype=np.float32).tofile(tmp_path / "values.bin")
+
+    def outside(name: str, place: int) -> TensorProto:
+        tensor = TensorProto(name=name, data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+        for key, value in {"location": "values.bin", "offset": place, "length": 16}.items():
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+
+    constant, _, branch = proto.graph.node[:3]
+    constant.attribute.append(helper.make_attribute("value", outside("", 0)))
+    for attribute in branch.attribute:
+        attribute.g.initializer.append(outside("w", 16))
+    scale = proto.functions[0].node[0]
+    scale.attribute.append(helper.make_attribute("value", outside("", 32)))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    (tmp_path / "parts").mkdir()
+    check_slices(read_onnx(path), tmp_path / "parts")
+
+
+def test_values_that_weights_share_in_a_file_are_written_once(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        HEAD + "g (float[512] x) => (float[512] y) { [one] a = Add(x, u)  [two] y = Mul(a, v) }"
+    )
+    np.arange(512, dtype=np.float32).tofile(tmp_path / "values.bin")
+    for name in "uv":
+        tensor = proto.graph.initializer.add(name=name, data_type=1, dims=[512], data_location=1)
+        tensor.external_data.add(key="location", value="values.bin")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    (tmp_path / "parts").mkdir()
+    check_slices(read_onnx(path), tmp_path / "parts", {"one": 0, "two": 0})
+    assert 2048 == (tmp_path / "parts" / "segment 0.onnx.data").stat().st_size
+
+
 GIGABYTE = 1 << 30
 
 

@@ -404,15 +404,16 @@ def test_small_external_weights_still_feed_shapes(tmp_path):
     assert (2, 3) == layer(read_onnx(path), "reshape").outputs[0].shape
 
 
-def test_a_constant_of_a_layer_that_lies_in_another_file_is_refused(tmp_path):
+def test_a_constant_of_a_layer_in_a_file_that_is_missing_is_told_with_the_layer(tmp_path):
     proto = onnx.parser.parse_model(
         HEAD + "g (float[1] x) => (float[1] y) { [c] c = Constant()  y = Add(x, c) }"
     )
     value = TensorProto(data_type=1, dims=[1], data_location=TensorProto.EXTERNAL)
+    value.external_data.add(key="location", value="w.bin")
     proto.graph.node[0].attribute.append(helper.make_attribute("value", value))
     path = tmp_path / "model.onnx"
     path.write_bytes(proto.SerializeToString())
-    with pytest.raises(RankSliceError, match="layer 'c': holds a constant"):
+    with pytest.raises(RankSliceError, match=r"layer 'c': constant: no file 'w.bin' beside"):
         read_onnx(path)
 
 

@@ -24,12 +24,18 @@ class Runner:
     """An interpreter on one thread, with or without XNNPACK."""
 
     def __init__(
-        self, path: Path, *, xnnpack: bool = False, shapes: Sequence[tuple[int, ...]] = ()
+        self,
+        path: Path,
+        *,
+        xnnpack: bool = False,
+        shapes: Sequence[tuple[int, ...]] = (),
+        keep_all: bool = False,
     ) -> None:
         resolvers = interpreter.OpResolverType
         self._interpreter = interpreter.Interpreter(
             model_path=str(path),
             num_threads=1,
+            experimental_preserve_all_tensors=keep_all,
             experimental_op_resolver_type=(
                 resolvers.AUTO if xnnpack else resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES
             ),
@@ -46,6 +52,10 @@ class Runner:
         self._interpreter.invoke()
         given = self._interpreter.get_output_details()
         return [self._interpreter.get_tensor(item["index"]) for item in given]
+
+    def tensor(self, number: int) -> Array:
+        """Return the values of any tensor, if all are kept."""
+        return self._interpreter.get_tensor(number)
 
     def random_frame(self, random: np.random.Generator) -> list[Array]:
         return [

@@ -146,7 +146,7 @@ def inspect(
         typer.Option(
             callback=_writable,
             readable=False,
-            help="Draw the model into this file, by rank if there is a plan.",
+            help="Draw the model, by rank if there is a plan; '-' for stdout.",
         ),
     ] = None,
     json_file: _Json = None,
@@ -157,12 +157,14 @@ def inspect(
     from rankslice.framework.commands.picture import picture_of
     from rankslice.framework.commands.show_inspection import print_inspection
 
+    if svg == json_file == Path("-"):
+        raise typer.BadParameter("one of --svg and --json can go to stdout", param_hint="--svg")
     inspection = inspect_model(model, _shapes(shape), mapping, platform)
     if svg is not None:
         _write(svg, picture_of(inspection), "--svg")
     if json_file is not None:
         _write_json(json_file, inspection_to_json(inspection))
-    if json_file != Path("-"):
+    if Path("-") not in (svg, json_file):
         print_inspection(inspection, _out, cuts)
 
 
@@ -369,14 +371,13 @@ def _progress() -> Progress:
 
 
 def _write_json(file: Path, record: dict[str, Any]) -> None:
-    text = json.dumps(record, indent=1) + "\n"
-    if file == Path("-"):
-        sys.stdout.write(text)
-        return
-    _write(file, text, "--json")
+    _write(file, json.dumps(record, indent=1) + "\n", "--json")
 
 
 def _write(file: Path, text: str, option: str) -> None:
+    if file == Path("-"):
+        sys.stdout.write(text)
+        return
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -265,6 +265,19 @@ def test_the_command_writes_a_picture_and_json_beside_its_tables(figure):
     assert 3 == len(json.loads((figure / "m.json").read_text())["plan"]["ranks"])
 
 
+def test_the_command_gives_the_picture_alone_on_stdout(figure):
+    done = rankslice("inspect", figure / "model.onnx", "--svg", "-")
+    assert (0, "") == (done.code, done.err)
+    assert done.out.startswith("<svg ")
+    assert done.out.endswith("</svg>\n")
+
+
+def test_picture_and_json_cannot_both_go_to_stdout(figure):
+    done = rankslice("inspect", figure / "model.onnx", "--svg", "-", "--json", "-")
+    assert (2, "") == (done.code, done.out)
+    assert "one of --svg and --json can go to stdout" in done.err
+
+
 def test_a_picture_that_cannot_be_written_is_a_mistake(figure):
     done = rankslice("inspect", figure / "model.onnx", "--svg", figure)
     assert (1, "") == (done.code, done.out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx.inliner
@@ -21,6 +22,7 @@ from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.graph import Tensor, Weight
 from rankslice.framework.wording import joined
 from rankslice.frontend.onnx_follow import follow_types, is_fixed
+from rankslice.frontend.onnx_nodes import inputs_of
 from rankslice.frontend.onnx_types import dtype_of
 from rankslice.frontend.onnx_weights import is_external
 from rankslice.frontend.onnx_wire import SMALL
@@ -196,13 +198,28 @@ def _inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelP
             graph.initializer.append(kept)
         elif tensor.name not in listed:
             graph.input.append(_value_of(tensor.name, tensor))
-    for node in model.graph.node:
+    for node in _in_order(model.graph.node):
         constant = _left_out_constant(node)
         if constant is None:
             graph.node.append(node)
         else:
             graph.input.append(_value_of(node.output[0], constant))
     return copy
+
+
+def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Return the nodes in an order in which they can run; as they are if they form a circle."""
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    sources = {
+        index: [maker[name] for name in inputs_of(node) if name in maker]
+        for index, node in enumerate(nodes)
+    }
+    if all(max(found, default=-1) < index for index, found in sources.items()):
+        return list(nodes)
+    try:
+        return [nodes[index] for index in TopologicalSorter(sources).static_order()]
+    except CycleError:
+        return list(nodes)
 
 
 def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:

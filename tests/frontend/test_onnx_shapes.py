@@ -49,6 +49,20 @@ def test_a_shape_computed_from_another_is_followed_through_all_operators_between
     )
 
 
+def test_shapes_are_found_in_a_file_that_is_not_sorted(tmp_path: Path):
+    model = read(
+        tmp_path,
+        HEAD
+        + """g (float[2, 6] x) => (float[A, B] y) <int64[2] order = {1, 0}>
+        { [last] y = Relu(h)
+          [change] h = Reshape(r, turned)
+          turned = Gather(shape, order)
+          shape = Shape(r)
+          r = Neg(x) }""",
+    )
+    assert ((6, 2), (6, 2)) == (shape(model, "change"), shape(model, "last"))
+
+
 def test_a_range_has_as_many_elements_as_its_values_tell(tmp_path: Path):
     model = read(
         tmp_path,

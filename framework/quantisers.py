@@ -35,10 +35,11 @@ def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:
         placed: Names of the layers that have a rank.
     """
     given = {tensor.name for tensor in graph.outputs}
+    bound = {name for bond in graph.bonds for name in bond.layers}
     dequantisers = {
         layer.name
         for layer in graph.layers
-        if layer.op in _DEQUANTISERS and layer.name not in placed
+        if layer.op in _DEQUANTISERS and layer.name not in {*placed, *bound}
         if given.isdisjoint(tensor.name for tensor in layer.outputs)
     }
     return constant_layers(graph) | dequantisers

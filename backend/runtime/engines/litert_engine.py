@@ -7,8 +7,9 @@ it runs, so it lives in a process of its own (``own_process.py``).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class InterpreterEngine:
         self._delegate_options = options
         self._delegates: list[Any] = []
         self._interpreter: Any = None
-        self._inputs: list[Any] = []
+        self._inputs: list[Callable[[NDArray[Any]], None]] = []
         self._outputs: list[Any] = []
         self._acceleration: Acceleration | None = None
 
@@ -113,7 +114,7 @@ class InterpreterEngine:
             # Once the delegate's own operators are known, XNNPACK may have the others.
             self._build(path, inputs)
         found = _file_tensors(self._interpreter, "input")
-        self._inputs = self._accessors(match_tensors(path.name, "input", inputs, found))
+        self._inputs = self._setters(match_tensors(path.name, "input", inputs, found))
         found = _file_tensors(self._interpreter, "output")
         self._outputs = self._accessors(match_tensors(path.name, "output", outputs, found))
 
@@ -168,10 +169,20 @@ class InterpreterEngine:
         # A call of an accessor gives a view of the tensor's memory, wherever that is then.
         return [self._interpreter.tensor(tensor.number) for tensor in tensors]
 
+    def _setters(self, tensors: Sequence[FileTensor]) -> list[Callable[[NDArray[Any]], None]]:
+        """Return for each tensor what copies values into it."""
+        return [
+            partial(_fill, accessor)
+            if tensor.shape
+            # Of a tensor without dimensions an accessor gives the number, not the memory.
+            else partial(self._interpreter.set_tensor, tensor.number)
+            for tensor, accessor in zip(tensors, self._accessors(tensors), strict=True)
+        ]
+
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         """Copy the inputs in, compute, copy the outputs out."""
-        for accessor, values in zip(self._inputs, inputs, strict=True):
-            np.copyto(accessor(), values, casting="no")
+        for fill, values in zip(self._inputs, inputs, strict=True):
+            fill(values)
         try:
             self._interpreter.invoke()
         except (ValueError, RuntimeError) as error:
@@ -188,6 +199,10 @@ class InterpreterEngine:
         self._inputs, self._outputs = [], []
         self._interpreter = None
         self._delegates = []
+
+
+def _fill(accessor: Callable[[], NDArray[Any]], values: NDArray[Any]) -> None:
+    np.copyto(accessor(), values, casting="no")
 
 
 def _taken(operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]) -> set[int]:

@@ -12,8 +12,8 @@ from rankslice.frontend.tflite_macs import tflite_macs
 
 __all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
 
-_NEVER_LEARNED = frozenset({"int64", "bool"})
-"""Element types of shapes, axes, indices and masks."""
+_SHAPES_AND_BIASES = frozenset({"int32", "int64"})
+"""Element types of shapes, axes and indices, and of the biases of quantised products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class LayerCost:
     """Multiply-accumulate operations; ``None`` if not known. See
     :func:`rankslice.frontend.onnx_macs.onnx_macs` for what counts."""
     parameters: int
-    """Numbers in the weights it reads. Single numbers (limits, exponents) and those of type int64
-    or bool (shapes, indices) are none, nor are 32-bit integers unless it takes products."""
+    """Numbers in the weights it reads. Single numbers (limits, exponents) and truth values are
+    none, nor are 32- and 64-bit integers (shapes, indices) unless it takes products."""
     moments: int
     """Those of the parameters that are means and variances of a BatchNormalization: not trained,
     and left out of many published counts."""
@@ -82,16 +82,16 @@ def parameters_of(layer: Layer, macs: int | None) -> dict[str, int]:
 
     Args:
         layer: the layer.
-        macs: what it takes. Without products, 32-bit integers are no bias but a shape or indices.
+        macs: what it takes. Without products, long integers are no bias but a shape or indices.
     """
     return {
-        item.name: 0 if item.dtype == "int32" and not macs else _count(item)
+        item.name: 0 if item.dtype in _SHAPES_AND_BIASES and not macs else _count(item)
         for item in held_by(layer)
     }
 
 
 def _count(held: Weight | Tensor) -> int:
-    if not held.shape or held.dtype in _NEVER_LEARNED:
+    if not held.shape or held.dtype == "bool":
         return 0
     return math.prod(held.shape)
 

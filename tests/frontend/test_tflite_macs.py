@@ -86,7 +86,7 @@ def test_a_layer_takes_as_many_macs_as_its_formula_says(case):
     assert expected == tflite_macs(given)
 
 
-@pytest.mark.parametrize("name", ["cnn_float32", "cnn_int8"])
+@pytest.mark.parametrize("name", ["cnn_float32", "cnn_int8", "cnn_int16x8"])
 def test_a_network_costs_the_same_whatever_its_numbers_are(name):
     costs = layer_costs(read_tflite(MODELS / f"{name}.tflite").graph)
     expected = [13_824, 4_608, 4_096, 1_024, 3_072, 60]

@@ -273,6 +273,10 @@ def run(
             help="Compare with the unsliced model; 'exact': every bit, unoptimised engines.",
         ),
     ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --verify: share of the range by which results may differ."),
+    ] = None,
     layout: Annotated[_Layout, typer.Option(help="Of image inputs.")] = _Layout.nchw,
     size: Annotated[
         str | None, typer.Option(help="HxW: resize images to this, then cut the middle out.")
@@ -303,6 +307,8 @@ def run(
     from rankslice.framework.commands.run import run as run_folder
     from rankslice.framework.commands.show import print_run, print_top, read_labels
 
+    if tolerance is not None and verify is not _Verify.deployed:
+        raise RankSliceError("--tolerance needs --verify, and not --verify exact")
     names = read_labels(labels) if labels is not None else None
     options = RunOptions(
         inputs=tuple(input or ("random",)),
@@ -331,6 +337,7 @@ def run(
         finished = run_folder(
             prepared,
             verify=verify is not None,
+            tolerance=tolerance,
             on_completed=lambda count: progress.update(running, completed=count),
             on_verified=lambda count: progress.update(comparing, completed=count),
         )

@@ -78,20 +78,26 @@ class _OutputComparison:
     def relative(self) -> float:
         return 0.0 if not self.difference else self.difference / max(self.high - self.low, 1e-300)
 
-    def complaint(self) -> str:
+    def complaint(self, allowed: float | None) -> str:
+        """Say what is wrong; ``allowed`` is the share of the range that may differ, if given."""
         if not self.is_finite:
             return f"the unsliced model's output {self.name!r} is not finite: it proves nothing"
         if self.is_float and self.is_constant:
             return f"the unsliced model's output {self.name!r} is constant: it proves nothing"
         if self.is_float and self.is_saturated:
             return f"the unsliced model's output {self.name!r} is saturated: it proves nothing"
-        # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
-        if self.relative > self.tolerance if self.is_float else not self.bit_equal:
+        if self._differs(allowed):
             return (
                 f"output {self.name!r} differs by up to {self.difference:.3g},"
                 f" {self.relative:.3g} of its range"
             )
         return ""
+
+    def _differs(self, allowed: float | None) -> bool:
+        if allowed is not None:
+            return self.relative > allowed
+        # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
+        return self.relative > self.tolerance if self.is_float else not self.bit_equal
 
 
 class Comparison:
@@ -108,7 +114,9 @@ class Comparison:
         for output, expected, found in zip(self._outputs, reference, actual, strict=True):
             output.add(expected, found)
 
-    def verdict(self, *, exact: bool, rounds: bool = False) -> Verification:
+    def verdict(
+        self, *, exact: bool, rounds: bool = False, tolerance: float | None = None
+    ) -> Verification:
         """Return whether all frames agree.
 
         Args:
@@ -116,9 +124,10 @@ class Comparison:
                 :data:`TOLERANCE` of their range (float16: :data:`HALF_TOLERANCE`), and integers
                 not at all.
             rounds: whether float16 values cross cuts, which rounds what engines do not.
+            tolerance: what may differ instead, as a share of the range; of integers, too.
         """
         outputs = self._outputs if self._frames else []
-        complaints = [text for output in outputs if (text := output.complaint())]
+        complaints = [text for output in outputs if (text := output.complaint(tolerance))]
         bit_equal = all(output.bit_equal for output in self._outputs)
         if not self._frames:
             complaints.append("no frame was compared")

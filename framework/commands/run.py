@@ -27,7 +27,7 @@ from rankslice.framework.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.specs.read_text import read_text
 from rankslice.measurement.summary import RunSummary, summarise
-from rankslice.measurement.verify import Comparison, Verification
+from rankslice.measurement.verify import Comparison
 
 __all__ = ["REFERENCE_ENGINES", "FinishedRun", "PreparedRun", "prepare", "run", "unsliced_outputs"]
 
@@ -107,6 +107,7 @@ def run(
     prepared: PreparedRun,
     *,
     verify: bool = False,
+    tolerance: float | None = None,
     on_completed: Callable[[int], None] = lambda count: None,
     on_verified: Callable[[int], None] = lambda count: None,
 ) -> FinishedRun:
@@ -116,6 +117,7 @@ def run(
         prepared: from :func:`prepare`.
         verify: compare all results with the unsliced model's: bit by bit if the options say
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
+        tolerance: by which share of their range results may differ instead.
         on_completed: told now and then how many frames have come out.
         on_verified: told now and then how many frames have been compared.
 
@@ -139,7 +141,10 @@ def run(
         arrivals = _arrivals(records, len(results))
         verification = None
         if reference is not None:
-            verification = _verify(prepared, reference, results, arrivals, on_verified)
+            comparison = _compared(prepared, reference, results, arrivals, on_verified)
+            verification = comparison.verdict(
+                exact=options.exact, rounds=_rounds(prepared.plan), tolerance=tolerance
+            )
     labels = tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(records, results.completed_s, verification)
     return FinishedRun(summary, results, labels)
@@ -221,22 +226,26 @@ def _find_reference(prepared: PreparedRun) -> Path:
     return link.resolve()
 
 
-def _verify(
+def _compared(
     prepared: PreparedRun,
     reference: Path,
     results: Results,
     arrivals: Sequence[int],
     on_verified: Callable[[int], None],
-) -> Verification:
+) -> Comparison:
     """Compare each frame's results with the unsliced model's."""
     comparison = Comparison([spec.name for spec in results.outputs])
     for frame, expected in enumerate(unsliced_outputs(prepared, reference, arrivals)):
         actual = [results.records[f"output_{number}"][frame] for number in range(len(expected))]
         comparison.add(expected, actual)
         on_verified(frame + 1)
-    crossing = {channel.tensor for channel in prepared.plan.channels}
-    rounds = any(t.dtype == "float16" for t in prepared.plan.tensors if t.name in crossing)
-    return comparison.verdict(exact=prepared.options.exact, rounds=rounds)
+    return comparison
+
+
+def _rounds(plan: Plan) -> bool:
+    """Return whether float16 values cross cuts."""
+    crossing = {channel.tensor for channel in plan.channels}
+    return any(tensor.dtype == "float16" for tensor in plan.tensors if tensor.name in crossing)
 
 
 def unsliced_outputs(

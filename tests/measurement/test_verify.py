@@ -186,3 +186,12 @@ def test_that_cuts_round_float16_is_told_where_bits_differ() -> None:
     complaint = comparison.verdict(exact=True, rounds=True).complaint
     assert complaint.startswith("results are not bit-equal")
     assert complaint.endswith("so use --verify without exact")
+
+
+def test_a_given_tolerance_holds_for_floating_point_and_for_integers() -> None:
+    for dtype in (np.float32, np.int8):
+        comparison = Comparison(["y"])
+        comparison.add([np.array([0, 40, 100], dtype)], [np.array([0, 41, 100], dtype)])
+        assert not comparison.verdict(exact=False).passed
+        assert comparison.verdict(exact=False, tolerance=0.01).passed
+        assert not comparison.verdict(exact=False, tolerance=0.009).passed

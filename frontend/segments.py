@@ -35,7 +35,10 @@ BUDGET = 10_000
 """Default number of states that the exact search expands before it gives up."""
 
 _BEAM = 48
-"""Number of states that the beam search keeps per block."""
+"""Number of states that the beam search keeps per block, at most and if the items are few."""
+
+_BEAM_ITEMS = 20_000
+"""Number of states that it keeps times the items: each state takes time in proportion to them."""
 
 Block = tuple[int, ...]
 
@@ -359,16 +362,23 @@ def _best_first(search: _Search, budget: int) -> tuple[list[int] | None, int, in
 def _beam(search: _Search) -> list[int]:
     """Return the blocks of a short sequence: per block, the most promising states go on."""
     start = search.everything
+    width = max(4, min(_BEAM, _BEAM_ITEMS // start.bit_length()))
     came = {start: start}
-    beam = [start]
+    beam = {start: search.bound(start)}
     while 0 not in came:
-        reached = {
-            rest & ~closure: rest for rest in reversed(beam) for _, closure in search.moves(rest)
-        }
-        promising = sorted(reached, key=lambda left: (search.bound(left), left.bit_count(), left))
-        beam = promising[:_BEAM]
+        origins: dict[int, int] = {}
+        bounds: dict[int, int] = {}
+        for rest in reversed(beam):
+            for rank, closure in search.moves(rest):
+                left = rest & ~closure
+                origins[left] = rest
+                # A move changes what its own rank adds to the bound, and nothing else.
+                saved = search.entered(rest, rank) - search.entered(left, rank)
+                bounds[left] = beam[rest] - saved
+        promising = sorted(bounds, key=lambda left: (bounds[left], left.bit_count(), left))
+        beam = {left: bounds[left] for left in promising[:width]}
         for left in beam:
-            came.setdefault(left, reached[left])
+            came.setdefault(left, origins[left])
     return _trail(came, start)
 
 

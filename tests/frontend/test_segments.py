@@ -1,3 +1,5 @@
+import random
+import time
 from collections import deque
 from itertools import product
 
@@ -5,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankslice.frontend.segments import fewest_blocks
+from rankslice.frontend.segments import BUDGET, fewest_blocks
 
 
 @st.composite
@@ -167,3 +169,44 @@ def test_a_grid_with_many_ranks_gets_an_answer_within_the_budget():
     found = fewest_blocks(owner, direct, budget=500)
     expect_valid(owner, direct, found.blocks)
     assert found.states <= 500
+
+
+def grid(side, ranks):
+    """Return the hardest problem we know: cells read their neighbours, their ranks are drawn."""
+    draw = random.Random(0)
+    direct = [
+        [n for n, inside in ((i - side, i >= side), (i - 1, i % side > 0)) if inside]
+        for i in range(side * side)
+    ]
+    return [draw.randrange(ranks) for _ in direct], direct
+
+
+@pytest.mark.parametrize("budget", [0, 1, 100, 1000])
+def test_the_search_expands_no_more_states_than_its_budget(budget):
+    owner, direct = grid(12, 8)
+    found = fewest_blocks(owner, direct, budget=budget)
+    expect_valid(owner, direct, found.blocks)
+    assert found.states <= budget
+    assert not found.minimal
+
+
+def test_pieces_of_one_problem_share_the_budget():
+    """Two grids in a row, joined by an item that all others precede or follow."""
+    owner, direct = grid(8, 8)
+    size = len(owner)
+    joint = [*direct, [size - 1], [size]]
+    joint += [[size + 1 + before for before in each] for each in direct[1:]]
+    found = fewest_blocks([*owner, 9, *owner], joint, budget=300)
+    expect_valid([*owner, 9, *owner], joint, found.blocks)
+    assert found.states <= 300
+
+
+@pytest.mark.slow
+def test_the_default_budget_answers_for_a_thousand_tangled_items_in_bounded_time():
+    owner, direct = grid(32, 24)
+    begin = time.process_time()
+    found = fewest_blocks(owner, direct)
+    assert time.process_time() - begin < 60  # some seconds on a quiet machine
+    expect_valid(owner, direct, found.blocks)
+    assert found.states <= BUDGET
+    assert found.bound <= len(found.blocks) < len(owner)

@@ -55,7 +55,7 @@ class TfliteModel:
     operator_of: Mapping[str, int]
     """Number of the operator that each layer is, by the layer's name."""
     shapes: Mapping[int, tuple[int, ...]]
-    """Shapes that differ from those in the file, by the tensor's number."""
+    """Shapes of the tensors of the main subgraph that are known before a run, by number."""
 
     @property
     def subgraphs(self) -> tuple[Table, ...]:
@@ -153,7 +153,7 @@ class _Reading:
             buffers=self._buffers,
             tensor_names=tuple(self._names),
             operator_of={name: position for position, name in enumerate(self._layer_names)},
-            shapes=changed,
+            shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
         )
 
     def _resized(

@@ -196,12 +196,15 @@ def _main(
 
 
 def _tensor(model: TfliteModel, number: int, tensor: Table) -> Table:
-    """Return a tensor with the name and the shape that the plan gives it."""
+    """Return a tensor with the name and the shape that the plan gives it, none of it left open."""
     changes: dict[str, Value | None] = {}
     if tensor.text("name") != model.tensor_names[number]:
         changes["name"] = model.tensor_names[number].encode()
-    if number in model.shapes:
-        changes["shape"] = packed("i", *model.shapes[number])
+    shape = model.shapes.get(number)
+    if shape is not None and (
+        shape != tensor.numbers("shape") or "shape_signature" in tensor.values
+    ):
+        changes |= {"shape": packed("i", *shape), "shape_signature": None}
     return tensor.changed(changes)
 
 

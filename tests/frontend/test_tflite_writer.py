@@ -252,3 +252,11 @@ def test_an_output_that_is_an_input_or_a_weight_is_given_out(tmp_path):
     part = read_tflite(written(model, segment, tmp_path / "part.tflite"))
     assert 2 == len(part.graph.outputs)
     assert part.graph.outputs[1].name in {weight.name for weight in part.graph.weights}
+
+
+def test_sizes_that_the_model_leaves_open_are_fixed(tmp_path):
+    model, parts = cut("open_batch", 2)
+    for segment in parts.segments:
+        part = read_tflite(written(model, segment, tmp_path / "part.tflite"))
+        assert {()} == {table.numbers("shape_signature") for table in part.main.tables("tensors")}
+        assert [t.shape for t in segment.outputs] == [t.shape for t in part.graph.outputs]

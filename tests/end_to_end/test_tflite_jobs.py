@@ -1,0 +1,87 @@
+"""Small ``.tflite`` models, sliced and run by mpirun, against the unsliced ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from litert import interpreter
+from tflite_models import model_file
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.build import build
+from rankslice.framework.commands.run import prepare, run
+from rankslice.framework.plan import Plan
+from rankslice.frontend.tflite_reader import read_tflite
+from rankslice.measurement.verify import Verification
+
+CORES = sorted(os.sched_getaffinity(0))
+FRAMES = 4
+KEYS = [f"local_cpu{CORES[0]}", f"local_cpu{CORES[-1]}.2", f"local_cpu{CORES[0]}.3"]
+
+assert interpreter
+
+
+def run_sliced(
+    model: Path,
+    ranks: dict[str, int],
+    folder: Path,
+    *,
+    exact: bool = True,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+) -> tuple[Plan, Verification]:
+    layers: dict[str, list[str]] = {}
+    for layer, rank in ranks.items():
+        layers.setdefault(KEYS[rank], []).append(layer)
+    mapping = folder / "mapping.json"
+    mapping.write_text(json.dumps(layers))
+    built = build(model, mapping, "local", folder / "out", share_cores=True, shapes=shapes)
+    finished = run(prepare(built.folder, RunOptions(frames=FRAMES, exact=exact)), verify=True)
+    assert finished.summary.verify is not None
+    return built.plan, finished.summary.verify
+
+
+def in_turn(model: Path, ranks: int) -> dict[str, int]:
+    layers = read_tflite(model).graph.layers
+    return {layer.name: (number // 2) % ranks for number, layer in enumerate(layers)}
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("cnn_int8", 3), ("cnn_float16", 2), ("control_flow", 3)]
+)
+def test_an_interleaved_job_gives_the_bits_of_the_unsliced_model(name, ranks, tmp_path):
+    plan, verdict = run_sliced(model_file(name), in_turn(model_file(name), ranks), tmp_path)
+    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+    assert "tflite" == plan.model.format
+    assert {".tflite"} == {Path(segment.file).suffix for segment in plan.segments}
+
+
+def test_a_job_as_deployed_gives_the_unsliced_models_results(tmp_path):
+    model = model_file("cnn_float32")
+    _, verdict = run_sliced(model, in_turn(model, 2), tmp_path, exact=False)
+    assert ("", FRAMES) == (verdict.complaint, verdict.frames)
+
+
+def test_a_variable_keeps_its_value_from_frame_to_frame(tmp_path):
+    model = model_file("variable")
+    apart = ("MUL", "RELU")
+    layers = read_tflite(model).graph.layers
+    ranks = {layer.name: int(layer.op in apart and layer.name != "MUL_8") for layer in layers}
+    _, verdict = run_sliced(model, ranks, tmp_path)
+    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+
+
+def test_inputs_of_another_size_are_followed_through_the_job(tmp_path):
+    model = model_file("open_batch")
+    shapes = {read_tflite(model).graph.inputs[0].name: (3, 8, 8, 1)}
+    plan, verdict = run_sliced(model, in_turn(model, 2), tmp_path, shapes=shapes)
+    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+    assert (3, 3) == next(t.shape for t in plan.tensors if t.name == plan.model.outputs[0])
+
+
+def test_tensors_without_names_of_their_own_arrive(tmp_path):
+    model = model_file("same_names")
+    _, verdict = run_sliced(model, in_turn(model, 2), tmp_path)
+    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)

@@ -7,15 +7,17 @@ import json
 import os
 import shutil
 import tarfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
 from rankslice.framework.hashing import file_sha256
+from rankslice.framework.mapping import Placement
 from rankslice.framework.names import safe_file_name
 from rankslice.framework.plan import Plan, plan_to_json
 
-__all__ = ["write_driver", "write_packages"]
+__all__ = ["requirements", "write_driver", "write_packages"]
 
 _COMMON_FILES = (
     "driver.py",
@@ -27,10 +29,15 @@ _COMMON_FILES = (
 )
 _REQUIREMENTS = {
     "litert": ("ai-edge-litert>=2.0",),
+    "litert openvino": ("ai-edge-litert==2.3.0", "openvino==2026.3.1"),  # linked with each other
     "null": (),
     "onnxruntime": ("onnxruntime>=1.19",),
+    "onnxruntime cuda": ("onnxruntime-gpu>=1.19",),
+    "onnxruntime tensorrt": ("onnxruntime-gpu>=1.19",),
+    "onnxruntime openvino": ("onnxruntime-openvino>=1.19",),
+    "onnxruntime qnn": ("onnxruntime-qnn>=1.19",),
 }
-"""Engine -> what pip installs on the board for it."""
+"""Engine, and provider or vendor -> what pip installs on the board for it."""
 
 
 def write_driver(folder: Path, plan: Plan) -> None:
@@ -71,17 +78,30 @@ def _write_package(folder: Path, plan: Plan, board: str, archive: bool) -> Path:
     )
     for name in (*_COMMON_FILES, *runtime, *models):
         _link_or_copy(folder / name, package / name)
-    (package / "requirements.txt").write_text(_requirements(plan, board))
+    wanted = requirements([rank for rank in plan.ranks if rank.board == board])
+    (package / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
     _write_manifest(package, board)
     if archive:
         _write_archive(package)
     return package
 
 
-def _requirements(plan: Plan, board: str) -> str:
-    engines = {placement.engine for placement in plan.ranks if placement.board == board}
-    wanted = [name for engine in sorted(engines) for name in _REQUIREMENTS[engine]]
-    return "".join(f"{name}\n" for name in ("mpi4py>=4.0", "numpy>=1.26", *wanted))
+def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:
+    """Return what pip installs on a board with these ranks, besides Open MPI."""
+    kinds = {(rank.engine, _kind(rank)) for rank in ranks}
+    # The packages with a provider run CPU ranks, too, and exclude the one without.
+    special = {engine for engine, kind in kinds if kind != engine}
+    chosen = sorted({kind for engine, kind in kinds if kind != engine or engine not in special})
+    wanted = dict.fromkeys(name for kind in chosen for name in _REQUIREMENTS[kind])
+    return ("mpi4py>=4.0", "numpy>=1.26", *wanted)
+
+
+def _kind(rank: Placement) -> str:
+    """Return the key of :data:`_REQUIREMENTS` for what a rank needs."""
+    options = dict(rank.options)
+    name = options.get("provider") or options.get("vendor") or ""
+    kind = f"{rank.engine} {name.removesuffix('ExecutionProvider').lower()}"
+    return kind if kind in _REQUIREMENTS else rank.engine
 
 
 def _write_manifest(package: Path, board: str) -> None:

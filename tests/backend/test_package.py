@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
-from rankslice.backend.package import write_driver, write_packages
+from rankslice.backend.package import requirements, write_driver, write_packages
+from rankslice.framework.mapping import Placement
 from rankslice.frontend.rankfile import hostfile, rankfile
 from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
 
@@ -133,3 +134,31 @@ def test_where_the_file_system_has_no_hard_links_files_are_copied(tmp_path: Path
         assert "content" == target.read_text()
     finally:
         target.unlink()
+
+
+def rank_with(engine: str, **options: str) -> Placement:
+    return Placement(0, "b_npu", "b", "b", "npu", (0,), engine, tuple(options.items()))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([rank_with("onnxruntime")], ["onnxruntime>=1.19"]),
+        ([rank_with("null")], []),
+        (
+            [rank_with("onnxruntime"), rank_with("onnxruntime", provider="CUDAExecutionProvider")],
+            ["onnxruntime-gpu>=1.19"],
+        ),
+        (
+            [rank_with("onnxruntime", provider="TensorRT"), rank_with("litert")],
+            ["ai-edge-litert>=2.0", "onnxruntime-gpu>=1.19"],
+        ),
+        ([rank_with("onnxruntime", provider="XNNPACK")], ["onnxruntime>=1.19"]),
+        (
+            [rank_with("litert"), rank_with("litert", vendor="openvino")],
+            ["ai-edge-litert==2.3.0", "openvino==2026.3.1"],
+        ),
+    ],
+)
+def test_a_board_installs_what_its_ranks_need(ranks: list[Placement], expected: list[str]) -> None:
+    assert ("mpi4py>=4.0", "numpy>=1.26", *expected) == requirements(ranks)

@@ -26,8 +26,7 @@ from measuring import console, machine, print_table, ratios, spread, start_round
 from rankslice.framework.commands.build import build
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
-from rankslice.frontend.onnx_reader import read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.formats import read_model, submodel_files
 from rankslice.frontend.partition import partition
 from rankslice.frontend.pieces import write_pieces
 from rankslice.measurement.zoo import zoo_model, zoo_names
@@ -74,14 +73,14 @@ class Alone:
     """Resident memory, in 10^6 bytes."""
 
 
-def write_mapping(model: Path, path: Path) -> Path:
+def write_mapping(model: Path, path: Path, ranks: int = RANKS) -> Path:
     """Write a mapping of contiguous ranges to ranks that share this machine's cores."""
-    layers = [layer.name for layer in read_onnx(model).graph.layers]
+    layers = [layer.name for layer in read_model(model).graph.layers]
     cores = sorted(os.sched_getaffinity(0))
     mapping = {}
-    for rank in range(RANKS):
+    for rank in range(ranks):
         turn, core = divmod(rank, len(cores))
-        part = layers[rank * len(layers) // RANKS : (rank + 1) * len(layers) // RANKS]
+        part = layers[rank * len(layers) // ranks : (rank + 1) * len(layers) // ranks]
         mapping[f"local_cpu{cores[core]}" + (f".{turn + 1}" if turn else "")] = part
     path.write_text(json.dumps(mapping))
     return path
@@ -101,13 +100,13 @@ def copy(model: Path, target: Path) -> None:
 
 def split(model: Path, mapping: Path, target: Path) -> None:
     """Read the model, partition it, and write the sub-models."""
-    loaded = read_onnx(model)
+    loaded = read_model(model)
     ranks = assign(read_mapping(mapping), loaded.graph).ranks()
     cut = partition(loaded.graph, {layer: found[0] for layer, found in ranks.items()})
     target.mkdir()
     for number, part in enumerate(cut.segments):
-        path = target / f"{number}.onnx"
-        pieces = segment_pieces(loaded, part.layers, part.inputs, part.outputs, name=path.name)
+        path = target / f"{number}{model.suffix}"
+        pieces = submodel_files(loaded, part.layers, part.inputs, part.outputs, name=path.name)
         write_pieces(pieces.model, path)
         if pieces.data is not None:
             write_pieces(pieces.data, target / f"{path.name}.data")
@@ -162,7 +161,9 @@ def build_and_tell(model: Path, mapping: Path, target: Path) -> None:
     print(int(peak) * 1024 / 1e6)
 
 
-def report(name: str, size: int, rounds: Sequence[Round], alone: Sequence[Alone]) -> None:
+def report(
+    name: str, size: int, rounds: Sequence[Round], alone: Sequence[Alone], ranks: int = RANKS
+) -> None:
     """Print what the rounds showed, and AutoDiCE's figures for comparison."""
     copied = [each.copied for each in rounds]
     middle = spread(copied).middle
@@ -181,7 +182,7 @@ def report(name: str, size: int, rounds: Sequence[Round], alone: Sequence[Alone]
     for figure in AUTODICE.get(name, ()):
         memory = f"{figure.peak_mb:.0f} MB" if figure.peak_mb else ""
         rows.append((figure.where, f"{figure.seconds}", f"{figure.seconds / middle:.0f}", memory))
-    title = f"{name}, {size / 1e6:.0f} MB, {RANKS} sub-models, {len(rounds)} rounds"
+    title = f"{name}, {size / 1e6:.0f} MB, {ranks} sub-models, {len(rounds)} rounds"
     print_table(title, ("", "seconds", "ratio to cp", "peak memory"), rows)
 
 

@@ -54,6 +54,8 @@ class TfliteModel:
     """Name of each tensor of the main subgraph: its own, if it has one and is the only one."""
     operator_of: Mapping[str, int]
     """Number of the operator that each layer is, by the layer's name."""
+    bodies: tuple[tuple[int, ...], ...]
+    """Numbers of the subgraphs that each operator of the main subgraph runs."""
     shapes: Mapping[int, tuple[int, ...]]
     """Shapes of the tensors of the main subgraph that are known before a run, by number."""
 
@@ -153,6 +155,7 @@ class _Reading:
             buffers=self._buffers,
             tensor_names=tuple(self._names),
             operator_of={name: position for position, name in enumerate(self._layer_names)},
+            bodies=tuple(self._bodies),
             shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rankslice.frontend.tflite_schema import TABLES, Field
+from rankslice.frontend.tflite_schema import TABLES, UNIONS, Field
 from rankslice.frontend.tflite_wire import Table, Value, packed
 
 __all__ = ["Reference", "called_subgraphs", "references", "renumbered"]
@@ -14,6 +14,28 @@ _KINDS = ("tensor", "subgraph", "buffer", "opcode")
 _IMPLIED = {("Operator", "opcode_index"), ("BlockwiseQuantization", "scales")}
 """Fields that mean record 0 where they are left out."""
 _NONE_IF_ZERO = {("BlockwiseQuantization", "zero_points"), ("MultiAxisQuantization", "zero_points")}
+
+
+def _referring() -> dict[str, tuple[Field, ...]]:
+    """Return the fields of each table that are references, or lead to tables with some."""
+    found: dict[str, tuple[Field, ...]] = {}
+    before = None
+    while found != before:
+        before = found
+        found = {
+            table: tuple(item for item in fields if _may_refer(item, found))
+            for table, fields in TABLES.items()
+        }
+    return found
+
+
+def _may_refer(item: Field, referring: Mapping[str, tuple[Field, ...]]) -> bool:
+    members = UNIONS.get(item.type.lstrip("|"), (item.type,))
+    return item.type in _KINDS or any(referring.get(member) for member in members)
+
+
+_REFERRING = _referring()
+"""All other fields need not be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +52,7 @@ class Reference:
 
 def references(table: Table) -> Iterator[Reference]:
     """Yield all references in a table and in those that belong to it."""
-    for item in TABLES[table.kind]:
+    for item in _REFERRING[table.kind]:
         value = table.values.get(item.name)
         if item.type in _KINDS:
             for number in _numbers(table, item):
@@ -65,7 +87,7 @@ def renumbered(table: Table, numbers: Mapping[str, Mapping[int, int]]) -> Table:
         numbers: the new number of each old one, by kind; kinds that are missing stay.
     """
     values: dict[str, Value | None] = {}
-    for item in TABLES[table.kind]:
+    for item in _REFERRING[table.kind]:
         value = table.values.get(item.name)
         if item.type in _KINDS:
             found = _numbers(table, item)

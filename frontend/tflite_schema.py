@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DTYPES", "OPERATORS", "SCALARS", "TABLES", "UNIONS", "Field"]
+__all__ = ["CODES", "DTYPES", "OPERATORS", "SCALARS", "TABLES", "UNIONS", "Field"]
 
 _TABLES = """
 CustomQuantization custom:payload
@@ -320,3 +320,9 @@ TABLES: dict[str, tuple[Field, ...]] = {
     },
 }
 """Fields of each table, by its name."""
+
+CODES: dict[str, dict[str, str]] = {
+    table: {field.name: SCALARS[field.type] for field in fields if field.type in SCALARS}
+    for table, fields in TABLES.items()
+}
+"""How the ``struct`` module calls the numbers in each field, by table and field."""

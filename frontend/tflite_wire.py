@@ -20,7 +20,7 @@ from typing import TypeAlias, Union
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.tflite_schema import SCALARS, TABLES, UNIONS, Field
+from rankslice.frontend.tflite_schema import CODES, SCALARS, TABLES, UNIONS, Field
 
 __all__ = ["FlatFile", "Table", "Value", "packed", "read_tables"]
 
@@ -54,14 +54,14 @@ class Table:
         value = self.values.get(name)
         if not isinstance(value, bytes):
             return default
-        number: int = struct.unpack(f"<{self._code(name)}", value)[0]
+        number: int = struct.unpack(f"<{CODES[self.kind][name]}", value)[0]
         return number
 
     def numbers(self, name: str) -> tuple[int, ...]:
         """Return a vector of numbers; empty where it is left out."""
         value = self.values.get(name, b"")
         assert isinstance(value, bytes)
-        code = self._code(name)
+        code = CODES[self.kind][name]
         return struct.unpack(f"<{len(value) // struct.calcsize(code)}{code}", value)
 
     def text(self, name: str) -> str:
@@ -92,9 +92,6 @@ class Table:
         merged = {**self.values, **values}
         kept = {name: value for name, value in merged.items() if value is not None}
         return Table(self.kind, kept, self.start, self.length)
-
-    def _code(self, name: str) -> str:
-        return SCALARS[next(item.type for item in TABLES[self.kind] if item.name == name)]
 
 
 def packed(code: str, *numbers: int) -> bytes:

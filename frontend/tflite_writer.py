@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Layer, Tensor
 from rankslice.frontend.pieces import Piece, coalesce, pieces_length
-from rankslice.frontend.tflite_bodies import Bodies
 from rankslice.frontend.tflite_buffers import large_options
 from rankslice.frontend.tflite_builder import flatbuffer
 from rankslice.frontend.tflite_reader import MAIN, TfliteModel
@@ -89,10 +88,9 @@ def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[i
     tables = model.main.tables("operators")
     tensors = set(exchanged)
     subgraphs: set[int] = set()
-    bodies = Bodies(str(model.path), model.subgraphs)
     for position in operators:
         tensors |= _referred([tables[position]], "tensor")
-        subgraphs |= set(bodies.of(tables[position]))
+        subgraphs |= set(model.bodies[position])
     all_tensors = model.main.tables("tensors")
     # Quantisation by blocks names tensors that hold the scales.
     tensors |= _referred([all_tensors[number] for number in tensors], "tensor")

@@ -2,6 +2,7 @@
 # later with its venv module, and nothing else. Everything lands in .venv; `make clean` removes it.
 
 PYTHON ?= python3
+FUZZ_SECONDS ?= 60
 N ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test test-all lint format docs wheel golden boards boards-down clean
+.PHONY: help demo test test-all lint format docs wheel golden fuzz boards boards-down clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -44,7 +45,12 @@ wheel: $(VENV)/.dev ## build wheel and sdist into dist/, and try the wheel in an
 	PYTHON="$(PYTHON)" .ci/try-wheel dist/*.whl
 
 golden: $(VENV)/.test ## write the golden folders of tests/ anew; look at the difference afterwards
-	$(PYTEST) tests/test_golden.py --regenerate-golden
+	$(PYTEST) tests/test_golden.py tests/messages --regenerate-golden
+
+fuzz: .venv-fuzz/.made ## let a fuzzer make files for each reader, FUZZ_SECONDS=60 each
+	for reader in model mapping platform platform-text plan results; do \
+	    .venv-fuzz/bin/python tests/fuzz/guided.py $$reader -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 boards: $(VENV)/.test ## bring N virtual boards up on this machine, as root: make boards N=3
 	@$(BIN)/python tests/boards up --count $(N)
@@ -53,11 +59,17 @@ boards-down: ## remove the virtual boards
 	@$(PYTHON) tests/boards down
 
 clean: ## remove what make has made
-	rm -rf $(VENV) dist site
+	rm -rf $(VENV) .venv-fuzz dist site
 
 # What is installed for the tests, for development and for the documentation: one stamp each.
 $(VENV)/.test $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(VENV)/.made
 	$(BIN)/pip install --quiet --editable '.[$*]'
+	touch $@
+
+# Its fuzzer, atheris, exists for few versions of Python, and so it is no extra.
+.venv-fuzz/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-fuzz
+	.venv-fuzz/bin/pip install --quiet atheris --editable .
 	touch $@
 
 $(VENV)/.made:

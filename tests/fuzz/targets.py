@@ -1,0 +1,252 @@
+"""The readers of files that people and other programs write, and good files to begin with.
+
+A reader may do two things with any bytes: return, or raise an error that is meant for people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import struct
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.tables import tables
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import Graph
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.plan import plan_from_json, plan_to_json
+from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_text import read_text
+from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.partition import partition
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A reader, and how to call it with bytes."""
+
+    file: str
+    """What the file is called: endings decide how it is read."""
+    read: Callable[[Path], object]
+    seeds: tuple[bytes, ...]
+    """Files that are read without an error."""
+    words: tuple[bytes, ...]
+    """What stands in such files, to be put in elsewhere."""
+
+
+def meet(target: Target, folder: Path, content: bytes) -> None:
+    """Let a reader meet some bytes; whatever it raises but errors for people is a bug."""
+    path = folder / target.file
+    path.write_bytes(content)
+    with contextlib.suppress(RankSliceError, JobError):
+        target.read(path)
+
+
+def _read_model(path: Path) -> None:
+    """Read a model, then cut it into two ranks' segments."""
+    model = read_onnx(path)
+    names = [layer.name for layer in model.graph.layers]
+    found = partition(model.graph, {name: index % 2 for index, name in enumerate(names)})
+    for part in found.segments:
+        segment_pieces(model, part.layers, part.inputs, part.outputs, name="x.onnx")
+
+
+GPU = Accelerator("litert")
+PLATFORM = Platform(
+    "platform.yaml",
+    (
+        Board("edge01", "edge01", cores=tuple(range(12)), gpus=(GPU,), npus=(GPU, GPU)),
+        Board("a_b", "a_b", cores=(4, 7), gpus=(GPU,)),
+    ),
+)
+
+
+def _read_mapping(path: Path) -> None:
+    """Read a mapping, then find its boards and layers, whichever of them are wrong."""
+    mapping = read_mapping(path)
+    for understand in (
+        lambda: place(mapping, PLATFORM),
+        lambda: place(mapping, PLATFORM, share_cores=True),
+        lambda: assign(mapping, _GRAPH),
+    ):
+        with contextlib.suppress(RankSliceError):
+            understand()
+
+
+def _read_platform(path: Path) -> None:
+    """Read a platform, then place ranks on whatever boards it has."""
+    platform = read_platform(path)
+    keys = [f"{board.name}_{what}" for board in platform.boards for what in ("cpu0", "gpu", "npu1")]
+    with contextlib.suppress(RankSliceError):
+        place(Mapping("mapping.json", tuple(MappingEntry(key, ()) for key in keys)), platform)
+
+
+def _read_plan(path: Path) -> None:
+    """Read a plan as the launcher does and as the ranks do, which may take what we refuse."""
+    try:
+        job = load_job(path)
+    except JobError:
+        job = None
+    plan = plan_from_json(read_text(path, "a plan"))
+    assert job is not None
+    assert plan == plan_from_json(plan_to_json(plan))
+    assert len(plan.ranks) == len(tables(job))
+
+
+def _read_results(path: Path) -> None:
+    """Read a results file and touch all values of its first and its last frame."""
+    results = read_results(path)
+    ends = results.records[[0, -1]] if len(results) else results.records
+    assert ends.tobytes() is not None
+    assert len(results.completed_s) == len(results)
+    for output in range(len(results.outputs)):
+        results.values(output)
+
+
+_MODEL = onnx.parser.parse_model(
+    """<ir_version: 8, opset_import: ["" : 17, "local" : 1], producer_name: "test">
+    g (bool condition, float[2, 3] x) => (float[2, 3] y)
+    <float[3] w = {1.0, 2.0, 3.0}, int64[2] shape = {3, 2}>
+    { [a] a = Add(x, w)
+      [b] b = Reshape(a, shape)
+      [c] c = local.Twice(b)
+      [d] d = Transpose<perm = [1, 0]>(c)
+      [e] y = If (condition) <
+        then_branch = t () => (float[2, 3] p) { p = Neg(d) },
+        else_branch = e () => (float[2, 3] q) { q = Add(d, w) }> }
+    <domain: "local", opset_import: ["" : 17]>
+    Twice (v) => (u) { u = Add(v, v) }
+    """
+)
+
+
+def _external() -> bytes:
+    """Return a model whose weight lies in the model file itself, as if it were another one."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        " g (float[4] x) => (float[4] y) { [m] a = Mul(x, w) [n] y = Neg(a) }"
+    )
+    weight = onnx.TensorProto(name="w", data_type=1, dims=[4])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": "model.onnx", "offset": "4", "length": "16"}.items():
+        weight.external_data.add(key=key, value=value)
+    model.graph.initializer.append(weight)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _graph() -> Graph:
+    """Return the graph that mappings are for."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(_MODEL.SerializeToString())
+        return read_onnx(path).graph
+
+
+_GRAPH = _graph()
+
+
+def _results() -> bytes:
+    head = {"plan_sha256": "ab" * 32, "outputs": [["y", "float32", [1, 2]], ["z", "int4", [3]]]}
+    record = struct.pack("<Qd2f2B", 0, 1.5, 1.0, 2.0, 3, 4)
+    return b"rankslice results 1\n" + json.dumps(head).encode() + b"\n" + record * 3
+
+
+_YAML = b"""boards:
+  edge01:
+    host: 192.168.1.11
+    user: pi
+    cores: 0-3
+    memory_mb: 8192
+    gpu: {engine: litert, delegate: libgpu.so, options: {precision: fp16}}
+    npu: [{engine: litert}, {engine: onnxruntime, provider: CUDA}]
+    idle_w: 2.5
+  edge02: {cores: [1, 0]}
+links:
+  default: {bandwidth_mbps: 1000, latency_ms: 0.2}
+  pairs:
+    - {between: [edge01, edge02], bandwidth_mbps: 100, latency_ms: 0}
+"""
+_TEXT = b"""nx01
+nx02:192.168.178.45
+edge01 arm slots=0-5 NVIDIAVolta CUDA  # a comment
+edge04, arm, slots=4, gpu=Mali (VULKAN)
+"""
+_MAPPINGS = (
+    b'{"edge01_cpu0-3": ["a", "b..c"], "edge01_npu1@4": ["d"], "a_b_arm47": ["y"]}',
+    b'{"edge01_cpu12": ["a..e"], "edge01_gpu.2": ["\\u00e9"], "edge01_x860": ["\\u202e", "x"]}',
+)
+_PUNCTUATION = tuple(bytes([letter]) for letter in b"{}[]:,-&*!|>\"'#%@ \n\t.~<=\\")
+_NUMBERS = (b"0", b"-1", b"1e999", b"NaN", b"Infinity", b"9" * 30, b"0.5", b"1" * 5000, b"\x00")
+_WORDS = (*_PUNCTUATION, *_NUMBERS, b"null", b"true", b"\xef\xbb\xbf", b"\xff", "\u202e".encode())
+
+TARGETS = {
+    "model": Target(
+        "model.onnx",
+        _read_model,
+        (_MODEL.SerializeToString(), _external(), (ROOT / "models" / "digits.onnx").read_bytes()),
+        (b"\x08", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x0a\x00", b"\x2a", b"../x", b"y"),
+    ),
+    "mapping": Target(
+        "mapping.json",
+        _read_mapping,
+        _MAPPINGS,
+        (*_WORDS, b"edge01_cpu", b"@4", b".2", b"..", b"[" * 3000),
+    ),
+    "platform": Target(
+        "platform.yaml",
+        _read_platform,
+        (_YAML,),
+        (*_WORDS, b"boards:", b"&a ", b"*a", b"<<: ", b"!!python/name:os.system ", b"- " * 2000),
+    ),
+    "platform-text": Target(
+        "platform.txt", _read_platform, (_TEXT,), (*_WORDS, b"slots=", b"gpu=", b"0-", b";")
+    ),
+    "plan": Target(
+        "plan.json",
+        _read_plan,
+        ((ROOT / "tests" / "golden" / "figure2" / "plan.json").read_bytes(),),
+        (*_WORDS, b'"rank"', b'"shape": [9999999999]', b'"float32"', b"[" * 3000),
+    ),
+    "results": Target(
+        "results.bin",
+        _read_results,
+        (_results(),),
+        (*_WORDS, b'"object"', b'"float32"', b"[99999999999, 99999999999]", b'"V1000000000"'),
+    ),
+}
+
+
+def edited(seed: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    """Return a seed with pieces replaced: (where, how many bytes, by what), one after the other."""
+    content = bytearray(seed)
+    for start, length, piece in edits:
+        at = start % (len(content) + 1)
+        content[at : at + length] = piece
+    return bytes(content)
+
+
+def pieces(target: Target) -> list[bytes]:
+    """Return what is put into seeds: words, and runs of the seeds themselves."""
+    runs = [
+        seed[start : start + 40]
+        for seed in target.seeds
+        for start in itertools.islice(range(0, len(seed), 20), 50)
+    ]
+    return [b"", *target.words, *runs]

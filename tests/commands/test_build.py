@@ -17,7 +17,7 @@ from command_line import COMMAND, rankslice
 from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import Build, build
+from rankslice.framework.commands.build import OWN_ENTRIES, Build, build
 from rankslice.framework.commands.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.hashing import file_sha256
@@ -234,3 +234,79 @@ def test_a_killed_build_leaves_no_folder_and_the_next_one_cleans_up(big: Path) -
     assert [] == hidden(big)
     manifest = json.loads((big / "out" / "packages" / "local" / "manifest.json").read_text())
     assert max(entry["bytes"] for entry in manifest["files"].values()) > BIG
+
+
+def test_force_keeps_a_folder_with_anything_that_no_build_made(inputs: Path) -> None:
+    out = built(inputs, inputs / "out").folder
+    (out / "thesis.tex").write_text("precious")
+    with pytest.raises(RankSliceError) as error:
+        built(inputs, out, force=True)
+    expected = "also holds 'thesis.tex': move it elsewhere; --force replaces build folders only"
+    assert f"{out}: {expected}" == str(error.value)
+    assert "precious" == (out / "thesis.tex").read_text()
+    assert (out / "plan.json").is_file()
+
+
+def test_force_keeps_a_folder_whose_plan_no_build_made(inputs: Path) -> None:
+    (inputs / "photos").mkdir()
+    (inputs / "photos" / "plan.json").write_text('{"holiday": "Texel"}')
+    with pytest.raises(RankSliceError, match=r"photos: has a plan\.json that no build made"):
+        built(inputs, inputs / "photos", force=True)
+    assert '{"holiday": "Texel"}' == (inputs / "photos" / "plan.json").read_text()
+
+
+def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs: Path) -> None:
+    out = built(inputs, inputs / "out").folder
+    run(prepare(out, RunOptions(frames=2)), verify=True)
+    assert OWN_ENTRIES == {path.name for path in out.iterdir()}
+    built(inputs, out, force=True)
+
+
+HOSTILE = (
+    "../../etc/passwd",
+    "a/b",
+    "'\"",
+    "two\nlines",
+    "right to left \u202e\u2066",
+    "$(id) `id` %s {0} {{ x }}",
+    "# -x",
+    "..",
+    "\u00e9\U0001f600",
+    "L" * 10_000,
+)
+
+
+def test_layers_and_tensors_may_have_any_names_and_the_model_still_runs(tmp_path: Path) -> None:
+    tensors = ["x \n/", *(f"t {name}" for name in HOSTILE)]
+    nodes = [
+        onnx.helper.make_node("Tanh" if number % 2 else "Exp", [before], [after], name=name)
+        for number, (name, before, after) in enumerate(
+            zip(HOSTILE, tensors, tensors[1:], strict=False)
+        )
+    ]
+    ends = [
+        onnx.helper.make_tensor_value_info(name, 1, [1, 4]) for name in (tensors[0], tensors[-1])
+    ]
+    graph = onnx.helper.make_graph(nodes, "../g\n", ends[:1], ends[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "model.onnx"
+    )
+    write_mapping(tmp_path / "mapping.json", {name: n % 2 for n, name in enumerate(HOSTILE)})
+    out = built(tmp_path, tmp_path / "out").folder
+    assert {"mapping.json", "model.onnx", "out"} == {path.name for path in tmp_path.iterdir()}
+    verdict = run(prepare(out, RunOptions(frames=3, exact=True)), verify=True).summary.verify
+    assert verdict is not None
+    assert verdict.bit_equal
+
+
+def test_two_spellings_of_one_board_and_core_are_two_ranks_with_files_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """Keys become file names: those that differ in little must not share a file."""
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    keys = ["local_cpu0", "local_arm0", "local_x860"]
+    layers = [["MaxPool1", "Add1"], ["FC1"], ["Conv1", "Relu1"]]
+    (tmp_path / "mapping.json").write_text(json.dumps(dict(zip(keys, layers, strict=True))))
+    result = built(tmp_path, tmp_path / "out")
+    assert 5 == len({segment.file for segment in result.plan.segments})

@@ -140,12 +140,16 @@ class OnnxRuntimeEngine:
     def _bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> Any:
         binding = self._session.io_binding()
         for spec, array in zip(self._inputs, inputs, strict=True):
-            number = self._numbers[spec.name]
-            binding.bind_input(spec.name, "cpu", 0, number, spec.shape, array.ctypes.data)
+            kind = self._element_type(spec, array)
+            binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
         for spec, array in zip(self._outputs, outputs, strict=True):
-            number = self._numbers[spec.name]
-            binding.bind_output(spec.name, "cpu", 0, number, spec.shape, array.ctypes.data)
+            kind = self._element_type(spec, array)
+            binding.bind_output(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
         return binding
+
+    def _element_type(self, spec: TensorSpec, array: NDArray[Any]) -> Any:
+        """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
+        return array.dtype.type if array.dtype.name == spec.dtype else self._numbers[spec.name]
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the execution provider runs; ``None`` on the CPU."""

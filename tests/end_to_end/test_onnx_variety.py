@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 from command_line import rankslice
-from jobs import write_mapping
+from jobs import build_folder, write_mapping
 from onnx_models import save
 
 from rankslice.frontend.onnx_reader import read_onnx
@@ -64,6 +65,28 @@ def test_a_model_with_much_of_what_there_is_runs_over_interleaved_ranks(tmp_path
         ended = rankslice("run", out, "--frames", "5", *verify)
         assert 0 == ended.code, ended.err
         assert "bit-equal" in ended.out
+
+
+def test_weights_in_several_files_reach_the_ranks_that_need_them(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 64] x) => (float[1, 64] y)
+        { [one] a = MatMul(x, u)  [two] b = MatMul(a, v)
+          [three] c = Add(b, w)  [four] y = Tanh(c) }"""
+    proto = onnx.parser.parse_model(text)
+    draw = np.random.default_rng(0)
+    for number, (name, shape) in enumerate({"u": (64, 64), "v": (64, 64), "w": (64,)}.items()):
+        values = draw.standard_normal(shape, np.float32) / np.float32(8)
+        values.tofile(tmp_path / f"values {number}.bin")
+        tensor = proto.graph.initializer.add(
+            name=name, data_type=1, dims=values.shape, data_location=1
+        )
+        tensor.external_data.add(key="location", value=f"values {number}.bin")
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    ranks = {"one": 0, "two": 1, "three": 0, "four": 1}
+    folder = build_folder(tmp_path, tmp_path / "model.onnx", ranks)
+    ended = rankslice("run", folder, "--frames", "5", "--verify", "exact")
+    assert 0 == ended.code, ended.err
+    assert 2 == len(list((folder / "submodels").glob("*.data")))
 
 
 def test_every_sub_model_declares_its_outputs_with_type_and_shape(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def inspect(
     " --platform local --out out"
 )
 def build(
-    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx model.")],
+    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
     mapping: Annotated[
         Path, typer.Option(readable=False, help="JSON: which layers go to which accelerator.")
     ],

@@ -86,6 +86,24 @@ def end_processes(namespace: str) -> None:
         time.sleep(0.005)
 
 
+def unmount(mount: Path) -> None:
+    """Unmount a disk; a process that has just ended may have it open for a moment.
+
+    Raises:
+        BoardsError: it is still in use.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            command(["umount", mount])
+        except BoardsError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 def remove_folder(folder: Path) -> bool:
     """Remove a rack's folder with the disks that are mounted there; tell whether there was one.
 
@@ -93,9 +111,7 @@ def remove_folder(folder: Path) -> bool:
         BoardsError: a disk is still in use.
     """
     for mount in mounts_below(folder):
-        command(["umount", mount])
-    if mounts_below(folder):
-        raise BoardsError(f"still mounted below {folder}: {mounts_below(folder)}")
+        unmount(mount)
     if not folder.is_dir():
         return False
     shutil.rmtree(folder)

@@ -40,6 +40,11 @@ class RackNames:
         return f"10.77.{self.number}.1"
 
     @property
+    def host_hardware(self) -> str:
+        """The Ethernet address of this machine on the rack's bridge."""
+        return self.board(0).hardware
+
+    @property
     def subnet(self) -> str:
         """All addresses of the rack, as CIDR."""
         return f"10.77.{self.number}.0/24"
@@ -94,6 +99,11 @@ class BoardNames:
     def address(self) -> str:
         """The board's IPv4 address."""
         return f"10.77.{self.rack.number}.{10 + self.index}"
+
+    @property
+    def hardware(self) -> str:
+        """The board's Ethernet address, the same after a power cut: peers remember it."""
+        return f"02:72:73:62:{self.rack.number:02x}:{self.index:02x}"
 
     @property
     def disk(self) -> Path:

@@ -34,7 +34,7 @@ def lay_network(rack: RackNames) -> None:
     batch(
         ["ip"],
         [
-            f"link add name {rack.name} type bridge mcast_snooping 0",
+            f"link add name {rack.name} address {rack.host_hardware} type bridge mcast_snooping 0",
             f"link set dev {rack.name} addrgenmode none",
             f"address add {rack.host_address}/24 dev {rack.name}",
             f"link set dev {rack.name} up",
@@ -56,7 +56,7 @@ def lay_cable(board: BoardNames, rate_mbit: float) -> None:
         ["ip", "-netns", board.namespace],
         [
             "link set dev lo up addrgenmode none",
-            "link set dev eth0 addrgenmode none",
+            f"link set dev eth0 address {board.hardware} addrgenmode none",
             f"address add {board.address}/24 dev eth0",
         ],
     )

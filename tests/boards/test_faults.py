@@ -80,6 +80,15 @@ def test_the_disk_outlives_a_power_cut(fresh_boards: Boards) -> None:
     assert "board1\n" == fresh_boards[1].ssh("ssh", "board1", "hostname").stdout
 
 
+def test_peers_find_a_board_again_after_a_power_cut(fresh_boards: Boards) -> None:
+    hardware = ["cat", "/sys/class/net/eth0/address"]
+    board, before = fresh_boards[0], [each.run(hardware).stdout for each in fresh_boards]
+    board.cut_power()
+    board.power_on()
+    assert before == [each.run(hardware).stdout for each in fresh_boards]
+    assert before[0] != before[1]
+
+
 def test_a_stopped_board_pings_but_does_nothing(boards: Boards) -> None:
     boards[0].stop()
     try:

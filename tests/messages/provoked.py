@@ -55,6 +55,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Options of build": list(_options()),
         "Build folders that cannot be run": list(_folders()),
         "Options and inputs of run": list(_runs()),
+        "Options and inputs of inspect": list(_inspections()),
     }
 
 
@@ -535,3 +536,29 @@ def _runs() -> Iterator[Provoked]:
     }.items():
         needed = {name: content for name, content in files.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
+
+
+def _inspections() -> Iterator[Provoked]:
+    def inspect(title: str, arguments: str, **files: Content) -> Provoked:
+        return Provoked(title, f"inspect {arguments}", files)
+
+    mapped = "--mapping mapping.json --platform platform.yaml"
+    yield inspect("no such model", "modle.onnx")
+    yield inspect("a folder that is no build folder", "folder")
+    yield inspect("a build folder with options of its own", f"out {mapped} --shape x=1,4,8,8")
+    yield inspect("a build folder with a broken plan", "broken", **{"broken/plan.json": "{}"})
+    yield inspect("a platform without a mapping", "model.onnx --platform platform.yaml")
+    yield inspect(
+        "a mapping and a platform that are missing",
+        "modle.onnx --mapping maping.json --platform platfrom.yaml",
+    )
+    yield inspect(
+        "a mapping for another model",
+        f"model.onnx {mapped}",
+        **{"mapping.json": '{"edge01_cpu0": ["c"]}'},
+    )
+    yield inspect("a number of cuts below zero", "model.onnx --cuts -1")
+    yield inspect("a picture that is a folder", "model.onnx --svg folder")
+    yield inspect("a picture in a folder that is not there", "model.onnx --svg none/m.svg")
+    yield inspect("a picture that finds no room", "model.onnx --svg /dev/full")
+    yield inspect("a picture and JSON in one place", "model.onnx --svg - --json -")

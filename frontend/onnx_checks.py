@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -11,9 +12,17 @@ from onnx import GraphProto, ModelProto
 
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import quoted
-from rankslice.frontend.onnx_nodes import inputs_of, layer_names
+from rankslice.frontend.onnx_nodes import (
+    FunctionKey,
+    directly_called,
+    function_table,
+    inputs_of,
+    layer_names,
+)
 
-__all__ = ["header_mistakes", "is_text", "tensor_mistakes"]
+__all__ = ["function_mistakes", "header_mistakes", "is_text", "tensor_mistakes"]
+
+_MOST_CALLS = 50_000
 
 
 def is_text(message: Message) -> bool:
@@ -73,3 +82,24 @@ def tensor_mistakes(place: str, graph: GraphProto) -> Iterator[Mistake]:
                 "no layer makes it",
                 "expected the output of a layer, an input or a weight",
             )
+
+
+def function_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
+    """Yield local functions that call themselves, and calls that lead to too many others.
+
+    Whoever looks into functions, be it for shapes or to run them, follows each call of each call.
+    """
+    functions = function_table(model.functions)
+    calls = {key: [*directly_called(item.node, functions)] for key, item in functions.items()}
+    try:
+        order = [*TopologicalSorter(calls).static_order()]
+    except CycleError as error:
+        names = " -> ".join(quoted(name) for _, name, _ in reversed(error.args[1]))
+        yield Mistake(place, f"its functions call each other in a circle: {names}")
+        return
+    total: dict[FunctionKey, int] = {}
+    for key in order:
+        total[key] = 1 + sum(total[called] for called in calls[key])
+    count = sum(total[called] for called in directly_called(model.graph.node, functions))
+    if count > _MOST_CALLS:
+        yield Mistake(place, f"its layers lead to more than {_MOST_CALLS} calls of functions")

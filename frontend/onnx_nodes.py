@@ -10,10 +10,12 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 from rankslice.framework.graph import AttributeValue
 
 __all__ = [
+    "FunctionKey",
     "Functions",
     "attributes_of",
     "bodies_of",
     "called_functions",
+    "directly_called",
     "draws_random_numbers",
     "function_table",
     "inner_tensors",
@@ -145,6 +147,14 @@ def called_functions(node: NodeProto, functions: Functions) -> frozenset[Functio
     return frozenset(
         key for inner in _executed(node, functions) if (key := _called(inner)) in functions
     )
+
+
+def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterator[FunctionKey]:
+    """Yield the local functions that nodes call, once for each call, and not what those call."""
+    for node in nodes:
+        for inner in _executed(node, {}):
+            if _called(inner) in functions:
+                yield _called(inner)
 
 
 def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:

@@ -13,6 +13,7 @@ from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
 from rankslice.frontend.onnx_checks import (
+    function_mistakes,
     header_mistakes,
     is_text,
     tensor_mistakes,
@@ -77,7 +78,7 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         scan = scan_model(file)
         model = _parse(file, scan)
         raise_mistakes(header_mistakes(place, model))
-        raise_mistakes(tensor_mistakes(place, model.graph))
+        raise_mistakes((*tensor_mistakes(place, model.graph), *function_mistakes(place, model)))
         weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
     outside = _inner_data(path, scan, model)
     bound, mistakes = bind_inputs(place, model, shapes or {})

@@ -32,6 +32,14 @@ __all__ = ["bind_inputs", "infer_tensors", "input_mistakes"]
 
 Dimension = TensorShapeProto.Dimension
 
+_INFERENCE_ERRORS = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+)
+"""What the onnx package raises for models that it cannot understand."""
+
 
 def bind_inputs(
     place: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]
@@ -155,7 +163,7 @@ def infer_tensors(model: ModelProto, weights: Mapping[str, Weight]) -> dict[str,
 def _infer(model: ModelProto) -> ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+    except _INFERENCE_ERRORS:
         return model
 
 
@@ -168,7 +176,7 @@ def _inlined(model: ModelProto) -> ModelProto:
         return model
     try:
         return onnx.inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError):
+    except _INFERENCE_ERRORS:
         return model
 
 

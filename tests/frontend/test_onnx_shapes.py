@@ -189,6 +189,33 @@ def test_shapes_are_followed_into_functions_that_call_functions_with_attributes(
     assert ((4, 3), (4, 3)) == (shape(model, "outer"), shape(model, "relu"))
 
 
+def functions(*bodies: str) -> str:
+    """Return a model that calls the first of the functions F0, F1, ..."""
+    head = '<domain: "local", opset_import: ["" : 17, "local" : 1]>'
+    written = (f"{head} F{n} (v) => (u) {{ {body} }}" for n, body in enumerate(bodies))
+    graph = "g (float[2] x) => (float[2] y) { [call] h = local.F0(x)  [relu] y = Relu(h) }"
+    return "\n".join((HEAD + graph, *written))
+
+
+def test_functions_that_call_each_other_in_a_circle_are_named(tmp_path: Path):
+    text = functions("u = local.F1(v)", "u = local.F2(v)", "u = local.F1(v)")
+    with pytest.raises(
+        RankSliceError, match=r"in a circle: 'F(1' -> 'F2' -> 'F1|2' -> 'F1' -> 'F2)'"
+    ):
+        read(tmp_path, text)
+
+
+def test_functions_whose_calls_double_at_each_step_are_refused_at_once(tmp_path: Path):
+    doubling = [f"t = local.F{n + 1}(v)  u = local.F{n + 1}(t)" for n in range(60)]
+    with pytest.raises(RankSliceError, match="more than 50000 calls of functions"):
+        read(tmp_path, functions(*doubling, "u = Relu(v)"))
+
+
+def test_functions_that_are_called_through_many_others_are_read(tmp_path: Path):
+    chain = [f"u = local.F{n + 1}(v)" for n in range(300)]
+    assert (2,) == shape(read(tmp_path, functions(*chain, "u = Relu(v)")), "relu")
+
+
 def test_shapes_are_followed_into_the_branches_of_a_condition(tmp_path: Path):
     model = read(
         tmp_path,

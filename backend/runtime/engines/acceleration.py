@@ -41,7 +41,7 @@ def refuse_fallback(name: str, acceleration: Acceleration) -> None:
     if acceleration.is_full:
         return
     if acceleration.operators is None:
-        found = f"{acceleration.by} does not tell which operators it runs"
+        found = f"{acceleration.by} does not run all operators, or does not tell that it does"
     else:
         found = f"{acceleration.by} runs {acceleration.operators} of {acceleration.of} operators"
         if acceleration.others:

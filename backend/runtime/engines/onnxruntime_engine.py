@@ -104,9 +104,12 @@ class OnnxRuntimeEngine:
             return found
         if found.operators is not None:
             refuse_fallback(path.name, found)
-        else:
-            # This version does not tell which operators are where, but it can refuse.
+            return found
+        # This version does not tell which operators are where, but it can refuse.
+        try:
             self._session = self._create_session(path, refuses_cpu=True)
+        except JobError:
+            refuse_fallback(path.name, found)
         return found
 
     def _check(

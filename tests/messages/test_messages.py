@@ -167,6 +167,10 @@ def test_a_mistake_gives_its_message_and_leaves_everything_as_it_was(
     assert before == listing(here)
 
 
+def test_every_case_has_a_title_of_its_own() -> None:
+    assert len(CATALOGUE) == sum(map(len, mistakes().values()))
+
+
 def test_every_message_in_the_file_belongs_to_a_case() -> None:
     assert list(CATALOGUE) == list(sections(GOLDEN.read_text(encoding="utf-8")))
 

@@ -58,21 +58,16 @@ _BY_VALUE = {
 }
 """Operators whose results have shapes that values of these operands decide."""
 
-_BY_ANYTHING = frozenset(
-    {
-        "CALL",
-        "HASHTABLE_FIND",
-        "HASHTABLE_LOOKUP",
-        "IF",
-        "NON_MAX_SUPPRESSION_V4",
-        "NON_MAX_SUPPRESSION_V5",
-        "READ_VARIABLE",
-        "SEGMENT_SUM",
-        "UNIQUE",
-        "WHERE",
-        "WHILE",
-    }
+_BY_VALUES = frozenset(
+    {"HASHTABLE_LOOKUP", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "SEGMENT_SUM"}
+    | {"UNIQUE", "WHERE"}
 )
+"""Operators whose results have shapes that values decide, in whatever way."""
+
+_UNCLEAR = frozenset({"CALL", "HASHTABLE_FIND", "IF", "READ_VARIABLE", "WHILE"})
+"""Operators of which nobody knows, like custom ones. If the model's inputs are open, then that is
+what leaves sizes of theirs open; else it must be something else."""
+
 _OF_SHAPES = ("SHAPE", "RANK")
 """Operators whose results depend on shapes alone."""
 
@@ -96,6 +91,7 @@ def known_shapes(
     tensors = subgraph.tables("tensors")
     open_shapes = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape_signature")}
     fixed_values = set(constants)
+    is_closed = open_shapes.isdisjoint(subgraph.numbers("inputs"))
     unknown = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape")}
     if any(tensor.number("has_rank") for tensor in tensors):
         # Converters that tell whether the rank is known write no shape where it is not.
@@ -104,7 +100,8 @@ def known_shapes(
     for name, operator in zip(operators, subgraph.tables("operators"), strict=True):
         inputs = operator.numbers("inputs")
         outputs = {number for number in operator.numbers("outputs") if number >= 0}
-        if _is_open(name, inputs, fixed_values, unknown):
+        is_unclear = name in _UNCLEAR or name not in OPERATORS
+        if (is_unclear and is_closed) or _is_open(name, inputs, fixed_values, unknown):
             unknown |= outputs & open_shapes
         elif name in _OF_SHAPES or all(n in fixed_values for n in inputs if n >= 0):
             fixed_values |= outputs
@@ -120,7 +117,7 @@ def _is_unranked(tensor: Table) -> bool:
 
 def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: set[int]) -> bool:
     """Tell whether the shapes of an operator's results may differ from frame to frame."""
-    if name in _BY_ANYTHING or name not in OPERATORS or not unknown.isdisjoint(inputs):
+    if name in _BY_VALUES or not unknown.isdisjoint(inputs):
         return True
     deciding = [inputs[place] for place in _BY_VALUE.get(name, ()) if place < len(inputs)]
     return any(number >= 0 and number not in fixed_values for number in deciding)

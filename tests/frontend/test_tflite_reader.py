@@ -224,3 +224,21 @@ def test_a_model_that_is_compiled_for_one_accelerator_is_refused(tmp_path):
 
     path = edited("ethos_u", tmp_path, whole=compiled)
     assert "it holds code for one accelerator, so it cannot be cut" in refused(path)
+
+
+@pytest.mark.parametrize(("is_open", "shape"), [(True, (1, 2)), (False, None)])
+def test_what_a_custom_operator_leaves_open_is_known_if_the_inputs_are_open(
+    is_open, shape, tmp_path
+):
+    def with_signatures(main):
+        open_sizes = {"answer": (-1, 2), "image": (-1 if is_open else 1, 24, 24, 1)}
+        tensors = (
+            table.changed({"shape_signature": packed("i", *open_sizes[name])})
+            if (name := table.text("name")) in open_sizes
+            else table
+            for table in main.tables("tensors")
+        )
+        return main.changed({"tensors": tuple(tensors)})
+
+    found = read_tflite(edited("ethos_u", tmp_path, with_signatures)).graph
+    assert shape == found.layers[0].outputs[0].shape

@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sources import RandomSource
 from rankslice.framework.graph import Graph, Tensor, constant_layers
-from rankslice.frontend.onnx_reader import OnnxModel
+from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
+from rankslice.frontend.onnx_types import element_type
 from rankslice.frontend.onnx_writer import SINGLE_FILE_LIMIT, segment_pieces
 from rankslice.frontend.partition import Partition, partition
 from rankslice.frontend.pieces import write_pieces
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 Values = dict[str, NDArray[Any]]
 """Tensors by name, as the runtime holds them."""
@@ -78,6 +82,34 @@ def check_slices(
     for name, expected in run_whole(model, given).items():
         assert expected.tobytes() == found[name].tobytes(), name
     return cut
+
+
+def check_crossing(model: OnnxModel, folder: Path, shapes: Shapes) -> None:
+    """Expect the bits of the unsliced model in all tensors that leave a layer for another rank.
+
+    Args:
+        model: its values lie in its own file.
+        folder: where to write.
+        shapes: sizes that the model leaves open.
+    """
+    cut = partition(model.graph, in_turn(model.graph))
+    crossing = {tensor.name: tensor for segment in cut.segments for tensor in segment.outputs}
+    content = onnx.load(model.path)
+    given = {value.name for value in content.graph.output}
+    content.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, element_type(tensor.dtype), tensor.shape)
+        for name, tensor in crossing.items()
+        if name not in given
+    )
+    onnx.save(content, folder / "declared.onnx")
+    declared = read_onnx(folder / "declared.onnx", shapes)
+    inputs = random_values(model.graph)
+    found = run_sliced(model, cut, folder, inputs)
+    expected = run_whole(declared, inputs)
+    assert set(crossing) == set(expected)
+    assert [] == [
+        name for name, value in expected.items() if value.tobytes() != found[name].tobytes()
+    ]
 
 
 def _run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
-from slices import check_slices
+from slices import check_crossing, check_slices
 
 from rankslice.frontend.onnx_reader import read_onnx
 
@@ -37,8 +37,8 @@ def optimised(model: Path, path: Path) -> Path:
 def test_an_export_with_an_open_batch_is_bit_equal_layer_by_layer(
     model: Path, tmp_path: Path
 ) -> None:
-    graph = read_onnx(model, shapes_of(model.stem))
-    check_slices(graph, tmp_path)
+    shapes = shapes_of(model.stem)
+    check_crossing(read_onnx(model, shapes), tmp_path, shapes)
 
 
 @pytest.mark.parametrize("export", ["dynamo-bert", "torchscript-gpt2", "tf2onnx-cnn"])

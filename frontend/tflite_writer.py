@@ -16,8 +16,9 @@ from rankslice.frontend.tflite_wire import Table, Value, packed
 
 __all__ = ["FLATBUFFER_LIMIT", "submodel_pieces"]
 
-FLATBUFFER_LIMIT = (1 << 31) - (1 << 20)
-"""Bytes; the buffers of a sub-model that would be longer lie behind its flatbuffer."""
+_MAX_TABLES_SIZE = 1 << 26
+FLATBUFFER_LIMIT = (1 << 31) - _MAX_TABLES_SIZE
+"""Bytes; buffers that have more than that together lie behind the flatbuffer."""
 
 _IDENTIFIER = b"TFL3"
 _KEPT_METADATA = ("CONVERSION_METADATA", "min_runtime_version", "reduced_precision_support")
@@ -78,7 +79,7 @@ def submodel_pieces(
     root = _root(model, numbers, brought, given, behind=_is_large(model, numbers, limit))
     pieces = tuple(coalesce(flatbuffer(root, _IDENTIFIER)))
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
-    if head > FLATBUFFER_LIMIT:
+    if head > _MAX_TABLES_SIZE:
         raise RankSliceError(Mistake(name, f"needs {head} bytes beside its weights"))
     return pieces
 

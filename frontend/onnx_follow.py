@@ -29,12 +29,23 @@ from onnx import (
     numpy_helper,
 )
 
-from rankslice.frontend.onnx_nodes import bodies_of, draws_random_numbers, inputs_of
+from rankslice.frontend.onnx_nodes import bodies_of, inputs_of
 
 __all__ = ["follow_types", "is_fixed"]
 
 _MOST_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
+
+_OPERATORS = """
+    Abs Add And Cast Ceil Clip Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Floor
+    Gather GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Mean Min Mod
+    Mul Neg NonZero Not OneHot Or Pow Range ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    Reshape Round ScatterElements ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub Sum Tile
+    TopK Transpose Trilu Unsqueeze Where Xor
+"""
+_FOLLOWED = frozenset(_OPERATORS.split())
+"""Operators that shapes are computed with. None takes longer than what it reads and makes is
+long, whatever its settings."""
 
 
 def is_fixed(kind: TypeProto) -> bool:
@@ -202,14 +213,14 @@ def _type_of(text: str, shape: list[int | str | None]) -> TypeProto:
 
 def _follow_values(facts: _Facts, node: NodeProto) -> None:
     """Note the values of a node's outputs if all that it reads is known and they are few."""
-    is_foreign = not onnx.defs.has(node.op_type, node.domain)
-    if is_foreign or [*bodies_of(node)] or draws_random_numbers(node, {}):
+    if node.op_type not in _FOLLOWED or node.domain not in ("", "ai.onnx"):
         return
     outputs = [name for name in node.output if name]
     if not all(_is_small(facts, node, name) for name in outputs):
         return
-    if node.op_type == "Shape" and is_fixed(facts.types.get(node.input[0], TypeProto())):
-        dims = [dim.dim_value for dim in facts.types[node.input[0]].tensor_type.shape.dim]
+    measured = [facts.types.get(name, TypeProto()) for name in node.input]
+    if node.op_type == "Shape" and len(outputs) == len(measured) == 1 and is_fixed(measured[0]):
+        dims = [dim.dim_value for dim in measured[0].tensor_type.shape.dim]
         chosen = np.array(dims, np.int64)[_slice_of(node)]
         _learn_value(facts, outputs[0], numpy_helper.from_array(chosen, outputs[0]))
     elif all(name in facts.values for name in inputs_of(node)):

@@ -224,11 +224,11 @@ _Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="w
 class _BoardSpec(_Spec):
     host: Annotated[
         Annotated[str, AfterValidator(check_host), _named("host")],
-        Field(description="a host name or an address"),
+        Field(description="letters, digits and `.:_%-`, such as 192.168.1.11"),
     ] = ""
     user: Annotated[
         Annotated[str, AfterValidator(check_user), _named("user")],
-        Field(description="an account for ssh"),
+        Field(description="letters, digits and `._-`, such as pi"),
     ] = ""
     arch: Annotated[_Text, Field(description="an architecture such as aarch64 or x86_64")] = ""
     cores: Annotated[

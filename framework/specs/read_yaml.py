@@ -67,6 +67,12 @@ def _syntax_mistake(error: yaml.YAMLError, text: str, source: str) -> Mistake:
         return Mistake(place, problem, "write out what it stands for")
     if problem == "but found another document":
         return Mistake(place, "a second document begins", "expected one alone")
+    if "'\\t'" in problem:
+        return Mistake(place, "found a tab", "expected spaces before the first letter of a line")
+    expected, but, found = problem.replace("but got", "but found").partition(", but found ")
+    if but:
+        value = expected.replace("the node content", "a value")
+        return Mistake(place, f"no valid YAML: found {found}", value)
     return Mistake(place, f"no valid YAML: {problem}")
 
 

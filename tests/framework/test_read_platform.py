@@ -102,7 +102,7 @@ boards:
         "platform.yaml: boards.-oProxy: '-oProxy' cannot be the name of a board;"
         " use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
         "platform.yaml: boards.edge01.host: 'a b' cannot be a host name or address;"
-        " expected a host name or an address",
+        " expected letters, digits and `.:_%-`, such as 192.168.1.11",
         "platform.yaml: boards.edge01.cores: the range '5-3' runs backwards;"
         " expected cores such as 0-5, [0, 1], or 6 for the first six",
         "platform.yaml: boards.edge01.memory_mb: found 'lots';"
@@ -119,9 +119,10 @@ boards:
         " known keys are engine, delegate, provider, options, environment and allow_fallback",
         "platform.yaml: boards.edge01: unknown key 'coers'; did you mean 'cores'?",
         "platform.yaml: boards.edge02: found 'text'; expected a board such as `{cores: 0-5}`",
-        "platform.yaml: boards.edge03.host: found a list; expected a host name or an address",
+        "platform.yaml: boards.edge03.host: found a list;"
+        " expected letters, digits and `.:_%-`, such as 192.168.1.11",
         "platform.yaml: boards.edge03.user: '-x' cannot be the name of an account;"
-        " expected an account for ssh",
+        " expected letters, digits and `._-`, such as pi",
         "platform.yaml: boards.edge03.cores: core 0 is repeated;"
         " expected cores such as 0-5, [0, 1], or 6 for the first six",
         "platform.yaml: boards.edge03.gpu.options: the delegate stands beside the options,"
@@ -182,8 +183,7 @@ BOARDS = "expected boards by name, such as `edge01: {cores: 0-5}`"
         ),
         (
             "boards: {a: [}",
-            "platform.yaml: line 1, column 14: no valid YAML: expected the node content,"
-            " but found '}'",
+            "platform.yaml: line 1, column 14: no valid YAML: found '}'; expected a value",
         ),
         (
             "boards: {a: &cores {}, b: *cores}",

@@ -228,8 +228,9 @@ def _platforms() -> Iterator[Provoked]:
     yield _platform(
         "names that want to break something",
         'boards: {../edge01: {}, "a b": {}, "x\\ny": {}, "\\u202eb": {}, "": {}, -oProxy: {}, '
-        "'; rm -rf ~': {}, " + "b" * 10_000 + ": {}}",
+        "'; rm -rf ~': {}, " + "b" * 100 + ": {}}",
     )
+    yield _platform("a name of 10,000 characters", f"boards:\n  ? {'b' * 10_000}\n  : {{}}\n")
     yield _platform(
         "hosts and accounts that want to break something",
         'boards: {a: {host: -oProxyCommand=id}, b: {host: "1.2.3.4 slots=9"}, c: {user: -root}, '

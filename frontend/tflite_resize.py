@@ -34,7 +34,7 @@ def resized_shapes(path: Path, inputs: Mapping[int, tuple[int, ...]]) -> dict[in
     """
     if find_spec(_PACKAGE) is None:
         found = "other sizes than the file's need LiteRT to follow them"
-        raise RankSliceError(Mistake("--shape", found, "pip install ai-edge-litert"))
+        raise RankSliceError(Mistake("--shape", found, "pip install 'rankslice[litert]'"))
     command = [sys.executable, "-m", __name__, str(path), json.dumps(list(inputs.items()))]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S)

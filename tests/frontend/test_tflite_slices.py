@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from litert import Runner
 from strategies import assignments
-from tflite_models import model_file, written
+from tflite_models import edited, model_file, written
 
+from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.partition import partition
 from rankslice.frontend.tflite_reader import TfliteModel, read_tflite
+from rankslice.frontend.tflite_wire import packed
 from rankslice.frontend.tflite_writer import FLATBUFFER_LIMIT
 
 RUNNABLE = (
@@ -119,3 +121,16 @@ def test_other_sizes_of_the_inputs_give_the_same_bits():
     ranks = {layer.name: number % 3 for number, layer in enumerate(model.graph.layers)}
     assert (3, 3) == model.graph.outputs[0].shape
     assert_slices_give_the_same_bits(model, ranks)
+
+
+def test_sizes_that_the_layers_do_not_take_are_told(tmp_path):
+    def left_open(main):
+        first, *others = main.tables("tensors")
+        signature = packed("i", -1, 16, 16, 3)
+        return main.changed({"tensors": (first.changed({"shape_signature": signature}), *others)})
+
+    path = edited("cnn_float32", tmp_path, left_open)
+    name = "serving_default_keras_tensor:0"
+    with pytest.raises(RankSliceError, match="LiteRT cannot give the inputs these sizes") as caught:
+        read_tflite(path, {name: (2, 16, 16, 3)})
+    assert "RESHAPE" in str(caught.value)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tflite_models import model_file
+
+from rankslice.framework.commands.build import Build, build
+from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.tflite_reader import read_tflite
+
+PLATFORM = "boards:\n  pi: {cores: 0-3}\n  jetson: {cores: 0-3}\n"
+
+
+def built(model: str, mapping: dict[str, list[str]], folder: Path, out: str = "out") -> Build:
+    (folder / "mapping.json").write_text(json.dumps(mapping))
+    (folder / "platform.yaml").write_text(PLATFORM)
+    return build(model_file(model), folder / "mapping.json", folder / "platform.yaml", folder / out)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+CONTROL = {"pi_cpu0": ["FULLY_CONNECTED_0..GREATER_2"], "jetson_cpu1": ["IF_3..MUL_6"]}
+
+
+def test_sub_models_have_the_models_format(tmp_path):
+    made = built("control_flow", CONTROL, tmp_path)
+    assert "tflite" == made.plan.model.format
+    assert ["submodels/pi_cpu0.0.tflite", "submodels/jetson_cpu1.0.tflite"] == [
+        segment.file for segment in made.plan.segments
+    ]
+
+
+def test_sub_models_have_the_inputs_and_outputs_of_the_plan(tmp_path):
+    made = built("control_flow", CONTROL, tmp_path)
+    for segment in made.plan.segments:
+        graph = read_tflite(made.folder / segment.file).graph
+        assert segment.inputs == tuple(tensor.name for tensor in graph.inputs)
+        assert segment.outputs == tuple(tensor.name for tensor in graph.outputs)
+
+
+def test_ranks_get_the_engine_that_runs_the_format(tmp_path):
+    made = built("control_flow", CONTROL, tmp_path)
+    assert ["litert", "litert"] == [rank.engine for rank in made.plan.ranks]
+    assert "ai-edge-litert" in (made.folder / "packages/pi/requirements.txt").read_text()
+
+
+def test_a_mapping_can_name_layers_by_their_tensors(tmp_path):
+    mapping = {"pi_cpu0": ["MatMul2", "Sum..Greater"], "jetson_cpu1": ["cond..PartitionedCall:0"]}
+    made = built("control_flow", mapping, tmp_path)
+    assert ("FULLY_CONNECTED_0", "SUM_1", "GREATER_2") == made.plan.segments[0].layers
+
+
+def test_layers_that_unpack_weights_need_no_place_in_a_mapping(tmp_path):
+    layers = read_tflite(model_file("cnn_float16")).graph.layers
+    named = [layer.name for layer in layers if layer.op != "DEQUANTIZE"]
+    mapping = {"pi_cpu0": named[::2], "jetson_cpu1": named[1::2]}
+    made = built("cnn_float16", mapping, tmp_path)
+    copies = [name for segment in made.plan.segments for name in segment.layers]
+    assert "DEQUANTIZE_0" in copies
+
+
+def test_building_twice_gives_the_same_bytes(tmp_path):
+    first, second = (built("cnn_int8", MIXED, tmp_path, out) for out in ("one", "two"))
+    assert contents(first.folder) == contents(second.folder)
+
+
+MIXED = {
+    "pi_cpu0": ["CONV_2D_0", "CONV_2D_2..MAX_POOL_2D_4", "SOFTMAX_13"],
+    "jetson_cpu1": ["DEPTHWISE_CONV_2D_1", "CONV_2D_5..FULLY_CONNECTED_12"],
+}
+
+
+def test_a_mapping_that_parts_a_variable_is_refused_and_leaves_nothing(tmp_path):
+    mapping = {"pi_cpu0": ["CALL_ONCE_0..MUL_8"], "jetson_cpu1": ["ASSIGN_VARIABLE_9"]}
+    with pytest.raises(RankSliceError, match="cannot be on several ranks"):
+        built("variable", mapping, tmp_path)
+    assert not (tmp_path / "out").exists()

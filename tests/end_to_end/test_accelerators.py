@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from litert_engines import (
     NPU_ENVIRONMENT,
@@ -15,6 +24,7 @@ from litert_engines import (
     needs_openvino,
     needs_swiftshader,
 )
+from real_jobs import processes_of, ranks_of
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
@@ -27,15 +37,19 @@ pytestmark = needs_litert
 FRAMES = 12
 
 
-def folder_of(
-    path: Path, board: dict[str, Any], layers: dict[str, str], model: str = "cnn_float32"
-) -> Path:
+def folder_of(path: Path, board: dict[str, Any], layers: Mapping[str, str | list[str]]) -> Path:
     """Build for a board called ``virtual``, of this machine, with these accelerators."""
     platform, mapping = path / "platform.yaml", path / "mapping.json"
     record = {"boards": {"virtual": {"host": "localhost", "cores": 1, **board}}}
     platform.write_text(json.dumps(record))
-    mapping.write_text(json.dumps({f"virtual_{key}": [text] for key, text in layers.items()}))
-    return build(model_file(model), mapping, platform, path / "out", share_cores=True).folder
+    entries = {
+        f"virtual_{key}": named if isinstance(named, list) else [named]
+        for key, named in layers.items()
+    }
+    mapping.write_text(json.dumps(entries))
+    return build(
+        model_file("cnn_float32"), mapping, platform, path / "out", share_cores=True
+    ).folder
 
 
 def finished(folder: Path) -> FinishedRun:
@@ -96,3 +110,82 @@ def test_a_rank_is_started_with_the_environment_of_its_accelerator(tmp_path: Pat
     engine.write_text(text)
     finished(folder)
     assert "two words" == told.read_text()
+
+
+COMPILED = {"cpu": {"engine": "litert", "options": {"api": "compiled"}}}
+"""A board whose CPU ranks have compiled models, each in a process of its own."""
+
+HALVES = {"cpu0": "CONV_2D_0..RESHAPE_8", "cpu0.2": "FULLY_CONNECTED_9..SOFTMAX_12"}
+
+
+def helpers_of(folder: Path) -> list[psutil.Process]:
+    """Return the processes in which the compiled models of a running job are, by rank."""
+    ranks = ranks_of(folder)
+    return [rank.children()[0] for _, rank in sorted(ranks.items()) if rank.children()]
+
+
+@contextmanager
+def endless_job(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a job that would go on for hours; yield its launcher once frames come out."""
+    rankslice = Path(sys.executable).with_name("rankslice")
+    command = [rankslice, "run", folder, "--frames", "10000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as launcher:
+        try:
+            wait_until(lambda: (folder / "results.bin").exists() and len(helpers_of(folder)) == 2)
+            yield launcher
+        finally:
+            for process in processes_of(folder):
+                with suppress(psutil.Error):
+                    process.kill()
+
+
+def wait_until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_segments_of_one_rank_have_a_process_each_and_all_end_with_the_job(tmp_path: Path) -> None:
+    folder = folder_of(
+        tmp_path,
+        COMPILED,
+        {
+            "cpu0": ["CONV_2D_0..CONV_2D_2", "FULLY_CONNECTED_9..SOFTMAX_12"],
+            "cpu0.2": ["ADD_3..RESHAPE_8"],
+        },
+    )
+    done = finished(folder)
+    assert done.summary.verify is not None
+    assert done.summary.verify.passed, done.summary.verify.complaint
+    assert [7, 6] == [(rank.accelerated or {})["operators"] for rank in done.summary.ranks]
+    assert [] == processes_of(folder)
+
+
+def test_a_crash_in_a_models_process_ends_the_job_and_names_rank_segment_and_frame(
+    tmp_path: Path,
+) -> None:
+    folder = folder_of(tmp_path, COMPILED, HALVES)
+    with endless_job(folder) as launcher:
+        helpers = helpers_of(folder)
+        helpers[1].send_signal(signal.SIGSEGV)
+        _, errors = launcher.communicate(timeout=60)
+    assert 1 == launcher.returncode
+    message = next(line for line in errors.splitlines() if line.startswith("error: "))
+    assert re.fullmatch(
+        r"error: rank 1 \(virtual_cpu0\.2 on .*\): segment 0, frame \d+: .*\.0\.tflite: the process"
+        r" of the accelerator was killed or crashed \(SIGSEGV\).*",
+        message,
+    )
+    wait_until(lambda: not any(helper.is_running() for helper in helpers))
+
+
+def test_models_processes_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, COMPILED, HALVES)
+    with endless_job(folder) as launcher:
+        helpers = helpers_of(folder)
+        os.kill(ranks_of(folder)[0].pid, signal.SIGKILL)
+        _, errors = launcher.communicate(timeout=60)
+    assert "rank 0 (virtual_cpu0 on " in errors
+    assert "the process was killed or crashed" in errors
+    wait_until(lambda: not any(helper.is_running() for helper in helpers))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import JobError
 
 __all__ = ["LiteRtPackage", "find_package", "first_line"]
@@ -99,6 +101,9 @@ def find_package() -> LiteRtPackage:
     """
     for name, module in _PACKAGES.items():
         if importlib.util.find_spec(module.partition(".")[0]) is not None:
+            if name == "tflite-runtime" and not np.__version__.startswith("1."):
+                # It could be loaded, and would fail at its first use.
+                raise ImportError(f"{name} needs numpy below 2, this is numpy {np.__version__}")
             try:
                 return LiteRtPackage(f"{name} {_version(name)}".strip(), _import(module))
             except Exception as error:  # compiled for another numpy: several kinds of errors

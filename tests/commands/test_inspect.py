@@ -167,8 +167,8 @@ def test_all_mistakes_of_model_mapping_and_platform_are_told_at_once(tmp_path):
         *("--platform", tmp_path / "no.yaml"),
     )
     assert (1, "") == (done.code, done.out)
-    places = [line.split(":")[1].strip() for line in done.err.splitlines()]
-    assert [str(tmp_path / f"no.{suffix}") for suffix in ("onnx", "json", "yaml")] == places
+    places = {line.split(":")[1].strip() for line in done.err.splitlines()}
+    assert {str(tmp_path / f"no.{suffix}") for suffix in ("onnx", "json", "yaml")} == places
 
 
 def test_accelerators_without_an_engine_can_be_inspected(tmp_path):

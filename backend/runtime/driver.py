@@ -168,10 +168,20 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _start_again_with(variables: dict[str, str]) -> None:
     """Run this program anew if variables are missing: the system reads some at its start only."""
-    if all(os.environ.get(name) == value for name, value in variables.items()):
+    wanted = {name: _value(name, value) for name, value in variables.items()}
+    if wanted.items() <= os.environ.items():
         return
-    os.environ.update(variables)
+    os.environ.update(wanted)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _value(name: str, value: str) -> str:
+    """Return what a variable is set to: its value, in front of other folders with libraries."""
+    found = os.environ.get(name, "")
+    if name != "LD_LIBRARY_PATH" or not found or found == value:
+        return value
+    # The MPI library may be found by what is there.
+    return found if found.startswith(f"{value}:") else f"{value}:{found}"
 
 
 def _say(message: str) -> None:

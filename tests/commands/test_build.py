@@ -93,7 +93,7 @@ def test_a_build_folder_has_what_ranks_and_people_need(inputs: Path) -> None:
     out = built(inputs, inputs / "out").folder
     names = {path.name for path in out.iterdir()}
     assert {
-        *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
+        *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile", "boards.json"),
         *("driver.py", "runtime", "submodels", "packages", "model"),
     } == names
     assert 5 == len(list((out / "submodels").iterdir()))

@@ -1,0 +1,185 @@
+"""Packages to their boards: what has changed alone, checked there, and swapped in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rankslice.backend.on_board import SHORT
+from rankslice.backend.ssh import BoardShell
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.names import safe_file_name
+from rankslice.framework.specs.read_json import read_json
+from rankslice.framework.specs.read_text import read_text
+
+__all__ = ["Deployed", "Package", "deploy_packages", "on_each", "read_package"]
+
+_MOST_AT_ONCE = 16
+_SHAPE = "expected one that `rankslice build` made"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package of a build folder."""
+
+    board: str
+    folder: Path
+    plan_sha256: str
+    manifest_sha256: str
+    files: dict[str, dict[str, Any]]
+    """Name -> ``sha256`` and ``bytes``, as the manifest says."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all files."""
+        return sum(int(entry["bytes"]) for entry in self.files.values())
+
+    @property
+    def requirements(self) -> list[str]:
+        """What pip installs on the board for it."""
+        return (self.folder / "requirements.txt").read_text().split("\n")[:-1]
+
+    @property
+    def short_name(self) -> str:
+        """Name of the folder that holds the package on its board."""
+        return self.manifest_sha256[:SHORT]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a board is told of the package."""
+        return {
+            "plan_sha256": self.plan_sha256,
+            "manifest_sha256": self.manifest_sha256,
+            "files": self.files,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What was done on one board."""
+
+    board: str
+    host: str
+    state: str
+    """``copied``, or ``there``: it had the package already."""
+    manifest_sha256: str
+    package_bytes: int
+    files_sent: int
+    bytes_sent: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record for ``--json``."""
+        return asdict(self)
+
+
+def read_package(out: Path, board: str) -> Package:
+    """Return the package of a board in a build folder.
+
+    Raises:
+        RankSliceError: it is not there, or not as its manifest says.
+    """
+    folder = out / "packages" / safe_file_name(board)
+    manifest = folder / "manifest.json"
+    record = read_json(read_text(manifest, "a manifest"), str(manifest), _SHAPE)
+    files = record.get("files") if isinstance(record, dict) else None
+    if not isinstance(files, dict) or not all(map(_is_entry, files.items())):
+        raise RankSliceError(Mistake(str(manifest), "this is no manifest", _SHAPE))
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != entry["bytes"]:
+            found = "is missing, or not of the size that the manifest says"
+            raise RankSliceError(Mistake(str(path), found, "build again"))
+    digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    return Package(board, folder, file_sha256(folder / "plan.json"), digest, files)
+
+
+def _is_entry(item: tuple[Any, Any]) -> bool:
+    name, entry = item
+    path = Path(name)
+    inside = not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    return inside and isinstance(entry, dict) and {"sha256", "bytes"} <= entry.keys()
+
+
+def deploy_packages(
+    work: Sequence[tuple[BoardShell, Package]],
+    *,
+    environment: bool = False,
+    also: Sequence[str] = (),
+    on_step: Callable[[str, str], None] = lambda board, step: None,
+) -> tuple[Deployed, ...]:
+    """Bring packages to their boards, several boards at a time; return what was done on each.
+
+    Args:
+        work: boards and what they get.
+        environment: also make each board's virtual environment.
+        also: what pip installs into it besides the package's requirements.
+        on_step: told a board's name and what is being done there.
+
+    Raises:
+        RankSliceError: with what kept boards from having their packages; the others have them.
+    """
+
+    def deploy(item: tuple[BoardShell, Package]) -> Deployed:
+        return _deploy(*item, environment, also, lambda step: on_step(item[1].board, step))
+
+    return on_each(work, deploy)
+
+
+def on_each(items: Sequence[Any], do: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Return what a function gives for each item, all at once.
+
+    Raises:
+        RankSliceError: it failed for some; with the mistakes of all of them.
+    """
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        futures = [pool.submit(do, item) for item in items]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    bugs = [error for error in errors if not isinstance(error, RankSliceError)]
+    if bugs:
+        raise bugs[0]
+    if errors:
+        mistakes = [each for error in errors for each in error.mistakes]  # type: ignore[attr-defined]
+        raise RankSliceError(*mistakes)
+    return tuple(future.result() for future in futures)
+
+
+def _deploy(
+    shell: BoardShell,
+    package: Package,
+    environment: bool,
+    also: Sequence[str],
+    on_step: Callable[[str], None],
+) -> Deployed:
+    begin = time.monotonic()
+    identity = package.identity()
+    on_step("asking")
+    answer = shell.ask("receive", **identity)
+    files, sent = 0, 0
+    if answer["state"] == "wanted":
+        on_step("copying")
+        names = [*package.files, "manifest.json"]
+        copied = shell.put(package.folder, answer["staging"], files=names, bases=answer["bases"])
+        files, sent = copied.files, copied.sent_bytes
+        on_step("checking")
+        answer = shell.ask("commit", staging=answer["staging"], **identity)
+    if environment:
+        on_step("installing")
+        shell.ask("make_environment", also=list(also), **identity)
+    seconds = time.monotonic() - begin
+    on_step("done")
+    return Deployed(
+        board=package.board,
+        host=shell.reach.host,
+        state=answer["state"],
+        manifest_sha256=package.manifest_sha256,
+        package_bytes=package.nbytes,
+        files_sent=files,
+        bytes_sent=sent,
+        seconds=round(seconds, 3),
+    )

@@ -1,0 +1,601 @@
+"""What is done on a board: this program is sent there over ssh, and needs nothing but Python.
+
+It is not imported by what runs elsewhere. A request is one JSON object whose ``action`` names a
+function below; the answer is one line on stdout, behind a mark, since a shell may print, too.
+
+On the board, in ``~/.rankslice``:
+
+``packages/<manifest>/``  packages that were checked, by the hash of their manifest
+``jobs/<plan>``           the package of a plan, a link that is swapped by renaming
+``runs/<plan>/``          where a job runs: its inputs and results, and what starts it
+``checked/<manifest>``    sizes and times of a package's files when they were checked
+``staging/``              packages that are being copied
+``venv/``                 the environment that ``deploy --venv`` makes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    Request = dict[str, Any]
+    Answer = dict[str, Any]
+
+MARK = "rankslice-answer "
+HOME = Path.home() / ".rankslice"
+SHORT = 12
+KEPT_PACKAGES = 2
+KEPT_JOBS = 5
+MOST_BASES = 15
+OLD_STAGING_S = 3600
+LEAST_PYTHON = (3, 10)
+JOB_VARIABLE = "RANKSLICE_JOB"
+MESSAGES_VARIABLE = "RANKSLICE_MESSAGES"
+SILENCE_S = 10
+GUARD_S = 2.0
+
+
+class RefusedError(Exception):
+    """Something keeps the board from doing what was asked; the text says what to do."""
+
+
+def main(request: Request) -> None:
+    """Do what is asked and print the answer."""
+    try:
+        answer = ACTIONS[request["action"]](request)
+    except RefusedError as error:
+        answer = {"error": str(error)}
+    except OSError as error:
+        answer = {"error": f"{error.filename or 'the disk'}: {error.strerror}"}
+    _say(answer)
+
+
+def _say(answer: Answer) -> None:
+    print(MARK + json.dumps(answer), flush=True)
+
+
+# Packages
+
+
+def _receive(request: Request) -> Answer:
+    """Say that the package is there and whole, or where to copy it and what it may be like."""
+    _make_folders()
+    if request["over_ssh"] and not shutil.which("rsync"):
+        raise RefusedError(
+            "there is no rsync on the board; install it there: apt-get install rsync"
+        )
+    package = _package_of(request)
+    if not _damage(package, request):
+        _publish(package, request)
+        return {"state": "there"}
+    _remove_old_staging()
+    bases = [*_newest(HOME / "packages"), *_newest(HOME / "staging")][:MOST_BASES]
+    staging = HOME / "staging" / f"{package.name}.{os.getpid()}"
+    staging.mkdir()
+    return {"state": "wanted", "staging": str(staging), "bases": [str(base) for base in bases]}
+
+
+def _commit(request: Request) -> Answer:
+    """Check what was copied, and let it be the package of its plan."""
+    staging, package = Path(request["staging"]), _package_of(request)
+    wrong = _damage(staging, request)
+    if wrong:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise RefusedError(f"the copy is damaged: {wrong}; deploy again")
+    _settle(staging)  # a package that has its name survives a power cut whole
+    if package.exists():
+        package.rename(HOME / "staging" / f"damaged.{os.getpid()}")
+    staging.rename(package)
+    _publish(package, request)
+    for left in (HOME / "staging").iterdir():
+        if left.name.startswith((f"{package.name}.", "damaged.")):
+            shutil.rmtree(left, ignore_errors=True)
+    return {"state": "copied"}
+
+
+def _settle(folder: Path) -> None:
+    """Wait until files and folders are on the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def _publish(package: Path, request: Request) -> None:
+    """Swap the plan's link, note how the files look, and remove what is old."""
+    _write(HOME / "checked" / package.name, json.dumps(_looks(package, request["files"])))
+    link = _job_of(request)
+    new = link.with_name(f".{link.name}.{os.getpid()}")
+    new.symlink_to(Path("..") / "packages" / package.name)
+    new.replace(link)
+    os.utime(package)
+    _prune()
+
+
+def _prune() -> None:
+    """Remove all but the newest jobs, and packages that are no job's but for the newest."""
+    for old in _newest(HOME / "jobs", follow=False)[KEPT_JOBS:]:
+        old.unlink()
+        shutil.rmtree(HOME / "runs" / old.name, ignore_errors=True)
+    used = {link.resolve() for link in (HOME / "jobs").iterdir()}
+    unused = [each for each in _newest(HOME / "packages") if each.resolve() not in used]
+    for old in unused[KEPT_PACKAGES:]:
+        shutil.rmtree(old, ignore_errors=True)
+        (HOME / "checked" / old.name).unlink(missing_ok=True)
+
+
+def _damage(folder: Path, request: Request) -> str:
+    """Return what is wrong with a package's files, reading all of them; empty: nothing."""
+    manifest = folder / "manifest.json"
+    if not manifest.is_file() or _sha256_of(manifest) != request["manifest_sha256"]:
+        return "manifest.json is not that of the package"
+    for name, entry in request["files"].items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != entry["bytes"] or _sha256_of(path) != entry["sha256"]:
+            return f"{name} is not what the manifest says"
+    return ""
+
+
+def _changes(package: Path, request: Request) -> str:
+    """Return what is wrong with a package that was checked once, reading only what has changed."""
+    try:
+        checked = json.loads((HOME / "checked" / package.name).read_text())
+    except (OSError, ValueError):
+        checked = {}
+    try:
+        now = _looks(package, request["files"])
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    changed = {name for name, look in now.items() if checked.get(name) != look}
+    files = {name: entry for name, entry in request["files"].items() if name in changed}
+    return _damage(package, {**request, "files": files}) if changed else ""
+
+
+def _looks(package: Path, files: Iterable[str]) -> dict[str, list[int]]:
+    """Return size, time and number of each file, which differ once it was written to."""
+    found = {}
+    for name in [*files, "manifest.json"]:
+        status = (package / name).stat()
+        found[name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+    return found
+
+
+def _package_of(request: Request) -> Path:
+    return HOME / "packages" / str(request["manifest_sha256"])[:SHORT]
+
+
+def _job_of(request: Request) -> Path:
+    return HOME / "jobs" / str(request["plan_sha256"])[:SHORT]
+
+
+def _run_of(request: Request) -> Path:
+    return HOME / "runs" / str(request["plan_sha256"])[:SHORT]
+
+
+def _make_folders() -> None:
+    HOME.mkdir(mode=0o700, exist_ok=True)
+    for name in ("packages", "jobs", "runs", "staging", "checked"):
+        (HOME / name).mkdir(exist_ok=True)
+
+
+def _remove_old_staging() -> None:
+    for left in (HOME / "staging").iterdir():
+        if time.time() - left.stat().st_mtime > OLD_STAGING_S:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _newest(folder: Path, *, follow: bool = True) -> list[Path]:
+    """Return what is in a folder, the newest first."""
+    entries = [each for each in folder.iterdir() if not each.name.startswith(".")]
+    times = {each: (each.stat() if follow else each.lstat()).st_mtime_ns for each in entries}
+    return sorted(entries, key=lambda each: -times[each])
+
+
+def _sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 18):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(text)
+    new.chmod(mode)
+    new.replace(path)
+
+
+# The environment
+
+
+def _make_environment(request: Request) -> Answer:
+    """Make the board's virtual environment, and install what the package lists into it."""
+    package, venv = _package_of(request), HOME / "venv"
+    python = venv / "bin" / "python3"
+    if not (venv / "bin" / "pip").exists():
+        made = _quiet([_base_python(), "-m", "venv", "--clear", str(venv)])
+        if made.returncode:
+            raise RefusedError(
+                f"no virtual environment can be made: {_last_line(made)}; on Debian:"
+                " apt-get install python3-venv"
+            )
+    wheels = package / "wheels"
+    where = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []
+    wanted = ["--requirement", str(package / "requirements.txt"), *request["also"]]
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *where, *wanted]
+    installed = _quiet(pip)
+    if installed.returncode:
+        remedy = (
+            "put the wheels of this board's Python and architecture into the package:"
+            " rankslice build --wheels"
+        )
+        raise RefusedError(f"pip could not install: {_last_line(installed)}; {remedy}")
+    return {"python": str(python)}
+
+
+def _base_python() -> str:
+    """Return the Python that is not the environment's own."""
+    return str(Path(sys.base_prefix) / "bin" / "python3") if _in_own_venv() else sys.executable
+
+
+def _in_own_venv() -> bool:
+    return Path(sys.prefix) == HOME / "venv"
+
+
+def _quiet(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
+    lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
+    told = [line for line in lines if "error" in line.lower()] or lines
+    return told[-1] if told else f"exit code {ended.returncode}"
+
+
+# Before a run
+
+
+def _look(request: Request) -> Answer:
+    """Check that the job can run here; write what starts it; return what the launcher must know."""
+    problems = [*_package_problems(request), *_python_problems(), *_requirement_problems(request)]
+    daemon, library, mpi = _open_mpi(request)
+    problems += mpi
+    if problems or daemon is None:
+        return {"problems": problems}
+    run = _run_of(request)
+    run.mkdir(exist_ok=True)
+    _write_scripts(run, _package_of(request), daemon, library)
+    return {
+        "problems": [],
+        "network": _network(request),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "hostname": socket.gethostname(),
+        "run": str(run),
+    }
+
+
+def _package_problems(request: Request) -> list[str]:
+    link, package = _job_of(request), _package_of(request)
+    if not link.is_symlink() or link.resolve() != package.resolve() or not package.is_dir():
+        return ["does not have this package; bring it there: rankslice deploy OUT"]
+    wrong = _changes(package, request)
+    return [f"its package is damaged ({wrong}); mend it: rankslice deploy OUT"] if wrong else []
+
+
+def _python_problems() -> list[str]:
+    if sys.version_info >= LEAST_PYTHON:
+        return []
+    return [f"its Python is {platform.python_version()}, and 3.10 or later is needed"]
+
+
+def _requirement_problems(request: Request) -> list[str]:
+    """Return which of the package's requirements are not there, or not of a version that does."""
+    return [
+        f"{complaint}; install what it needs there: rankslice deploy OUT --venv"
+        for requirement in request["requirements"]
+        for complaint in _complaints_about(requirement)
+    ]
+
+
+def _complaints_about(requirement: str) -> Iterator[str]:
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)\s*(?:(>=|==)\s*([0-9.]+))?", requirement.strip())
+    if match is None:
+        return
+    name, relation, wanted = match.groups()
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if not _is_there_otherwise(name):
+            yield f"{sys.executable} has no {name}"
+        return
+    if relation == ">=" and _numbers(found) < _numbers(wanted):
+        yield f"{sys.executable} has {name} {found}, and {wanted} or later is needed"
+    if relation == "==" and _numbers(found) != _numbers(wanted):
+        yield f"{sys.executable} has {name} {found}, and {wanted} is needed"
+
+
+def _is_there_otherwise(name: str) -> bool:
+    """Tell whether a module can be imported that came in a package of another name."""
+    module = {"ai-edge-litert": "tflite_runtime"}.get(name, name.replace("-", "_"))
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]
+
+
+def _open_mpi(request: Request) -> tuple[Path | None, Path | None, list[str]]:
+    """Return the daemon that mpirun starts here, its libmpi if mpi4py must be told, and problems.
+
+    The launcher's mpirun and the daemon have to be of the same series of Open MPI.
+    """
+    series = request["open_mpi"]
+    daemon = _find_daemon("prted" if series[0] >= 5 else "orted")
+    wanted = ".".join(map(str, series))
+    if daemon is None:
+        remedy = (
+            "rankslice deploy OUT --venv" if series[0] >= 5 else "apt-get install openmpi-bin there"
+        )
+        other = _find_daemon("orted" if series[0] >= 5 else "prted")
+        has = f"it has {other} of another series" if other else "it has none"
+        found = f"mpirun here is of Open MPI {wanted}, and {has}: all must be of one series"
+        return None, None, [f"{found}; {remedy}"]
+    version = _version_of(daemon)
+    if version[:2] != series:
+        found = ".".join(map(str, version)) or "an unknown version"
+        return (
+            daemon,
+            None,
+            [
+                f"{daemon} is of Open MPI {found}, mpirun here of {wanted}: all must be of one"
+                " series; install the same there, or name another mpirun with --mpirun"
+            ],
+        )
+    own = daemon.parent == Path(sys.executable).parent
+    library = None if own else _library_of(daemon)
+    loaded = _loaded_library(library)
+    if loaded[:2] != series:
+        found = ".".join(map(str, loaded)) or "none"
+        return (
+            daemon,
+            library,
+            [f"the MPI library of {sys.executable} is {found}, mpirun here is of {wanted}"],
+        )
+    return daemon, library, []
+
+
+def _find_daemon(name: str) -> Path | None:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    return Path(found) if found else None
+
+
+def _version_of(daemon: Path) -> list[int]:
+    """Return the version of Open MPI that a daemon belongs to: that of the mpirun beside it."""
+    told = _quiet([str(daemon.with_name("mpirun")), "--version"]).stdout
+    match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", told)
+    return [int(part) for part in match.groups()] if match else []
+
+
+def _library_of(daemon: Path) -> Path | None:
+    """Return the libmpi from the folders where a daemon finds its own libraries."""
+    linked = _quiet(["ldd", str(daemon.resolve())]).stdout
+    prefix = daemon.resolve().parent.parent
+    folders = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
+    for folder in [*folders, prefix / "lib", prefix / "lib64"]:
+        if (folder / "libmpi.so.40").exists():
+            return folder / "libmpi.so.40"
+    return None
+
+
+ASK_LIBRARY = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version())
+"""
+
+
+def _loaded_library(library: Path | None) -> list[int]:
+    """Return the version of the library that mpi4py loads; asked in a process of its own."""
+    variables = {**os.environ, **({"MPI4PY_LIBMPI": str(library)} if library else {})}
+    told = subprocess.run(
+        [sys.executable, "-c", ASK_LIBRARY],
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        check=False,
+    ).stdout
+    match = re.search(r"Open MPI v(\d+)\.(\d+)\.(\d+)", told)
+    return [int(part) for part in match.groups()] if match else []
+
+
+def _write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) -> None:
+    """Write what mpirun starts here: they know this board's paths, which others need not share."""
+    name = run.name
+    common = [
+        "#!/bin/sh",
+        f"export {JOB_VARIABLE}={name}",
+        f"export {MESSAGES_VARIABLE}={_messages_name(name)}",
+    ]
+    if library:
+        common.append(f"export MPI4PY_LIBMPI={shlex.quote(str(library))}")
+    python = shlex.quote(sys.executable)
+    start = [
+        *common,
+        f"cd {shlex.quote(str(run))} || exit 1",
+        f'exec {python} {shlex.quote(str(package / "driver.py"))} "$@"',
+    ]
+    serve = list(common)
+    if daemon.name == "prted":
+        prefix = shlex.quote(str(daemon.parent.parent))
+        serve += [f"export PRTE_PREFIX={prefix} PMIX_PREFIX={prefix} OPAL_PREFIX={prefix}"]
+        serve += [f'export LD_LIBRARY_PATH={prefix}/lib"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
+    serve += [f'exec {shlex.quote(str(daemon))} "$@"']
+    _write(run / "start", "\n".join([*start, ""]), 0o755)
+    _write(run / "daemon", "\n".join([*serve, ""]), 0o755)
+
+
+def _messages_name(job: str) -> str:
+    """Return the name of the socket where ranks of a job leave their messages."""
+    return f"rankslice-{os.getuid()}-{job}"
+
+
+def _network(request: Request) -> str:
+    """Return the network of the address at which the launcher reaches this board, as CIDR."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    address = words[2] if request["over_ssh"] and len(words) == 4 else request.get("address", "")
+    try:
+        packed = socket.inet_aton(address)
+    except OSError:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            interface = struct.pack("256s", name.encode()[:15])
+            try:
+                has = fcntl.ioctl(asked, 0x8915, interface)[20:24]  # SIOCGIFADDR
+                mask = fcntl.ioctl(asked, 0x891B, interface)[20:24]  # SIOCGIFNETMASK
+            except OSError:
+                continue
+            if has == packed:
+                base = bytes(a & m for a, m in zip(packed, mask, strict=True))
+                length = sum(bin(part).count("1") for part in mask)
+                return f"{socket.inet_ntoa(base)}/{length}"
+    return ""
+
+
+# During a run
+
+
+def _watch(request: Request) -> Answer:
+    """Tell what ranks say while a job runs; end what is left of it when the launcher ends."""
+    run = _run_of(request)
+    lock = (run / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise RefusedError("this job runs there already; wait for its end") from None
+    _end_processes(run.name)  # of a run whose launcher and watch were both lost
+    for name in ("results.bin", "report.json"):
+        (run / name).unlink(missing_ok=True)
+    shutil.rmtree(run / "input", ignore_errors=True)
+    messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    messages.bind("\0" + _messages_name(run.name))
+    _say({"watching": True})
+    heard = _Launcher()
+    threading.Thread(target=heard.listen, daemon=True).start()
+    threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
+    pings, misses = 0, 0
+    while not heard.end.is_set() and misses < SILENCE_S:
+        heard.end.wait(1)
+        misses = misses + 1 if pings == heard.pings else 0
+        pings = heard.pings
+        with contextlib.suppress(OSError):
+            _say({"alive": True})
+    return {"ended": _end_processes(run.name)}
+
+
+class _Launcher:
+    """What has been heard of the launcher, which writes a line a second."""
+
+    def __init__(self) -> None:
+        self.pings = 0
+        self.end = threading.Event()
+
+    def listen(self) -> None:
+        while line := sys.stdin.buffer.readline():
+            self.pings += 1
+            if line.strip() == b"end":
+                break
+        self.end.set()
+
+
+def _tell_messages(messages: socket.socket) -> None:
+    while True:
+        text = messages.recv(1 << 16).decode(errors="replace")
+        with contextlib.suppress(OSError):
+            _say({"message": text})
+
+
+def _end_processes(job: str) -> int:
+    """Kill what is left of a job here; return how many processes. Guards may tidy up first."""
+    found = _processes_of(job)
+    guards = {process for process, command in found.items() if b"guard.py" in command}
+    for process in found.keys() - guards:
+        _kill(process)
+    deadline = time.monotonic() + GUARD_S
+    while guards & _processes_of(job).keys() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in _processes_of(job):
+        _kill(process)
+    return len(found.keys() - guards)
+
+
+def _processes_of(job: str) -> dict[int, bytes]:
+    """Return the processes that a job's scripts started here, with their command lines."""
+    wanted = f"{JOB_VARIABLE}={job}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            is_ours = wanted in (folder / "environ").read_bytes().split(b"\0")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if is_ours and state not in "ZX":
+                found[int(folder.name)] = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process, signal.SIGKILL)
+
+
+ACTIONS = {
+    "receive": _receive,
+    "commit": _commit,
+    "make_environment": _make_environment,
+    "look": _look,
+    "watch": _watch,
+}

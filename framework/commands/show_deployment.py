@@ -1,0 +1,48 @@
+"""Deployments, printed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankslice.backend.deploy import Deployed
+from rankslice.framework.commands.deploy import Deployment
+
+__all__ = ["print_deployed", "print_deployment"]
+
+
+def print_deployment(deployment: Deployment, console: Console) -> None:
+    """Print which package would go where."""
+    for shell, package in deployment.work:
+        way = "this machine" if shell.is_here else "over ssh"
+        console.print(
+            escape(
+                f"{shell.reach.board}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
+                f" to {shell.reach.host} ({way}), ~/.rankslice/packages/{package.short_name}"
+            ),
+            soft_wrap=True,
+        )
+
+
+def print_deployed(boards: Sequence[Deployed], console: Console) -> None:
+    """Print what was done on each board."""
+    table = Table("board", "host", "package", "size", "sent", "seconds", caption="sizes in MB")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for board in boards:
+        table.add_row(
+            escape(board.board),
+            escape(board.host),
+            board.state,
+            _megabytes(board.package_bytes),
+            _megabytes(board.bytes_sent),
+            f"{board.seconds:.1f}",
+        )
+    console.print(table)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f}"

@@ -1,0 +1,94 @@
+"""How the boards of a build folder are reached: the hosts of its plan, and who logs in there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Board
+from rankslice.framework.specs.platform_names import check_board, check_host, check_user
+from rankslice.framework.specs.read_json import read_json
+from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.wording import quoted
+
+__all__ = ["FILE", "Reach", "board_reaches", "reaches_to_json"]
+
+FILE = "boards.json"
+"""Name of the file in a build folder that says who logs in on the boards."""
+
+_SHAPE = 'expected {"<board>": {"user": "<account>"}, ...}'
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a board is and who logs in there."""
+
+    board: str
+    host: str
+    user: str = ""
+    """Account for ssh; empty: ssh's own default."""
+
+    @property
+    def place(self) -> str:
+        """Name the board as messages do: ``board edge01 (10.0.0.11)``."""
+        return f"board {self.board} ({self.host})"
+
+
+def reaches_to_json(boards: Sequence[Board], plan: Plan) -> str:
+    """Return the text of :data:`FILE` for the boards that a plan uses."""
+    used = {placement.board for placement in plan.ranks}
+    users = {board.name: {"user": board.user} for board in boards if board.name in used}
+    return json.dumps(users, indent=1) + "\n"
+
+
+def board_reaches(folder: Path, plan: Plan) -> tuple[Reach, ...]:
+    """Return the boards of a build folder, in the order in which ranks name them.
+
+    Raises:
+        RankSliceError: a name could not be handed to ssh, or two boards are one machine.
+    """
+    users = _users(folder / FILE)
+    hosts = {placement.board: placement.host for placement in plan.ranks}
+    reaches = tuple(Reach(board, host, users.get(board, "")) for board, host in hosts.items())
+    raise_mistakes(
+        Mistake(str(folder / "plan.json"), complaint, "build it again")
+        for reach in reaches
+        for complaint in _complaints(reach)
+    )
+    owners: dict[str, str] = {}
+    for reach in reaches:
+        other = owners.setdefault(reach.host, reach.board)
+        if other != reach.board:
+            found = f"boards {quoted(other)} and {quoted(reach.board)} have the same host"
+            raise RankSliceError(
+                Mistake(str(folder / "plan.json"), found, "make them one board in the platform")
+            )
+    return reaches
+
+
+def _complaints(reach: Reach) -> list[str]:
+    """Return what is wrong with the names of a board: they become arguments of ssh."""
+    found = []
+    for check, name in ((check_board, reach.board), (check_host, reach.host)):
+        try:
+            check(name)
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+def _users(path: Path) -> dict[str, str]:
+    """Return the accounts by board; there are none without the file."""
+    if not path.exists():
+        return {}
+    record = read_json(read_text(path, "accounts of boards"), str(path), _SHAPE)
+    try:
+        assert isinstance(record, dict)
+        users = {board: entry["user"] for board, entry in record.items()}
+        return {board: check_user(user) for board, user in users.items() if user}
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise RankSliceError(Mistake(str(path), "is damaged", _SHAPE)) from None

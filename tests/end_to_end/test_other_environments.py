@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from litert_engines import needs_litert
+from litert_engines import needs_litert, toy_delegate
 from numpy.typing import NDArray
 from tflite_models import model_file
 
@@ -76,7 +76,8 @@ def results_of(package: Path, python: Path, ranks: int = 2) -> NDArray[Any]:
 
 def message_of(done: subprocess.CompletedProcess[str]) -> str:
     assert 1 == done.returncode
-    lines = [line for line in done.stderr.splitlines() if line.startswith("rankslice: ")]
+    lines = [line for line in done.stderr.splitlines() if "rankslice: " in line]
+    assert lines, done.stderr
     return lines[0].partition("): ")[2]
 
 
@@ -130,6 +131,34 @@ def test_an_operator_that_is_too_new_for_the_board_is_named_before_frame_0(
     assert (
         "board_cpu0.2.0.tflite: needs FULLY_CONNECTED version 12, which tflite-runtime 2.14.0 does"
         " not know: install a newer one, or convert the model for this one"
+    ) == message_of(started(package, old_board, 2))
+
+
+@needs_litert
+def test_a_delegate_library_runs_on_an_old_board_too(tmp_path: Path, old_board: Path) -> None:
+    accelerator = {
+        "engine": "litert",
+        "delegate": toy_delegate(tmp_path),
+        "options": {"operator": 0},
+        "allow_fallback": True,
+    }
+    layers = ["CONV_2D_0..CONV_2D_2", "ADD_3..SOFTMAX_12"]
+    package = package_of(tmp_path, model_file("cnn_float32"), layers, accelerator)
+    expected = results_of(package, Path(sys.executable))
+    assert np.abs(expected - results_of(package, old_board)).max() <= 1e-5
+    npu = accelerated(package)[1]
+    assert npu is not None
+    assert ("toy.so", 1, 10, 1) == (npu["by"], npu["operators"], npu["of"], npu["partitions"])
+
+
+@needs_litert
+def test_an_old_board_has_no_compiled_models(tmp_path: Path, old_board: Path) -> None:
+    layers = ["CONV_2D_0..CONV_2D_2", "ADD_3..SOFTMAX_12"]
+    accelerator = {"engine": "litert", "options": {"vendor": "openvino"}}
+    package = package_of(tmp_path, model_file("cnn_float32"), layers, accelerator)
+    assert (
+        "litert: tflite-runtime 2.14.0 has no compiled models, which the npu needs without a"
+        " delegate library: install ai-edge-litert, or name a delegate"
     ) == message_of(started(package, old_board, 2))
 
 

@@ -38,7 +38,8 @@ class LiteRtPackage:
     @property
     def has_compiled_models(self) -> bool:
         """Whether the package can compile models for GPUs and NPUs by itself."""
-        return importlib.util.find_spec("ai_edge_litert.compiled_model") is not None
+        package = self.module.__name__.partition(".")[0]
+        return importlib.util.find_spec(f"{package}.compiled_model") is not None
 
     def load_delegate(self, library: str, options: dict[str, str]) -> Any:
         """Return a delegate.

@@ -7,10 +7,10 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rankslice import __version__
 from rankslice.framework.errors import Mistake, RankSliceError
+
+if TYPE_CHECKING:
+    from rankslice.framework.commands.planning import MakeMapping
 
 __all__ = ["app", "main"]
 
@@ -60,15 +63,16 @@ _Json = Annotated[
 ]
 
 
-_SshConfig = Annotated[
-    Path | None,
-    typer.Option(readable=False, help="Configuration for ssh (default: ssh's own)."),
-]
-
-
 class _Layout(str, Enum):
     nchw = "nchw"
     nhwc = "nhwc"
+
+
+class _Quantize(str, Enum):
+    float32 = "float32"
+    float16 = "float16"
+    dynamic = "dynamic"
+    int8 = "int8"
 
 
 class _Verify(str, Enum):
@@ -133,7 +137,8 @@ def inspect(
     model: Annotated[
         Path,
         typer.Argument(
-            readable=False, help="An .onnx or .tflite model, or a folder made by 'build'."
+            readable=False,
+            help="An .onnx, .tflite, .keras or .h5 model, or a folder made by 'build'.",
         ),
     ],
     shape: Annotated[
@@ -179,10 +184,20 @@ def inspect(
     " --platform local --out out"
 )
 def build(
-    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
-    mapping: Annotated[
-        Path, typer.Option(readable=False, help="JSON: which layers go to which accelerator.")
+    model: Annotated[
+        Path, typer.Argument(readable=False, help="An .onnx, .tflite, .keras or .h5 model.")
     ],
+    mapping: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="JSON: which layers go to which accelerator."),
+    ] = None,
+    cuts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N[,N...]",
+            help="Instead of a mapping: numbers of the layers with which further slices begin.",
+        ),
+    ] = None,
     platform: Annotated[
         str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")
     ] = "local",
@@ -196,6 +211,22 @@ def build(
     source_board: Annotated[
         str | None, typer.Option(help="Board where frames enter (default: the first layer's).")
     ] = None,
+    quantize: Annotated[
+        _Quantize, typer.Option(help="Types of numbers in a Keras model's sub-models.")
+    ] = _Quantize.float32,
+    representative: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False, help="For int8: FILE.npz or a folder of images like those to come."
+        ),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="HxW: resize images of --representative, as 'run' does.")
+    ] = None,
+    mean: Annotated[str, typer.Option(help="Subtracted from their pixels: M or R,G,B.")] = "0",
+    scale: Annotated[
+        str, typer.Option(help="Multiplies the difference: S or R,G,B.")
+    ] = "0.00392156862745098",
     force: Annotated[bool, typer.Option("--force", help="Replace an older build folder.")] = False,
     archive: Annotated[
         bool, typer.Option("--archive", help="Also write each package as a .tar.")
@@ -203,17 +234,25 @@ def build(
     json_file: _Json = None,
 ) -> None:
     """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
+    from rankslice.backend.runtime.images import Preprocessing
     from rankslice.framework.commands.build import build as build_folder
+    from rankslice.framework.commands.converting import Quantisation
     from rankslice.framework.commands.show import print_build
     from rankslice.framework.plan import plan_to_json
 
+    shapes = _shapes(shape)
+    preprocessing = Preprocessing(
+        _Layout.nhwc.value, _size(size), _numbers("--mean", mean), _numbers("--scale", scale)
+    )
+    where = _mapping(mapping, cuts, share_cores, lambda: _ask_for_cuts(model, shapes))
     with _talk.status("reading") as status:
         result = build_folder(
             model,
-            mapping,
+            where,
             platform,
             out,
-            shapes=_shapes(shape),
+            quantisation=Quantisation(quantize.value, representative, preprocessing),
+            shapes=shapes,
             share_cores=share_cores,
             source_board=source_board,
             force=force,
@@ -358,49 +397,6 @@ def run(
         raise RankSliceError(f"verify: {verdict.complaint}")
 
 
-@app.command(
-    epilog="Examples: rankslice deploy out | rankslice deploy out --boards edge01,edge02 --venv"
-)
-def deploy(
-    folder: Annotated[
-        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
-    ],
-    boards: Annotated[
-        str | None, typer.Option(metavar="B1,B2", help="Only these boards (default: all).")
-    ] = None,
-    venv: Annotated[
-        bool,
-        typer.Option(
-            "--venv", help="Also make each board's Python environment, ~/.rankslice/venv."
-        ),
-    ] = False,
-    ssh_config: _SshConfig = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would go where.")
-    ] = False,
-    json_file: _Json = None,
-) -> None:
-    """Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
-    from rankslice.framework.commands.deploy import deploy as deploy_folder
-    from rankslice.framework.commands.deploy import plan_deployment
-    from rankslice.framework.commands.show_deployment import print_deployed, print_deployment
-
-    names = [name for name in (boards or "").split(",") if name]
-    deployment = plan_deployment(folder, names, ssh_config=ssh_config)
-    if dry_run:
-        print_deployment(deployment, _out)
-        return
-    deployed = deploy_folder(
-        deployment,
-        venv=venv,
-        on_step=lambda board, step: _talk.print(escape(f"{board}: {step}"), soft_wrap=True),
-    )
-    if json_file is not None:
-        _write_json(json_file, {"boards": [board.to_json() for board in deployed]})
-    if json_file != Path("-"):
-        print_deployed(deployed, _out)
-
-
 @app.command(epilog="Example: rankslice demo")
 def demo(
     folder: Annotated[
@@ -439,6 +435,37 @@ def _write(file: Path, text: str, option: str) -> None:
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
         raise RankSliceError(Mistake(str(file), found, f"choose another {option}")) from None
+
+
+def _mapping(
+    mapping: Path | None, cuts: str | None, share_cores: bool, ask: Callable[[], str]
+) -> Path | MakeMapping:
+    """Return the mapping that the options of ``build`` mean; ask if there are none."""
+    from rankslice.framework.commands.cutting import mapping_of_cuts, parse_cuts
+
+    if mapping is not None and cuts is not None:
+        found = "says where layers go, and so does --mapping"
+        raise RankSliceError(Mistake("--cuts", found, "give one of them"))
+    if mapping is not None:
+        return mapping
+    return mapping_of_cuts(parse_cuts(ask() if cuts is None else cuts), share_cores=share_cores)
+
+
+def _ask_for_cuts(model: Path, shapes: dict[str, tuple[int, ...]]) -> str:
+    """Show where a model can be cut, and return what the person at the terminal types."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(
+            "neither this nor --cuts is given: where do the layers go?", param_hint="--mapping"
+        )
+    from rankslice.framework.commands.inspect import inspect_model
+    from rankslice.framework.commands.show_inspection import print_cuts
+
+    with _talk.status("reading"):
+        inspection = inspect_model(model, shapes)
+    print_cuts(inspection, _talk)
+    _talk.print("Where does each further slice begin? One or more numbers, such as those under cut")
+    answer: str = typer.prompt("cuts", err=True)
+    return answer
 
 
 def _shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:

@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
+from rankslice.frontend.keras_macs import keras_macs
 from rankslice.frontend.onnx_macs import onnx_macs
 from rankslice.frontend.tflite_macs import tflite_macs
 
 __all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
+
+_MACS = {"keras": keras_macs, "onnx": onnx_macs, "tflite": tflite_macs}
+"""What counts a layer's products, by the model's format."""
 
 _SHAPES_AND_BIASES = frozenset({"int32", "int64"})
 """Element types of shapes, axes and indices, and of the biases of quantised products."""
@@ -48,7 +52,7 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
     :func:`rankslice.framework.graph.constant_layers`) take no arithmetic per frame. What a
     ``Constant`` makes is counted as its weight.
     """
-    macs_of = tflite_macs if graph.format == "tflite" else onnx_macs
+    macs_of = _MACS[graph.format]
     constant = constant_layers(graph)
     seen: set[str] = set()
     costs = []

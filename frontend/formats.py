@@ -9,18 +9,20 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel, read_keras
+from rankslice.frontend.keras_writer import FLOAT32, Conversion, keras_submodel
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.onnx_writer import SubModelFiles, segment_pieces
 from rankslice.frontend.tflite_reader import TfliteModel, read_tflite
 from rankslice.frontend.tflite_writer import submodel_pieces
 
-__all__ = ["FORMATS", "Model", "read_model", "submodel_files"]
+__all__ = ["SUFFIXES", "Model", "read_model", "submodel_files"]
 
-Model: TypeAlias = OnnxModel | TfliteModel
+Model: TypeAlias = OnnxModel | TfliteModel | KerasModel
 """A model file: its path, its graph, and what its sub-models inherit."""
 
-FORMATS = ("onnx", "tflite")
-"""Formats of models, which are also the suffixes of their files."""
+SUFFIXES = ("onnx", "tflite", *KERAS_SUFFIXES)
+"""Suffixes of files of models."""
 
 
 def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
@@ -39,7 +41,9 @@ def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         return read_tflite(path, shapes)
     if suffix == "onnx":
         return read_onnx(path, shapes)
-    expected = joined([f".{name}" for name in FORMATS], "or")
+    if suffix in KERAS_SUFFIXES:
+        return read_keras(path, shapes)
+    expected = joined([f".{name}" for name in SUFFIXES], "or")
     found = f"has the suffix {quoted(path.suffix)}"
     raise RankSliceError(Mistake(str(path), found, f"expected a model file, {expected}"))
 
@@ -51,8 +55,9 @@ def submodel_files(
     outputs: Sequence[Tensor],
     *,
     name: str,
+    conversion: Conversion = FLOAT32,
 ) -> SubModelFiles:
-    """Return what to write for some of a model's layers, in the model's format.
+    """Return what to write for some of a model's layers, in the format of its sub-models.
 
     Args:
         model: as read by :func:`read_model`.
@@ -60,10 +65,14 @@ def submodel_files(
         inputs: what the layers read and do not make themselves, in the plan's order.
         outputs: what others read of what they make, in the plan's order.
         name: name of the file to be written.
+        conversion: how a Keras model is converted.
 
     Raises:
         RankSliceError: there can be no such sub-model.
     """
+    if isinstance(model, KerasModel):
+        content = keras_submodel(model, layers, inputs, outputs, conversion, name=name)
+        return SubModelFiles((content,), None)
     if isinstance(model, TfliteModel):
         return SubModelFiles(submodel_pieces(model, layers, inputs, outputs, name=name), None)
     return segment_pieces(model, layers, inputs, outputs, name=name)

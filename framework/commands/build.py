@@ -9,20 +9,21 @@ from pathlib import Path
 
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
-from rankslice.framework.commands.planning import plan_model
-from rankslice.framework.commands.run import REFERENCE, REFERENCE_ENGINES
+from rankslice.framework.commands.converting import Quantisation, conversion_of
+from rankslice.framework.commands.planning import MakeMapping, plan_model
+from rankslice.framework.commands.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.new_folder import new_folder
 from rankslice.framework.plan import FORMAT, Plan
-from rankslice.framework.platform import Board, Platform
-from rankslice.framework.reach import FILE as BOARDS_FILE
-from rankslice.framework.reach import reaches_to_json
+from rankslice.framework.platform import Platform
 from rankslice.framework.specs.place import place
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel
+from rankslice.frontend.keras_writer import Conversion, keras_submodel
 from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import write_pieces
 from rankslice.frontend.rankfile import hostfile, rankfile
@@ -30,11 +31,13 @@ from rankslice.frontend.tables import receiver_table, sender_table, table_to_jso
 
 __all__ = ["OWN_ENTRIES", "Build", "build"]
 
+_FLOAT32 = Quantisation()
+
 OWN_ENTRIES = frozenset(
     {
         *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
-        *("driver.py", "runtime", "submodels", "packages", REFERENCE),
-        *(BOARDS_FILE, "ssh_config", "results.bin", "report.json"),
+        *("driver.py", "runtime", "submodels", "packages", REFERENCE, CONVERTED),
+        *("results.bin", "report.json"),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""
@@ -53,10 +56,11 @@ class Build:
 
 def build(
     model: Path,
-    mapping: Path,
+    mapping: Path | MakeMapping,
     platform: str | Path,
     out: Path,
     *,
+    quantisation: Quantisation = _FLOAT32,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     share_cores: bool = False,
     source_board: str | None = None,
@@ -67,10 +71,12 @@ def build(
     """Slice a model and write everything that its ranks need.
 
     Args:
-        model: an ``.onnx`` or ``.tflite`` file.
-        mapping: a JSON file: accelerators and their layers.
+        model: an ``.onnx``, ``.tflite``, ``.keras`` or ``.h5`` file.
+        mapping: a JSON file: accelerators and their layers; or what makes it, such as
+            :func:`rankslice.framework.commands.cutting.mapping_of_cuts`.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
+        quantisation: types of a Keras model's sub-models.
         shapes: sizes of model inputs that the model leaves open.
         share_cores: let several ranks have the same cores.
         source_board: board where frames enter; that of the first layer by default.
@@ -81,13 +87,6 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
-    boards: tuple[Board, ...] = ()
-
-    def where(wanted: LayerMapping, found: Platform) -> Placements:
-        nonlocal boards
-        boards = found.boards
-        return _place(wanted, found, share_cores, _engines(model))
-
     planned = plan_model(
         model,
         mapping,
@@ -98,19 +97,22 @@ def build(
         on_step=on_step,
     )
     loaded, cut, plan = planned.model, planned.partition, planned.plan
+    conversion = conversion_of(loaded, quantisation)
     with (
         new_folder(out, replaces=_foreign if force else None) as folder,
         ThreadPoolExecutor(max_workers=1) as aside,
     ):
         on_step("writing sub-models")
         sha256 = aside.submit(file_sha256, loaded.path)
-        _write_submodels(folder, loaded, cut, plan)
+        _write_submodels(folder, loaded, cut, plan, conversion, on_step)
         _write_tables(folder, plan)
-        (folder / BOARDS_FILE).write_text(reaches_to_json(boards, plan), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         write_driver(folder, plan)
         on_step("packing")
         packages = write_packages(folder, plan, archive=archive)
+        if isinstance(loaded, KerasModel):
+            on_step("converting the unsliced model")
+            _write_converted(folder / CONVERTED, loaded, conversion)
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
     return Build(out, plan, packages, planned.warnings)
@@ -131,7 +133,9 @@ def _foreign(folder: Path) -> str:
 
 def _engines(model: Path) -> tuple[str, ...]:
     """Return the engines that run a model's sub-models, the usual one first."""
-    return (REFERENCE_ENGINES.get(model.suffix.lower().lstrip("."), "onnxruntime"), "null")
+    suffix = model.suffix.lower().lstrip(".")
+    submodels = "tflite" if suffix in KERAS_SUFFIXES else suffix
+    return (REFERENCE_ENGINES.get(submodels, "onnxruntime"), "null")
 
 
 def _place(
@@ -162,14 +166,33 @@ def _place(
     return placements
 
 
-def _write_submodels(folder: Path, model: Model, cut: Partition, plan: Plan) -> None:
-    for part, segment in zip(cut.segments, plan.segments, strict=True):
+def _write_submodels(
+    folder: Path,
+    model: Model,
+    cut: Partition,
+    plan: Plan,
+    conversion: Conversion,
+    on_step: Callable[[str], None],
+) -> None:
+    for number, (part, segment) in enumerate(zip(cut.segments, plan.segments, strict=True), 1):
+        if isinstance(model, KerasModel):
+            on_step(f"converting sub-model {number} of {len(cut.segments)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
-        files = submodel_files(model, part.layers, part.inputs, part.outputs, name=path.name)
+        files = submodel_files(
+            model, part.layers, part.inputs, part.outputs, name=path.name, conversion=conversion
+        )
         write_pieces(files.model, path)
         if files.data is not None:
             write_pieces(files.data, path.with_name(f"{path.name}.data"))
+
+
+def _write_converted(path: Path, model: KerasModel, conversion: Conversion) -> None:
+    graph = model.graph
+    brought = {tensor.name for tensor in graph.inputs}
+    outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
+    content = keras_submodel(model, graph.layers, graph.inputs, outputs, conversion, name=path.name)
+    path.write_bytes(content)
 
 
 def _write_tables(folder: Path, plan: Plan) -> None:

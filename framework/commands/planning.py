@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.plan import ModelInfo, Plan
@@ -20,9 +21,12 @@ from rankslice.frontend.formats import Model, read_model
 from rankslice.frontend.partition import Partition, partition
 from rankslice.frontend.planner import make_plan
 
-__all__ = ["Planned", "plan_model"]
+__all__ = ["MakeMapping", "Planned", "plan_model"]
 
 _T = TypeVar("_T")
+
+MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
+"""Makes a mapping for a model and its boards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Planned:
 
 def plan_model(
     model: Path,
-    mapping: Path,
+    mapping: Path | MakeMapping,
     platform: str | Path,
     *,
     where: Callable[[LayerMapping, Platform], Placements],
@@ -49,7 +53,7 @@ def plan_model(
 
     Args:
         model: the model file.
-        mapping: a JSON file: accelerators and their layers.
+        mapping: a JSON file: accelerators and their layers; or what makes it.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         where: finds the places of the mapping's ranks.
         shapes: sizes of model inputs that the model leaves open.
@@ -62,8 +66,10 @@ def plan_model(
     on_step("reading")
     specs = _Mistakes()
     loaded = specs.catch(lambda: read_model(model, shapes))
-    wanted = specs.catch(lambda: read_mapping(mapping))
+    wanted = specs.catch(lambda: read_mapping(mapping)) if isinstance(mapping, Path) else None
     boards = specs.catch(lambda: read_platform(platform))
+    if loaded and boards and not isinstance(mapping, Path):
+        wanted = specs.catch(lambda: mapping(loaded.graph, boards))
     if wanted and boards:
         placements = specs.catch(lambda: where(wanted, boards))
     if wanted and loaded:
@@ -105,7 +111,7 @@ def _model_info(model: Model) -> ModelInfo:
     return ModelInfo(
         name=graph.name,
         sha256="",
-        format=graph.format,
+        format=graph.submodel_format,
         inputs=tuple(tensor.name for tensor in graph.inputs),
         outputs=tuple(tensor.name for tensor in graph.outputs),
     )

@@ -29,10 +29,23 @@ from rankslice.framework.specs.read_text import read_text
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison
 
-__all__ = ["REFERENCE_ENGINES", "FinishedRun", "PreparedRun", "prepare", "run", "unsliced_outputs"]
+__all__ = [
+    "CONVERTED",
+    "REFERENCE",
+    "REFERENCE_ENGINES",
+    "FinishedRun",
+    "PreparedRun",
+    "prepare",
+    "run",
+    "unsliced_outputs",
+]
 
 REFERENCE = "model"
 """Name of the link in the build folder that leads to the unsliced model."""
+
+CONVERTED = "model.tflite"
+"""Name of the file in the build folder that is the unsliced Keras model, converted like its
+slices."""
 
 REFERENCE_ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
 """The engine that runs the unsliced model, and as a rule its sub-models, by the model's format."""
@@ -209,6 +222,9 @@ def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:
 
 
 def _find_reference(prepared: PreparedRun) -> Path:
+    converted = prepared.folder / CONVERTED
+    if converted.is_file():
+        return converted
     link = prepared.folder / REFERENCE
     model = prepared.plan.model
     if not link.exists():

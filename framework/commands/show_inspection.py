@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rankslice.framework.commands.cutting import layer_numbers
 from rankslice.framework.commands.inspect import Inspection
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
@@ -20,7 +21,7 @@ from rankslice.frontend.cuts import Cut, notable_cuts
 from rankslice.frontend.liveness import largest_tensor, running_layers
 from rankslice.frontend.rank_costs import RankCost, layer_places
 
-__all__ = ["DEFAULT_CUTS", "print_inspection", "printable", "shape_text"]
+__all__ = ["DEFAULT_CUTS", "print_cuts", "print_inspection", "printable", "shape_text"]
 
 DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
@@ -42,14 +43,27 @@ def print_inspection(
         console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
         for line in _summary(inspection):
             console.print(Text(line), soft_wrap=True)
-        chosen = notable_cuts(inspection.cuts, most_cuts)
-        if chosen:
-            console.print()
-            console.print(_cut_table(chosen, "MACs" if inspection.totals.macs else "layers"))
-            console.print(_cut_caption(len(chosen), len(inspection.cuts)), soft_wrap=True)
+        _print_cuts(inspection, console, most_cuts)
         if inspection.plan is not None:
             console.print()
             console.print(_rank_table(inspection.plan, inspection.ranks))
+
+
+def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
+    """Print cuts worth a look."""
+    with _room_for_names(console):
+        _print_cuts(inspection, console, most_cuts)
+
+
+def _print_cuts(inspection: Inspection, console: Console, most_cuts: int) -> None:
+    chosen = notable_cuts(inspection.cuts, most_cuts)
+    if not chosen:
+        return
+    numbers = layer_numbers(inspection.graph)
+    share_of = "MACs" if inspection.totals.macs else "layers"
+    console.print()
+    console.print(_cut_table([(numbers[cut.before], cut) for cut in chosen], share_of))
+    console.print(_cut_caption(len(chosen), len(inspection.cuts)), soft_wrap=True)
 
 
 @contextmanager
@@ -153,15 +167,17 @@ def _some(names: tuple[str, ...], word: str) -> str:
     return f"{len(names)} {plural} ({', '.join((*shown, *more))})"
 
 
-def _cut_table(found: Iterable[Cut], share_of: str) -> Table:
+def _cut_table(found: Iterable[tuple[int, Cut]], share_of: str) -> Table:
     table = _table("cuts, narrowest first")
+    table.add_column("cut", justify="right", no_wrap=True)
     table.add_column("sent per frame", justify="right", no_wrap=True)
     for heading in (f"{share_of} before", "params before"):
         table.add_column(heading, justify="right")
     for heading in ("last layer before", "first layer after", "tensors"):
         table.add_column(heading, overflow="fold")
-    for cut in found:
+    for number, cut in found:
         table.add_row(
+            str(number),
             _size(cut.nbytes),
             share_text(cut.share),
             share_text(cut.parameter_share),

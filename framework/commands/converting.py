@@ -1,0 +1,89 @@
+"""How ``build`` converts Keras models, as its options say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.images import Preprocessing
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.sources import open_source
+from rankslice.backend.runtime.stages import Source
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Graph
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats import Model
+from rankslice.frontend.keras_reader import KerasModel
+from rankslice.frontend.keras_writer import KINDS, Conversion
+
+__all__ = ["Quantisation", "conversion_of"]
+
+_MOST_FRAMES = 1000
+_QUANTIZE, _REPRESENTATIVE = "--quantize", "--representative"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """What the options of ``build`` say about the types of a Keras model's sub-models."""
+
+    kind: str = "float32"
+    """One of :data:`rankslice.frontend.keras_writer.KINDS`."""
+    representative: Path | None = None
+    """For ``int8``: an ``.npz`` file, or a folder of images."""
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    """Of these images."""
+
+
+def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
+    """Return how a model is to be converted.
+
+    Raises:
+        RankSliceError: the options do not fit the model, or each other; or frames cannot be read.
+    """
+    raise_mistakes(_mistakes(model, wanted))
+    if wanted.representative is None:
+        return Conversion(wanted.kind)
+    try:
+        source = open_source(
+            [str(wanted.representative)],
+            _specs(model.graph),
+            preprocessing=wanted.preprocessing,
+        )
+    except JobError as error:
+        raise RankSliceError(Mistake(_REPRESENTATIVE, str(error))) from None
+    specs = _specs(model.graph)
+    return Conversion(wanted.kind, lambda: _frames(source, specs))
+
+
+def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
+    if wanted.kind not in KINDS:
+        found = f"{quoted(wanted.kind)} is no way to convert"
+        yield Mistake(_QUANTIZE, found, f"expected {joined(KINDS, 'or')}")
+    is_int8 = wanted.kind == "int8"
+    if not isinstance(model, KerasModel) and (wanted.kind != "float32" or wanted.representative):
+        option = _REPRESENTATIVE if wanted.representative else _QUANTIZE
+        found = f"{model.graph.name} is no Keras model: its slices are copies of its parts"
+        yield Mistake(option, found, "quantise the model before it is sliced")
+    elif is_int8 and wanted.representative is None:
+        expected = f"give {_REPRESENTATIVE} with frames like those that will come"
+        yield Mistake(_QUANTIZE, "int8 needs to know the range of each activation", expected)
+    elif not is_int8 and wanted.representative is not None:
+        found = f"says nothing for {wanted.kind}"
+        yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
+
+
+def _specs(graph: Graph) -> list[TensorSpec]:
+    return [TensorSpec(tensor.name, tensor.dtype, tensor.shape or ()) for tensor in graph.inputs]
+
+
+def _frames(source: Source, specs: Sequence[TensorSpec]) -> Iterator[list[NDArray[Any]]]:
+    for index in range(min(source.frames or 0, _MOST_FRAMES)):
+        slots = [np.empty(spec.shape, spec.dtype) for spec in specs]
+        source.read(index, slots)
+        yield slots

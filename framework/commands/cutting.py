@@ -1,0 +1,126 @@
+"""Slices told by where they begin, as in ``--cuts 89``, instead of by a mapping file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Graph
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.platform import Board, Platform
+from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.wording import quoted
+
+__all__ = ["layer_numbers", "mapping_of_cuts", "parse_cuts"]
+
+_OPTION = "--cuts"
+_MOST_DIGITS = 9
+
+
+def parse_cuts(text: str) -> tuple[int, ...]:
+    """Return the numbers of a list such as ``40,89,120``.
+
+    Raises:
+        RankSliceError: it is none.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts):
+        expected = "expected numbers of layers, such as 89 or 40,89,120"
+        raise RankSliceError(Mistake(_OPTION, f"{quoted(text)} is no list of numbers", expected))
+    return tuple(int(part) for part in parts)
+
+
+def layer_numbers(graph: Graph) -> dict[str, int]:
+    """Return the number by which ``--cuts`` knows each layer: from 1, in the graph's order.
+
+    In a Keras model with one input, not nested, this is the index in ``model.layers``, where the
+    input layer is 0.
+    """
+    return {layer.name: number for number, layer in enumerate(graph.layers, 1)}
+
+
+def mapping_of_cuts(
+    cuts: Sequence[int], *, share_cores: bool = False
+) -> Callable[[Graph, Platform], Mapping]:
+    """Return what makes a mapping of slices that begin at layer 1 and at those numbers.
+
+    The slices go to the platform's accelerators in order: board by board, on each its cores, then
+    its GPUs and NPUs. On ``local`` each slice has a core of its own; with ``share_cores`` cores
+    are taken again and again.
+
+    Args:
+        cuts: as :func:`layer_numbers` counts.
+        share_cores: whether several ranks may have the same cores.
+    """
+
+    def mapping(graph: Graph, platform: Platform) -> Mapping:
+        raise_mistakes(_mistakes(graph, cuts))
+        names = [layer.name for layer in graph.layers]
+        ends = [*(number - 1 for number in cuts), len(names)]
+        slices = [names[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        keys = _keys(platform, len(slices), share_cores)
+        entries = zip(keys, slices, strict=True)
+        return Mapping(_OPTION, tuple(MappingEntry(key, tuple(part)) for key, part in entries))
+
+    return mapping
+
+
+def _mistakes(graph: Graph, cuts: Sequence[int]) -> Iterator[Mistake]:
+    count = len(graph.layers)
+    for number in cuts:
+        if not 2 <= number <= count:
+            found = f"no slice can begin with layer {number}"
+            yield Mistake(_OPTION, found, f"{graph.name} has layers 1 to {count}")
+    for before, after in itertools.pairwise(cuts):
+        if before >= after:
+            yield Mistake(_OPTION, f"{after} follows {before}", "expected ascending numbers")
+
+
+def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
+    """Return mapping keys for a number of slices."""
+    if platform.source == "local":
+        cores = platform.boards[0].cores or tuple(sorted(os.sched_getaffinity(0)))
+        keys = [f"local_cpu{core}" for core in cores]
+    else:
+        keys = _accelerator_keys(platform.boards, count)
+    if share_cores:
+        rounds = range(1, -(-count // len(keys)) + 1)
+        keys = [key if turn == 1 else f"{key}.{turn}" for turn in rounds for key in keys]
+    if count > len(keys):
+        found = f"{count} slices for the {len(keys)} {_kind(platform)} of {quoted(platform.source)}"
+        expected = "give fewer cuts, or --share-cores" if _is_local(platform) else "give fewer cuts"
+        raise RankSliceError(Mistake(_OPTION, found, f"{expected}, or a --mapping"))
+    return keys[:count]
+
+
+def _is_local(platform: Platform) -> bool:
+    return platform.source == "local"
+
+
+def _kind(platform: Platform) -> str:
+    return "cores" if _is_local(platform) else "accelerators"
+
+
+def _accelerator_keys(boards: Sequence[Board], count: int) -> list[str]:
+    """Return the keys of the first ``count`` accelerators, of fewer if there are not so many."""
+    units = [(board, unit) for board in boards for unit in _units(board)][:count]
+    driven = Counter(board.name for board, unit in units if unit != "cpu")
+    return [
+        f"{board.name}_{unit}{_cores(board, driven[board.name]) if unit == 'cpu' else ''}"
+        for board, unit in units
+    ]
+
+
+def _units(board: Board) -> Iterator[str]:
+    yield "cpu"
+    for kind, units in (("gpu", board.gpus), ("npu", board.npus)):
+        yield from (f"{kind}{number or ''}" for number in range(len(units)))
+
+
+def _cores(board: Board, driving: int) -> str:
+    """Return the cores that compute: all but the lowest, of which each drives a GPU or NPU."""
+    cores = board.cores or (0,)
+    return core_ranges(cores[min(driving, len(cores) - 1) :])

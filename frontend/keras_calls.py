@@ -1,0 +1,165 @@
+"""The calls of which a Keras model consists, and what they give when they are done again.
+
+A layer of Keras is like a function: it may be called several times, and each call is a node of
+the model. Models that are called inside of a model are taken apart, so that cuts can go through
+them. A slice is some of the calls, done again, one by one, with other tensors: symbolic ones to
+learn shapes, real ones to compute, those of a TensorFlow function to convert it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+__all__ = ["Call", "Network", "network_of", "replay"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One call of a layer, or of an operation such as ``x + y``."""
+
+    name: str
+    """The layer's name; ``dense:1`` for its second call; ``base/dense`` inside of a model."""
+    operation: Any
+    """The layer or operation: called, it does the same again."""
+    arguments: Any
+    """What it was called with: ``args`` and ``kwargs``, in which stand symbolic tensors."""
+    reads: Mapping[int, str]
+    """Names of these tensors, by their ``id``."""
+    makes: tuple[str, ...]
+    """Names of the tensors that it gives, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A Keras model as calls."""
+
+    inputs: tuple[tuple[str, Any], ...]
+    """Names and symbolic tensors."""
+    calls: tuple[Call, ...]
+    """In a topological order; in that of ``model.layers`` unless layers are shared or nested."""
+    outputs: tuple[str, ...]
+    """Names of tensors, once each."""
+
+
+def network_of(model: Any) -> Network:
+    """Return the calls of a functional or sequential Keras model."""
+    graph = _graph_of(model)
+    inputs = [(_input_name(tensor), tensor) for tensor in graph.inputs]
+    names = {id(tensor): name for name, tensor in inputs}
+    taken = {name for name, _ in inputs}
+    calls = tuple(_calls(graph, "", names, taken))
+    outputs = dict.fromkeys(names[id(tensor)] for tensor in graph.outputs)
+    return Network(tuple(inputs), calls, tuple(outputs))
+
+
+def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what calls give for other tensors, by name, together with these.
+
+    Args:
+        calls: in a topological order.
+        values: tensors that they read and do not make themselves, of whatever kind Keras takes.
+    """
+    from keras import tree
+
+    known = dict(values)
+    for call in calls:
+        symbols = {number: known[name] for number, name in call.reads.items()}
+        given = (call.arguments.args, call.arguments.kwargs)
+        args, kwargs = tree.map_structure(partial(_replaced, symbols), given)
+        made = tree.flatten(call.operation(*args, **kwargs))
+        known |= zip(call.makes, made, strict=True)
+    return known
+
+
+def _replaced(tensors: Mapping[int, Any], item: Any) -> Any:
+    return tensors.get(id(item), item)
+
+
+def _graph_of(operation: Any) -> Any:
+    """Return the functional graph of a model; ``None`` for a layer that is none."""
+    graph = getattr(operation, "_functional", None) or operation
+    return graph if hasattr(graph, "_nodes_by_depth") else None
+
+
+def _input_name(tensor: Any) -> str:
+    name: str = tensor._keras_history.operation.name
+    return name
+
+
+def _calls(graph: Any, prefix: str, names: dict[int, str], taken: set[str]) -> Iterator[Call]:
+    """Yield the calls of a graph whose inputs have names; give names to all that they make."""
+    times: Counter[str] = Counter()
+    for node in _nodes(graph):
+        layer = f"{prefix}{node.operation.name}"
+        name = _unused(layer, times, taken)
+        inside = _graph_of(node.operation)
+        if inside is not None and _can_be_taken_apart(node, inside):
+            given = _tensors(node.arguments.args)
+            inner = {
+                id(own): names[id(tensor)]
+                for own, tensor in zip(_tensors(inside._inputs_struct), given, strict=True)
+            }
+            yield from _calls(inside, f"{name}/", inner, taken)
+            names |= {
+                id(tensor): inner[id(own)]
+                for own, tensor in zip(inside.outputs, node.outputs, strict=True)
+            }
+            continue
+        makes = (
+            (name,)
+            if len(node.outputs) == 1
+            else tuple(f"{name}.{n}" for n in range(len(node.outputs)))
+        )
+        reads = {id(tensor): names[id(tensor)] for tensor in node.input_tensors}
+        names |= {id(tensor): made for tensor, made in zip(node.outputs, makes, strict=True)}
+        taken |= {name, *makes}
+        yield Call(name, node.operation, node.arguments, reads, makes)
+
+
+def _unused(layer: str, times: Counter[str], taken: set[str]) -> str:
+    """Return the name of the next call of a layer."""
+    while True:
+        number = times[layer]
+        times[layer] += 1
+        name = f"{layer}:{number}" if number else layer
+        if name not in taken:
+            return name
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yield the calls in the order in which Keras does them, without those of inputs."""
+    for depth in sorted(graph._nodes_by_depth, reverse=True):
+        for node in graph._nodes_by_depth[depth]:
+            if not node.is_input:
+                yield node
+
+
+def _tensors(structure: Any) -> list[Any]:
+    from keras import tree
+
+    found: list[Any] = tree.flatten(structure)
+    return found
+
+
+def _can_be_taken_apart(node: Any, graph: Any) -> bool:
+    """Return whether a call of a model is no more than the calls in it."""
+    if len(node.arguments.args) != 1 or any(value for value in node.arguments.kwargs.values()):
+        return False
+    (given,) = node.arguments.args
+    own, brought = _tensors(graph._inputs_struct), _tensors(given)
+    if len(own) != len(brought) or isinstance(given, dict) != isinstance(
+        graph._inputs_struct, dict
+    ):
+        return False
+    if isinstance(given, dict) and set(given) != set(graph._inputs_struct):
+        return False
+    # A model casts what it is given, and may add a dimension: what is in it does not.
+    return all(
+        hasattr(tensor, "_keras_history")
+        and (mine.dtype, len(mine.shape)) == (tensor.dtype, len(tensor.shape))
+        for mine, tensor in zip(own, brought, strict=True)
+    )

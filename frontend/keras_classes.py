@@ -1,0 +1,117 @@
+"""Which classes a Keras file may name: those that only compute, and come with Keras.
+
+Loading a model makes objects of the classes that its configuration names. Some of these run code
+from the file (``Lambda``), read other files (``StringLookup``, ``TFSMLayer``) or unpickle
+(``TorchModuleWrapper``). So what may stand there is listed, and everything else is refused.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CELLS", "FUNCTIONS", "LAYERS", "MODELS", "OPERATION_MODULES", "REASONS", "VALUES"]
+
+MODELS = frozenset({"Functional", "Model", "Sequential"})
+
+_BY_DIMENSION = (
+    *("AdaptiveAveragePooling", "AdaptiveMaxPooling", "AveragePooling", "AvgPool", "Conv"),
+    *("ConvLSTM", "Convolution", "Cropping", "GlobalAveragePooling", "GlobalAvgPool"),
+    *("GlobalMaxPool", "GlobalMaxPooling", "MaxPool", "MaxPooling", "SpatialDropout"),
+    *("UpSampling", "ZeroPadding"),
+)
+
+LAYERS = frozenset(
+    {
+        *(f"{name}{dimension}D" for name in _BY_DIMENSION for dimension in (1, 2, 3)),
+        *(
+            f"{name}{dimension}DTranspose"
+            for name in ("Conv", "Convolution")
+            for dimension in "123"
+        ),
+        *("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
+        *("SeparableConvolution1D", "SeparableConvolution2D"),
+        *("Activation", "ActivityRegularization", "Add", "AdditiveAttention", "AlphaDropout"),
+        *("Attention", "Average", "BatchNormalization", "Bidirectional", "CategoryEncoding"),
+        *("CenterCrop", "Concatenate", "Dense", "Discretization", "Dot", "Dropout", "ELU"),
+        *("EinsumDense", "Embedding", "Flatten", "GRU", "GaussianDropout", "GaussianNoise"),
+        *("GroupNormalization", "GroupQueryAttention", "Identity", "InputLayer", "LSTM"),
+        *("LayerNormalization", "LeakyReLU", "Masking", "Maximum", "MelSpectrogram", "Minimum"),
+        *(
+            "MultiHeadAttention",
+            "Multiply",
+            "Normalization",
+            "PReLU",
+            "Permute",
+            "RMSNormalization",
+        ),
+        *("RNN", "RandomBrightness", "RandomContrast", "RandomCrop", "RandomFlip"),
+        *("RandomRotation", "RandomTranslation", "RandomZoom", "ReLU", "RepeatVector"),
+        *("Rescaling", "Reshape", "Resizing", "ReversibleEmbedding", "STFTSpectrogram"),
+        *("SimpleRNN", "Softmax", "SpectralNormalization", "Subtract", "TimeDistributed"),
+        *("UnitNormalization",),
+    }
+)
+
+CELLS = frozenset({"GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"})
+
+VALUES = frozenset(
+    {
+        *(
+            "Constant",
+            "GlorotNormal",
+            "GlorotUniform",
+            "HeNormal",
+            "HeUniform",
+            "IdentityInitializer",
+        ),
+        *("LecunNormal", "LecunUniform", "Ones", "Orthogonal", "OrthogonalInitializer"),
+        *("RandomNormal", "RandomUniform", "STFT", "STFTInitializer", "TruncatedNormal"),
+        *("VarianceScaling", "Zeros", "L1", "L1L2", "L2", "OrthogonalRegularizer", "MaxNorm"),
+        *("MinMaxNorm", "NonNeg", "UnitNorm", "DTypePolicy", "DTypePolicyMap"),
+        *("FloatDTypePolicy", "Policy"),
+        *("__bytes__", "__ellipsis__", "__keras_tensor__", "__numpy__", "__slice__", "__tensor__"),
+    }
+)
+"""Initialisers, regularisers, constraints and types of layers, and plain values."""
+
+FUNCTIONS = frozenset(
+    {
+        *("celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu"),
+        *("hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish"),
+        *("relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax", "softplus"),
+        *("softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh"),
+        *("tanh_shrink", "threshold"),
+    }
+)
+"""Activations."""
+
+OPERATION_MODULES = {
+    f"keras.src.ops.{name}": frozenset(refused.split())
+    for name, refused in {
+        "core": "AssociativeScan Cond ForiLoop Map Scan Switch VectorizedMap WhileLoop",
+        "image": "",
+        "linalg": "JVP",
+        "math": "",
+        "nn": "",
+        "numpy": "",
+    }.items()
+}
+"""Modules of the operations that stand between layers (``x + y``), and which of them take code."""
+
+_CODE = "holds Python code, which loading it would run"
+_FILES = "reads files of its own"
+_OLD = "is an operation of Keras 2, which Keras 3 cannot load: use layers, such as Add"
+
+REASONS = {
+    "Lambda": _CODE,
+    "__lambda__": _CODE,
+    "FlaxLayer": _CODE,
+    "JaxLayer": _CODE,
+    "TorchModuleWrapper": "holds pickled Python objects, which loading it would run",
+    "TFSMLayer": _FILES,
+    "IntegerLookup": _FILES,
+    "StringLookup": _FILES,
+    "TextVectorization": _FILES,
+    "SlicingOpLambda": _OLD,
+    "TFOpLambda": _OLD,
+    "TensorFlowOpLayer": _OLD,
+}
+"""Why some classes are refused, as a clause; the others are just not Keras's."""

@@ -1,0 +1,180 @@
+"""What is in a Keras file, found out without TensorFlow, and without running anything of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.wording import listed, quoted
+from rankslice.frontend.keras_config import config_mistakes
+
+__all__ = ["MISSING", "check_keras_file"]
+
+MISSING = "pip install 'rankslice[keras]'"
+"""What to do where TensorFlow, or h5py that comes with it, is missing."""
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_CONFIG = "config.json"
+_WEIGHTS = "model.weights.h5"
+_MEMBERS = frozenset({_CONFIG, "metadata.json", _WEIGHTS})
+_LONGEST_CONFIG = 64 << 20
+_LARGEST_EXPANSION = 50
+"""How much longer than the file its content may be, beyond the first 64 MiB."""
+_MOST_GROUPS = 100_000
+_READING = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+"""What zipfile raises for damaged archives, and encrypted ones."""
+
+
+def check_keras_file(path: Path) -> None:
+    """Raise unless a file is a whole Keras model of which nothing can run but Keras's layers.
+
+    Args:
+        path: a ``.keras`` archive, or an HDF5 file (``.h5``, ``.hdf5``).
+
+    Raises:
+        RankSliceError: it is none, is damaged, unpacks to far more than it is, refers to other
+            files, or names classes that are not Keras's; all of these. Or h5py is not installed.
+    """
+    beginning = _beginning(path)
+    if path.suffix.lower() == ".keras":
+        if not beginning.startswith(b"PK"):
+            found = "is an HDF5 file" if beginning == _HDF5 else "is no .keras archive"
+            expected = "name it .h5" if beginning == _HDF5 else "expected one that Keras 3 saved"
+            raise RankSliceError(Mistake(str(path), found, expected))
+        config = _check_archive(path)
+    else:
+        if beginning != _HDF5:
+            raise RankSliceError(Mistake(str(path), "is no HDF5 file", "expected a Keras model"))
+        config = _check_hdf5(path)
+    raise_mistakes(config_mistakes(str(path), config))
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "no such file"
+            raise RankSliceError(Mistake(str(path), what, "expected a Keras model file"))
+        with path.open("rb") as file:
+            return file.read(len(_HDF5))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no valid file name"
+        raise RankSliceError(Mistake(str(path), str(reason))) from None
+
+
+def _check_archive(path: Path) -> object:
+    """Check an archive and its weights; return its configuration."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            raise_mistakes(_member_mistakes(path, archive))
+            text = archive.read(_CONFIG)
+            config = _config(path, text)
+            # A class that is no good is told even where h5py is missing.
+            raise_mistakes(config_mistakes(str(path), config))
+            weights = archive.read(_WEIGHTS)
+    except _READING as error:
+        found = f"is a damaged .keras archive ({error})"
+        raise RankSliceError(Mistake(str(path), found, "save the model again")) from None
+    with _hdf5(path, io.BytesIO(weights)) as file:
+        raise_mistakes(_content_mistakes(f"{path}: {_WEIGHTS}", file, len(weights)))
+    return config
+
+
+def _member_mistakes(path: Path, archive: zipfile.ZipFile) -> Iterator[Mistake]:
+    members = archive.infolist()
+    names = Counter(member.filename for member in members)
+    place = str(path)
+    for name in (_CONFIG, _WEIGHTS):
+        if name not in names:
+            yield Mistake(place, f"has no {name}", "expected a model saved with model.save")
+    if strange := sorted(set(names) - _MEMBERS):
+        yield Mistake(
+            place, f"holds {listed(strange)}", "expected a model without files of its own"
+        )
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        yield Mistake(place, f"holds {listed(twice)} more than once")
+    sizes = {member.filename: member.file_size for member in members}
+    if sizes.get(_CONFIG, 0) > _LONGEST_CONFIG:
+        yield Mistake(place, f"its {_CONFIG} unpacks to {sizes[_CONFIG]} bytes")
+    if fault := _expansion(sum(sizes.values()), path.stat().st_size):
+        yield Mistake(place, fault)
+
+
+def _expansion(content: int, stored: int) -> str:
+    """Return what is wrong with the size of what unpacks from some bytes; empty: nothing."""
+    if content <= _LONGEST_CONFIG + _LARGEST_EXPANSION * stored:
+        return ""
+    return f"unpacks to {content} bytes, from {stored}: that is no model"
+
+
+def _config(path: Path, text: str | bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise RankSliceError(Mistake(str(path), "its configuration is no JSON")) from None
+
+
+def _check_hdf5(path: Path) -> object:
+    """Check an HDF5 file; return its configuration."""
+    with _hdf5(path, path) as file:
+        raise_mistakes(_content_mistakes(str(path), file, path.stat().st_size))
+        text = file.attrs.get("model_config")
+        if isinstance(text, str | bytes) and "model_weights" in file:
+            return _config(path, text)
+    raise RankSliceError(
+        Mistake(
+            str(path),
+            "holds weights without the model's layers" if text is None else "holds no weights",
+            "expected a whole model, saved with model.save",
+        )
+    )
+
+
+def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
+    """Return an open HDF5 file, that of ``path`` or what is packed in it."""
+    try:
+        import h5py
+    except ImportError:
+        raise RankSliceError(Mistake(str(path), "needs TensorFlow to be read", MISSING)) from None
+    try:
+        return h5py.File(source, "r")
+    except (OSError, ValueError, RuntimeError):
+        found = "is no HDF5 file, or a damaged one"
+        raise RankSliceError(Mistake(str(path), found, "save the model again")) from None
+
+
+def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
+    """Yield the links that lead out of an HDF5 file, and sizes that cannot be."""
+    import h5py
+
+    total = seen = 0
+    groups: list[tuple[str, Any]] = [("", file)]
+    try:
+        while groups:
+            above, group = groups.pop()
+            seen += 1
+            if seen > _MOST_GROUPS:  # one of them leads back to another
+                yield Mistake(place, "its groups have no end")
+                return
+            for name in group:
+                where, link = f"{above}/{name}", group.get(name, getlink=True)
+                if not isinstance(link, h5py.HardLink):
+                    yield Mistake(place, f"{quoted(where)} is a link, to somewhere else")
+                    continue
+                item = group[name]
+                if isinstance(item, h5py.Group):
+                    groups.append((where, item))
+                elif item.external or item.is_virtual:
+                    yield Mistake(place, f"the values of {quoted(where)} lie in another file")
+                else:
+                    total += item.nbytes
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        yield Mistake(place, f"is damaged ({error})", "save the model again")
+    if fault := _expansion(total, stored):
+        yield Mistake(place, fault)

@@ -1,0 +1,151 @@
+"""Sub-models of a Keras model: some of its calls, done again and converted to ``.tflite``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import Layer, Tensor
+from rankslice.frontend.keras_calls import Call, replay
+from rankslice.frontend.keras_reader import KerasModel
+from rankslice.frontend.keras_tensorflow import first_line, quiet, tensorflow
+from rankslice.frontend.pieces import Piece
+from rankslice.frontend.tflite_renamed import renamed_model
+
+__all__ = ["FLOAT32", "KINDS", "Conversion", "Frames", "keras_submodel"]
+
+KINDS = ("float32", "float16", "dynamic", "int8")
+"""How weights and activations are stored: both in float32; weights in float16; weights in int8,
+activations in float32; both in int8. Inputs and outputs are float32 always."""
+
+Frames: TypeAlias = Callable[[], Iterator[Sequence[NDArray[Any]]]]
+"""Gives frames, again and again: an array per model input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How sub-models are converted."""
+
+    kind: str = "float32"
+    """One of :data:`KINDS`."""
+    frames: Frames | None = None
+    """For ``int8``: frames like those that will come. Each sub-model is calibrated for what the
+    unsliced model in float32 makes of them at its inputs, so both ends of a channel agree."""
+
+
+FLOAT32 = Conversion()
+
+
+def keras_submodel(
+    model: KerasModel,
+    layers: Sequence[Layer],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    conversion: Conversion = FLOAT32,
+    *,
+    name: str,
+) -> bytes:
+    """Return the content of a ``.tflite`` file that does some calls of a Keras model.
+
+    Args:
+        model: as read by :func:`rankslice.frontend.keras_reader.read_keras`.
+        layers: calls, in the graph's order.
+        inputs: what they read and do not make themselves; the file's inputs have this order and
+            these names.
+        outputs: what others read of what they make; likewise.
+        conversion: how to store weights and activations.
+        name: name of the file to be written, for messages.
+
+    Raises:
+        RankSliceError: TensorFlow cannot convert these layers.
+    """
+    lite = tensorflow(name).lite
+    calls = model.calls(layer.name for layer in layers)
+    function = _function(calls, inputs, outputs)
+    with quiet():
+        converter = lite.TFLiteConverter.from_concrete_functions([function])
+        _configure(converter, conversion.kind)
+        if conversion.kind == "int8":
+            converter.representative_dataset = _representative(model, inputs, conversion)
+        try:
+            content: bytes = converter.convert()
+        except Exception as error:  # of many kinds
+            raise RankSliceError(_unconverted(name, layers, error)) from None
+    with tempfile.TemporaryDirectory(prefix="rankslice") as folder:
+        file = Path(folder) / name
+        file.write_bytes(content)
+        return b"".join(map(_bytes, renamed_model(file, inputs, outputs)))
+
+
+def _bytes(piece: Piece) -> bytes:
+    if isinstance(piece, bytes):
+        return piece
+    with piece.path.open("rb") as file:
+        file.seek(piece.offset)
+        return file.read(piece.length)
+
+
+def _function(calls: Sequence[Call], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
+    """Return calls as a TensorFlow function of tensors in this order."""
+    tf = tensorflow("")
+    names = [tensor.name for tensor in inputs]
+
+    def compute(*arrays: Any) -> list[Any]:
+        values = replay(calls, dict(zip(names, arrays, strict=True)))
+        return [values[tensor.name] for tensor in outputs]
+
+    signature = [
+        tf.TensorSpec(tensor.shape, tensor.dtype, name=f"input_{number}")
+        for number, tensor in enumerate(inputs)
+    ]
+    return tf.function(compute, input_signature=signature).get_concrete_function()
+
+
+def _configure(converter: Any, kind: str) -> None:
+    tf = tensorflow("")
+    if kind != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if kind == "int8":
+        # Operators without integer kernels stay in float32.
+        builtins = (tf.lite.OpsSet.TFLITE_BUILTINS_INT8, tf.lite.OpsSet.TFLITE_BUILTINS)
+        converter.target_spec.supported_ops = list(builtins)
+
+
+def _representative(
+    model: KerasModel, wanted: Sequence[Tensor], conversion: Conversion
+) -> Callable[[], Iterator[list[NDArray[Any]]]]:
+    """Return what gives frames as they arrive at some tensors of the float32 model."""
+    assert conversion.frames is not None
+    calls = _leading_to(model, {tensor.name for tensor in wanted})
+    function = _function(calls, model.graph.inputs, wanted)
+    frames = conversion.frames
+
+    def values() -> Iterator[list[NDArray[Any]]]:
+        for frame in frames():
+            yield [np.asarray(value) for value in function(*map(tensorflow("").constant, frame))]
+
+    return values
+
+
+def _leading_to(model: KerasModel, tensors: set[str]) -> tuple[Call, ...]:
+    """Return the calls on which tensors depend."""
+    needed, wanted = [], set(tensors)
+    for call in reversed(model.network.calls):
+        if not wanted.isdisjoint(call.makes):
+            needed.append(call)
+            wanted |= set(call.reads.values())
+    return tuple(reversed(needed))
+
+
+def _unconverted(name: str, layers: Sequence[Layer], error: Exception) -> Mistake:
+    ends = f"layers {layers[0].name!r} to {layers[-1].name!r}"
+    return Mistake(f"{name}: {ends}", f"TensorFlow cannot convert them: {first_line(error)}")

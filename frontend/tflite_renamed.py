@@ -1,0 +1,163 @@
+"""A ``.tflite`` file whose inputs and outputs have given names, and are tensors of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.graph import Tensor
+from rankslice.frontend.pieces import Piece
+from rankslice.frontend.tflite_builder import flatbuffer
+from rankslice.frontend.tflite_schema import DTYPES, OPERATORS, UNIONS
+from rankslice.frontend.tflite_shapes import dtype_of
+from rankslice.frontend.tflite_wire import FlatFile, Table, packed, read_tables
+
+__all__ = ["renamed_model"]
+
+_RESHAPE = OPERATORS.index("RESHAPE")
+_RESHAPE_OPTIONS = UNIONS["BuiltinOptions"].index("ReshapeOptions") + 1
+
+
+def renamed_model(
+    path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[Piece, ...]:
+    """Return the content of a file like another one with other names of inputs and outputs.
+
+    Converters let an output be an input, or the same as another one, where nothing is computed
+    in between, and leave out inputs that nobody reads. Here each output gets a tensor of its own,
+    filled by an operator RESHAPE that copies, and each input is there.
+
+    Args:
+        path: the file; its inputs are called ``input_0``, ``input_1``, ... as far as they are
+            there, its outputs have the order of ``outputs``.
+        inputs: names, types and shapes that the new file has, in its order.
+        outputs: likewise.
+
+    Raises:
+        RankSliceError: what is in the file has other types or shapes.
+    """
+    with FlatFile(path) as file:
+        root = read_tables(file)
+    first, *others = root.tables("subgraphs")
+    editor = _Editor(
+        list(first.tables("tensors")),
+        list(first.tables("operators")),
+        list(root.tables("operator_codes")),
+    )
+    brought = editor.inputs(first.numbers("inputs"), inputs)
+    given = editor.outputs(first.numbers("outputs"), {*brought})
+    raise_mistakes(editor.mistakes(path.name, brought, inputs))
+    raise_mistakes(editor.mistakes(path.name, given, outputs))
+    editor.rename(dict(zip((*brought, *given), (*inputs, *outputs), strict=True)))
+    main = first.changed(
+        {
+            "tensors": tuple(editor.tensors),
+            "operators": tuple(editor.operators),
+            "inputs": packed("tensor", *brought),
+            "outputs": packed("tensor", *given),
+        }
+    )
+    changed = root.changed(
+        {
+            "subgraphs": (main, *others),
+            "operator_codes": tuple(editor.codes),
+            "signature_defs": None,  # they have the old names
+            "description": None,
+        }
+    )
+    return tuple(flatbuffer(changed, b"TFL3"))
+
+
+@dataclass(slots=True)
+class _Editor:
+    """The tables of a main subgraph, as they are changed."""
+
+    tensors: list[Table]
+    operators: list[Table]
+    codes: list[Table]
+    _made: set[int] = field(default_factory=set)
+
+    def inputs(self, found: Sequence[int], wanted: Sequence[Tensor]) -> list[int]:
+        """Return the numbers of the inputs in the order that is wanted; add those left out."""
+        by_name = {_plain(self.tensors[number].text("name")): number for number in found}
+        numbers = []
+        for position, tensor in enumerate(wanted):
+            name = f"input_{position}"
+            if name not in by_name:
+                kind = packed("b", DTYPES.index(tensor.dtype))
+                shape = packed("i", *(tensor.shape or ()))
+                values = {"shape": shape, "type": kind, "name": name.encode()}
+                self.tensors.append(Table("Tensor", values))
+            numbers.append(by_name.get(name, len(self.tensors) - 1))
+        return numbers
+
+    def outputs(self, found: Sequence[int], brought: set[int]) -> list[int]:
+        """Return the number of a tensor for each output that nothing else is."""
+        made = {number for operator in self.operators for number in operator.numbers("outputs")}
+        numbers: list[int] = []
+        for number in found:
+            is_own = number in made and number not in numbers and number not in brought
+            numbers.append(number if is_own else self._copy(number))
+        return numbers
+
+    def _copy(self, number: int) -> int:
+        """Append an operator that copies a tensor; return the number of the copy."""
+        original = self.tensors[number]
+        copy = original.changed({"buffer": None, "is_variable": None})
+        self.tensors.append(copy)
+        shape = Table("ReshapeOptions", {"new_shape": packed("i", *original.numbers("shape"))})
+        self.operators.append(
+            Table(
+                "Operator",
+                {
+                    "opcode_index": packed("I", self._reshape()),
+                    "inputs": packed("tensor", number),
+                    "outputs": packed("tensor", len(self.tensors) - 1),
+                    "builtin_options_type": packed("B", _RESHAPE_OPTIONS),
+                    "builtin_options": shape,
+                },
+            )
+        )
+        return len(self.tensors) - 1
+
+    def _reshape(self) -> int:
+        """Return the number of the operator code of RESHAPE."""
+        for index, code in enumerate(self.codes):
+            if max(code.number("builtin_code"), code.number("deprecated_builtin_code")) == _RESHAPE:
+                return index
+        values = {
+            "deprecated_builtin_code": packed("b", _RESHAPE),
+            "version": packed("i", 1),
+            "builtin_code": packed("i", _RESHAPE),
+        }
+        self.codes.append(Table("OperatorCode", values))
+        return len(self.codes) - 1
+
+    def mistakes(
+        self, place: str, numbers: Sequence[int], wanted: Sequence[Tensor]
+    ) -> Iterator[Mistake]:
+        """Yield how tensors differ from those that are wanted."""
+        for number, tensor in zip(numbers, wanted, strict=True):
+            found = self.tensors[number]
+            dtype, shape = dtype_of(found), found.numbers("shape")
+            if (dtype, shape) != (tensor.dtype, tensor.shape):
+                here = f"{place}: tensor {tensor.name!r}"
+                expected = f"expected {tensor.dtype}{list(tensor.shape or ())}"
+                yield Mistake(here, f"was converted to {dtype}{list(shape)}", expected)
+
+    def rename(self, names: dict[int, Tensor]) -> None:
+        """Give tensors their names; others that are called so get another one."""
+        taken = {tensor.name for tensor in names.values()}
+        for number, table in enumerate(self.tensors):
+            name = names[number].name if number in names else table.text("name")
+            while number not in names and name in taken:
+                name += "'"
+            if name != table.text("name"):
+                self.tensors[number] = table.changed({"name": name.encode()})
+
+
+def _plain(name: str) -> str:
+    """Return a name without what signatures add to it."""
+    return name.removeprefix("serving_default_").removesuffix(":0")

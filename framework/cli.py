@@ -63,6 +63,12 @@ _Json = Annotated[
 ]
 
 
+_SshConfig = Annotated[
+    Path | None,
+    typer.Option(readable=False, help="Configuration for ssh (default: ssh's own)."),
+]
+
+
 class _Layout(str, Enum):
     nchw = "nchw"
     nhwc = "nhwc"
@@ -395,6 +401,49 @@ def run(
     verdict = finished.summary.verify
     if verdict is not None and not verdict.passed:
         raise RankSliceError(f"verify: {verdict.complaint}")
+
+
+@app.command(
+    epilog="Examples: rankslice deploy out | rankslice deploy out --boards edge01,edge02 --venv"
+)
+def deploy(
+    folder: Annotated[
+        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
+    ],
+    boards: Annotated[
+        str | None, typer.Option(metavar="B1,B2", help="Only these boards (default: all).")
+    ] = None,
+    venv: Annotated[
+        bool,
+        typer.Option(
+            "--venv", help="Also make each board's Python environment, ~/.rankslice/venv."
+        ),
+    ] = False,
+    ssh_config: _SshConfig = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would go where.")
+    ] = False,
+    json_file: _Json = None,
+) -> None:
+    """Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
+    from rankslice.framework.commands.deploy import deploy as deploy_folder
+    from rankslice.framework.commands.deploy import plan_deployment
+    from rankslice.framework.commands.show_deployment import print_deployed, print_deployment
+
+    names = [name for name in (boards or "").split(",") if name]
+    deployment = plan_deployment(folder, names, ssh_config=ssh_config)
+    if dry_run:
+        print_deployment(deployment, _out)
+        return
+    deployed = deploy_folder(
+        deployment,
+        venv=venv,
+        on_step=lambda board, step: _talk.print(escape(f"{board}: {step}"), soft_wrap=True),
+    )
+    if json_file is not None:
+        _write_json(json_file, {"boards": [board.to_json() for board in deployed]})
+    if json_file != Path("-"):
+        print_deployed(deployed, _out)
 
 
 @app.command(epilog="Example: rankslice demo")

@@ -18,7 +18,9 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.new_folder import new_folder
 from rankslice.framework.plan import FORMAT, Plan
-from rankslice.framework.platform import Platform
+from rankslice.framework.platform import Board, Platform
+from rankslice.framework.reach import FILE as BOARDS_FILE
+from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.place import place
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats import Model, submodel_files
@@ -37,7 +39,7 @@ OWN_ENTRIES = frozenset(
     {
         *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
         *("driver.py", "runtime", "submodels", "packages", REFERENCE, CONVERTED),
-        *("results.bin", "report.json"),
+        *(BOARDS_FILE, "ssh_config", "results.bin", "report.json"),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""
@@ -87,13 +89,20 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
+    boards: tuple[Board, ...] = ()
+
+    def where(wanted: LayerMapping, found: Platform) -> Placements:
+        nonlocal boards
+        boards = found.boards
+        return _place(wanted, found, share_cores, _engines(model))
+
     planned = plan_model(
         model,
         mapping,
         platform,
         shapes=shapes,
         source_board=source_board,
-        where=lambda wanted, boards: _place(wanted, boards, share_cores, _engines(model)),
+        where=where,
         on_step=on_step,
     )
     loaded, cut, plan = planned.model, planned.partition, planned.plan
@@ -106,6 +115,7 @@ def build(
         sha256 = aside.submit(file_sha256, loaded.path)
         _write_submodels(folder, loaded, cut, plan, conversion, on_step)
         _write_tables(folder, plan)
+        (folder / BOARDS_FILE).write_text(reaches_to_json(boards, plan), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         write_driver(folder, plan)
         on_step("packing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from litert_engines import (
     slot,
     toy_delegate,
 )
+from numpy.typing import NDArray
 from tflite_models import model_file
 
 from rankslice.backend.runtime.engines import Acceleration, Engine, EngineSettings
@@ -78,38 +80,31 @@ def test_other_threads_go_on_while_it_computes(settings: EngineSettings) -> None
     assert counted_while_running(loaded(settings), 0.5) > 50
 
 
-def test_tensors_of_one_name_are_taken_in_their_order() -> None:
-    engine = loaded(CPU, *same_names(), model="same_names")
-    inputs = [slot(spec) for spec in same_names()[0]]
-    outputs = [slot(spec) for spec in same_names()[1]]
-    for number, values in enumerate(inputs):
-        values[...] = number + 1
-    engine.run(inputs, outputs)
-    assert all(np.isfinite(values).all() for values in outputs)
-    engine.close()
-
-
-def same_names() -> tuple[list[TensorSpec], list[TensorSpec]]:
+def signature(model: str) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Return a model's inputs and outputs as a plan would have them."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(str(model_file("same_names")))
-    sides = (interpreter.get_input_details(), interpreter.get_output_details())
+    interpreter = Interpreter(str(model_file(model)))
     inputs, outputs = (
         [
-            TensorSpec(
-                f"{side} {number}" if names_of(details).count(item["name"]) > 1 else item["name"],
-                np.dtype(item["dtype"]).name,
-                tuple(map(int, item["shape"])),
-            )
-            for number, item in enumerate(details)
+            TensorSpec(item["name"], np.dtype(item["dtype"]).name, tuple(map(int, item["shape"])))
+            for item in details
         ]
-        for side, details in zip(("input", "output"), sides, strict=True)
+        for details in (interpreter.get_input_details(), interpreter.get_output_details())
     )
     return inputs, outputs
 
 
-def names_of(details: list[dict[str, object]]) -> list[object]:
-    return [item["name"] for item in details]
+def output_of(settings: EngineSettings, model: str) -> NDArray[Any]:
+    """Run a model on ones; return its first output."""
+    inputs, outputs = signature(model)
+    engine = loaded(settings, inputs, outputs, model=model)
+    given, made = [slot(spec) for spec in inputs], [slot(spec) for spec in outputs]
+    for values in given:
+        values[...] = 1
+    engine.run(given, made)
+    engine.close()
+    return made[0]
 
 
 @pytest.mark.parametrize("settings", [CPU, COMPILED], ids=["interpreter", "compiled"])
@@ -271,6 +266,27 @@ def test_a_gpu_gives_what_the_cpu_gives(monkeypatch: pytest.MonkeyPatch) -> None
     engine = loaded(EngineSettings(accelerator="gpu"))
     assert Acceleration("LiteRT's GPU accelerator", 13, 13) == engine.acceleration()
     assert np.abs(scores_of(loaded(CPU)) - scores_of(engine)).max() <= 1e-5
+
+
+@needs_swiftshader
+def test_what_a_gpu_cannot_run_goes_to_the_cpu_only_if_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in gpu_environment().items():
+        monkeypatch.setenv(name, value)
+    inputs, outputs = signature("control_flow")
+    assert (
+        "control_flow.tflite: LiteRT's GPU accelerator runs 3 of 7 operators, but not IF, WHILE;"
+    ) in refusal(
+        EngineSettings(accelerator="gpu"), inputs=inputs, outputs=outputs, model="control_flow"
+    )
+    allowed = EngineSettings(accelerator="gpu", allow_fallback=True)
+    engine = loaded(allowed, inputs, outputs, model="control_flow")
+    found = engine.acceleration()
+    assert Acceleration("LiteRT's GPU accelerator", 3, 7, None, ("IF", "WHILE")) == found
+    engine.close()
+    expected = output_of(CPU, "control_flow")
+    assert np.abs(expected - output_of(allowed, "control_flow")).max() <= 1e-5
 
 
 def test_a_gpu_without_a_driver_does_not_become_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,10 +82,13 @@ class CompiledEngine:
             self._match(path, "input", key, inputs),
             self._match(path, "output", key, outputs),
         )
-        self._buffers = (
-            self._model.create_input_buffers(0),
-            self._model.create_output_buffers(0),
-        )
+        try:
+            self._buffers = (
+                self._model.create_input_buffers(0),
+                self._model.create_output_buffers(0),
+            )
+        except (RuntimeError, ValueError) as error:
+            raise JobError(f"{path.name}: {self._package.name}: {first_line(error)}") from None
 
     def _compile(self, path: Path, operators: int) -> None:
         """Compile for the accelerator alone; if it refuses and may, for it and the CPU."""
@@ -218,7 +221,10 @@ class CompiledEngine:
         given, made = self._buffers
         for tensor, values in zip(self._order[0], inputs, strict=True):
             given[tensor.number].write(values)
-        self._model.run_by_index(0, given, made)
+        try:
+            self._model.run_by_index(0, given, made)
+        except (RuntimeError, ValueError) as error:
+            raise JobError(f"{self._package.name}: {first_line(error)}") from None
         for tensor, target in zip(self._order[1], outputs, strict=True):
             # A GPU may still be at work: it is read that waits for it.
             values = made[tensor.number].read(target.size, target.dtype)

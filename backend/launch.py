@@ -19,14 +19,15 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
-__all__ = ["MpiRun", "find_mpirun", "launch_command", "run_job"]
+__all__ = ["MESSAGE", "MpiRun", "end_session", "find_mpirun", "launch_command", "run_job"]
 
-_MESSAGE = "rankslice: "
+MESSAGE = "rankslice: "
 """How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
 
 _WANTED = "expected the mpirun of Open MPI 4.1 or 5"
 
 _END_TIMEOUT_S = 10.0
+_SESSION_TIMEOUT_S = 1.0
 
 _TETHER = Path(__file__).with_name("tether.py")
 
@@ -110,7 +111,13 @@ def _library_of(mpirun: Path) -> Path | None:
 
 
 def launch_command(
-    plan: Plan, folder: Path, mpirun: MpiRun, driver_arguments: Sequence[str]
+    plan: Plan,
+    folder: Path,
+    mpirun: MpiRun,
+    driver_arguments: Sequence[str],
+    *,
+    options: Sequence[str] = (),
+    program: Sequence[str] = (),
 ) -> list[str]:
     """Return the command line that runs a build folder.
 
@@ -119,6 +126,8 @@ def launch_command(
         folder: the build folder.
         mpirun: what will run it; versions 4 and 5 want the rankfile named differently.
         driver_arguments: handed to ``driver.py``.
+        options: more options of mpirun's.
+        program: what each rank starts; this Python with the folder's driver by default.
 
     Raises:
         RankSliceError: mpirun could not read the folder's path.
@@ -140,23 +149,31 @@ def launch_command(
             command += ["--bind-to", "core:overload-allowed"]
     else:
         command += ["--rankfile", str(folder / "rankfile")]
-    if mpirun.library is not None:
+    if mpirun.library is not None and not program:
         command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"]
-    command += ["--hostfile", str(folder / "hostfile"), "-n", str(len(plan.ranks))]
-    return [*command, sys.executable, str(folder / "driver.py"), *driver_arguments]
+    command += [*options, "--hostfile", str(folder / "hostfile"), "-n", str(len(plan.ranks))]
+    return [*command, *(program or (sys.executable, str(folder / "driver.py"))), *driver_arguments]
 
 
-def run_job(command: Sequence[str], on_completed: Callable[[int], None]) -> None:
+def run_job(
+    command: Sequence[str],
+    on_completed: Callable[[int], None],
+    *,
+    lines: list[str] | None = None,
+    on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
+) -> None:
     """Run an mpirun command to its end.
 
     Args:
         command: from :func:`launch_command`.
         on_completed: called with the number of frames that have come out, now and then.
+        lines: where lines of stderr are put; what ranks said may come into it another way, too.
+        on_start: called with mpirun's process.
 
     Raises:
         RankSliceError: the job failed; with the message of the rank that ended it.
     """
-    errors: list[str] = []
+    errors = [] if lines is None else lines
     tether = [sys.executable, "-E", "-S", str(_TETHER), str(os.getpid())]
     process = subprocess.Popen(
         [*tether, *command],
@@ -170,9 +187,10 @@ def run_job(command: Sequence[str], on_completed: Callable[[int], None]) -> None
     reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
     reader.start()
     try:
+        on_start(process)
         assert process.stdout is not None
-        with process.stdout as lines:
-            for line in lines:
+        with process.stdout as told:
+            for line in told:
                 word, _, number = line.strip().partition(" ")
                 if word == "completed" and number.isdecimal():
                     on_completed(int(number))
@@ -192,7 +210,7 @@ def _collect(stream: TextIO, lines: list[str]) -> None:
 
 def _explain(lines: Sequence[str], code: int) -> str:
     """Return the message of the rank that failed first, or else all that was printed."""
-    messages = [line.partition(_MESSAGE)[2] for line in lines if _MESSAGE in line]
+    messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
     # mpirun stops the other ranks once one has failed.
     messages.sort(key=lambda message: "was told to stop" in message)
     if messages:
@@ -207,5 +225,21 @@ def _end(process: subprocess.Popen[str]) -> None:
     try:
         process.wait(_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        _kill_session(process.pid)
         process.wait()
+
+
+def end_session(process: subprocess.Popen[str]) -> None:
+    """End mpirun and what it started here: its ssh processes may outlive it."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_SESSION_TIMEOUT_S)
+    _kill_session(process.pid)
+
+
+def _kill_session(session: int) -> None:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                os.kill(int(folder.name), signal.SIGKILL)

@@ -519,7 +519,6 @@ def _watch(request: Request) -> Answer:
     _end_processes(run.name)  # of a run whose launcher and watch were both lost
     for name in ("results.bin", "report.json"):
         (run / name).unlink(missing_ok=True)
-    shutil.rmtree(run / "input", ignore_errors=True)
     messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     messages.bind("\0" + _messages_name(run.name))
     _say({"watching": True})

@@ -168,7 +168,13 @@ class BoardShell:
         return RankSliceError(Mistake(self.reach.place, found))
 
     def put(
-        self, source: Path, target: str, *, files: Sequence[str] = (), bases: Sequence[str] = ()
+        self,
+        source: Path,
+        target: str,
+        *,
+        files: Sequence[str] = (),
+        bases: Sequence[str] = (),
+        follow_links: bool = False,
     ) -> Copied:
         """Bring a folder's content, or some of its files, into a folder of the board.
 
@@ -178,12 +184,14 @@ class BoardShell:
             files: names below ``source``; all if empty.
             bases: absolute paths of folders on the board; files that are like theirs are
                 hard-linked, and do not travel.
+            follow_links: bring what links lead to; remove in the target what is not in the source.
 
         Raises:
             RankSliceError: rsync failed; with what it said.
         """
         options = ["--recursive", "--checksum", "--perms", "--executability", "--stats"]
         options += [f"--link-dest={base}" for base in bases]
+        options += ["--copy-links", "--delete"] if follow_links else []
         options += ["--from0", "--files-from=-"] if files else []
         names = "\0".join(files).encode()
         told = self._rsync(options, f"{source}/" if source.is_dir() else str(source), target, names)

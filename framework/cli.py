@@ -166,9 +166,19 @@ def inspect(
             help="Draw the model, by rank if there is a plan; '-' for stdout.",
         ),
     ] = None,
+    object: Annotated[
+        bool,
+        typer.Option(
+            "--object", help="Instead: the tables of a .tflite file, as they stand there."
+        ),
+    ] = False,
     json_file: _Json = None,
 ) -> None:
     """Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
+    if object:
+        _refuse_with("--object", shape=shape, mapping=mapping, platform=platform, svg=svg)
+        _inspect_object(model, json_file)
+        return
     from rankslice.framework.commands.inspect import inspect_model
     from rankslice.framework.commands.inspection_json import inspection_to_json
     from rankslice.framework.commands.picture import picture_of
@@ -286,7 +296,7 @@ def run(
         typer.Option(help="random, FILE.npz, or image files and folders."),
     ] = None,
     frames: Annotated[
-        int | None, typer.Option(min=1, help="How many frames (default: all; 100 if random).")
+        int | None, typer.Option(min=0, help="How many frames (default: all; 100 if random).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of random frames.")] = 0,
     fps: Annotated[
@@ -348,6 +358,7 @@ def run(
     mpirun: Annotated[
         Path | None, typer.Option(readable=False, help="Open MPI's mpirun to use.")
     ] = None,
+    ssh_config: _SshConfig = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the mpirun line.")] = False,
     json_file: _Json = None,
 ) -> None:
@@ -377,7 +388,7 @@ def run(
             layout.value, _size(size), _numbers("--mean", mean), _numbers("--scale", scale)
         ),
     )
-    prepared = prepare(folder, options, results=results, mpirun=mpirun)
+    prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
     if dry_run:
         print(shlex.join(prepared.command))
         return
@@ -473,6 +484,29 @@ def _progress() -> Progress:
 
 def _write_json(file: Path, record: dict[str, Any]) -> None:
     _write(file, json.dumps(record, indent=1) + "\n", "--json")
+
+
+def _inspect_object(model: Path, json_file: Path | None) -> None:
+    """Show the tables of a ``.tflite`` file."""
+    from rankslice.framework.commands.object_json import object_to_json
+    from rankslice.framework.commands.show_object import print_object
+    from rankslice.frontend.tflite_object import read_object
+
+    found = read_object(model)
+    if json_file is not None:
+        _write_json(json_file, object_to_json(found))
+    if json_file != Path("-"):
+        print_object(found, _out)
+
+
+def _refuse_with(option: str, **others: Any) -> None:
+    """Raise if options are given that mean nothing beside another one."""
+    given = [name for name, value in others.items() if value]
+    if given:
+        found = f"means nothing together with {option}"
+        raise RankSliceError(
+            *(Mistake(f"--{name.replace('_', '-')}", found, "leave out one") for name in given)
+        )
 
 
 def _write(file: Path, text: str, option: str) -> None:

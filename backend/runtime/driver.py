@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from .engines import engine_settings, prepare_engine
 from .errors import ElsewhereError, JobError
-from .guard import DONE, FAILED, STOPPED, StatusPage, start_guard
+from .guard import DONE, FAILED, STOPPED, StatusPage, say, start_guard
 from .job import Job, load_job, place_of
 from .mpi import MpiTransport, check_library, library_version
 from .options import RunOptions, parse_options
@@ -125,7 +125,7 @@ class _Process:
         """Print the one message and end all ranks."""
         self._tell(FAILED)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _say(message)
+        say(message)
         # The alarm's default action ends a process even inside an MPI call that blocks.
         signal.alarm(_ABORT_TIMEOUT_S)
         if self._transport is not None:
@@ -147,7 +147,7 @@ class _Process:
     def _start_failed(self) -> None:
         self._tell(FAILED)
         limit = f"{self._start_timeout_s:g} s"
-        _say(
+        say(
             f"{self.place}: the job has not started within {limit}: a rank is missing, or takes"
             " longer to load its sub-models (--start-timeout sets the limit)"
         )
@@ -182,12 +182,6 @@ def _value(name: str, value: str) -> str:
         return value
     # The MPI library may be found by what is there.
     return found if found.startswith(f"{value}:") else f"{value}:{found}"
-
-
-def _say(message: str) -> None:
-    # Whether or not anybody listens any more, the job must end.
-    with contextlib.suppress(OSError):
-        print(f"rankslice: {message}", file=sys.stderr, flush=True)
 
 
 def _check_size(job: Job, size: int) -> None:

@@ -15,6 +15,7 @@ import mmap
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ALIVE", "DONE", "FAILED", "STOPPED", "StatusPage", "start_guard"]
+__all__ = ["ALIVE", "DONE", "FAILED", "STOPPED", "StatusPage", "say", "start_guard"]
 
 ALIVE, DONE, FAILED, STOPPED = range(4)
 """States of a rank: starting or running; ended well; a message told why it ended;
@@ -36,6 +37,8 @@ _SIZE = _HEAD.size + 2 * _TEXT
 _LOOK_EVERY_S = 0.1
 _GRACE_S = 4.0
 """Time that the other ranks get to end by themselves once one has ended badly."""
+_MESSAGES = "RANKSLICE_MESSAGES"
+"""Variable that names the socket of the board's watch, in the abstract namespace."""
 _LONELY_S = 2.0
 """Time after which a guard without any rank ends, if some have never shown up."""
 
@@ -181,10 +184,23 @@ def _tell(found: list[_Status]) -> None:
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"
-        message = _printable(f"rankslice: {status.place}: {what}, {last}")
-        # Nobody may listen any more, and there is still work to do.
-        with contextlib.suppress(OSError):
-            os.write(2, f"{message}\n".encode())
+        say(_printable(f"{status.place}: {what}, {last}"))
+
+
+def say(message: str) -> None:
+    """Print a message, and leave it with the board's watch, if there is one.
+
+    mpirun forwards nothing once a board is lost. Nobody may listen any more, and there is still
+    work to do.
+    """
+    text = f"rankslice: {message}".encode(errors="replace")
+    with contextlib.suppress(OSError):
+        os.write(2, text + b"\n")
+    watch = os.environ.get(_MESSAGES)
+    if watch:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(text, b"\0" + watch.encode())
 
 
 def _printable(text: str) -> str:

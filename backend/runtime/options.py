@@ -94,7 +94,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     )
     add = parser.add_argument
     add("--input", action="append", metavar="random|FILE.npz|IMAGE|FOLDER", help="frames to run")
-    add("--frames", type=_positive_int, help="number of frames")
+    add("--frames", type=_natural_int, help="number of frames")
     add("--seed", type=int, default=0, help="seed of random frames")
     add("--fps", type=_positive_float, help="frames that arrive per second (default: pulled)")
     add("--overflow", choices=("fail", "drop"), default="fail", help="if --fps is too fast")
@@ -131,6 +131,13 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
         frame_timeout_s=given.frame_timeout,
         bind=not given.no_bind,
     )
+
+
+def _natural_int(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
 
 
 def _positive_int(text: str) -> int:

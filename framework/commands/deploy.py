@@ -26,6 +26,8 @@ class Deployment:
     """Which package goes to which board."""
 
     work: tuple[tuple[BoardShell, Package], ...]
+    ssh_config: Path | None = None
+    """Configuration for ssh."""
 
 
 def read_plan(folder: Path) -> Plan:
@@ -70,7 +72,8 @@ def plan_deployment(
             (BoardShell(reach, config), read_package(folder, reach.board))
             for reach in reaches
             if not boards or reach.board in boards
-        )
+        ),
+        config,
     )
 
 

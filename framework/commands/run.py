@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.launch import find_mpirun, launch_command, run_job
+from rankslice.backend.across import (
+    Boards,
+    Watches,
+    bring_inputs,
+    inputs_on_board,
+    look_at_boards,
+)
+from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
 from rankslice.backend.runtime import version
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.errors import JobError
@@ -22,10 +29,11 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.results import Results, read_results
 from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
+from rankslice.backend.ssh import is_this_machine
+from rankslice.framework.commands.deploy import plan_deployment, read_plan
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.hashing import file_sha256
-from rankslice.framework.plan import Plan, plan_from_json
-from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison
 
@@ -39,6 +47,9 @@ __all__ = [
     "run",
     "unsliced_outputs",
 ]
+
+RESULTS, REPORT = "results.bin", "report.json"
+"""Names of what a run leaves in the build folder, and on the sink's board."""
 
 REFERENCE = "model"
 """Name of the link in the build folder that leads to the unsliced model."""
@@ -71,6 +82,8 @@ class PreparedRun:
     source: Source
     command: tuple[str, ...]
     """The mpirun line."""
+    boards: Boards | None = None
+    """Those that run it; ``None``: this machine alone."""
 
 
 def prepare(
@@ -79,41 +92,64 @@ def prepare(
     *,
     results: Path | None = None,
     mpirun: Path | None = None,
+    ssh_config: Path | None = None,
 ) -> PreparedRun:
     """Check what can be checked before the start, and return the mpirun line.
+
+    Boards other than this machine are asked whether they have their packages and what these need.
 
     Args:
         folder: made by ``build``.
         options: of the run.
         results: file for the outputs; ``results.bin`` in ``folder`` by default.
         mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
 
     Raises:
-        RankSliceError: the folder is no build folder, the input does not fit the model, or there
-            is no usable mpirun.
+        RankSliceError: the folder is no build folder, the input does not fit the model, there is
+            no usable mpirun, or a board cannot run its package.
     """
     folder = _absolute(folder)
-    plan_file = folder / "plan.json"
-    if not plan_file.is_file():
-        raise RankSliceError(
-            Mistake(str(folder), "has no plan.json", "make a build folder with: rankslice build")
-        )
-    plan = plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
+    plan = read_plan(folder)
     options = replace(
         options,
         inputs=tuple(
             name if name == "random" else str(_absolute(Path(name))) for name in options.inputs
         ),
-        results=_absolute(results or folder / "results.bin"),
-        report=folder / "report.json",
+        results=_absolute(results or folder / RESULTS),
+        report=folder / REPORT,
         progress=True,
     )
     raise_mistakes(_results_mistakes(options.results))
     _check_runtime(folder)
     with _told_to_people():
-        source = _open_source(load_job(plan_file).inputs, options)
-    command = launch_command(plan, folder, find_mpirun(mpirun), options.to_arguments())
-    return PreparedRun(folder, plan, options, source, tuple(command))
+        source = _open_source(load_job(folder / "plan.json").inputs, options)
+    found = find_mpirun(mpirun)
+    if all(is_this_machine(placement.host) for placement in plan.ranks):
+        command = launch_command(plan, folder, found, options.to_arguments())
+        return PreparedRun(folder, plan, options, source, tuple(command))
+    return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
+
+
+def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:
+    """Ask the boards, and return the run with its mpirun line."""
+    deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
+    boards = look_at_boards(deployment.work, deployment.ssh_config, mpirun)
+    options = replace(
+        prepared.options,
+        inputs=inputs_on_board(prepared.options.inputs),
+        results=Path(RESULTS),
+        report=Path(REPORT),
+    )
+    command = launch_command(
+        prepared.plan,
+        prepared.folder,
+        mpirun,
+        options.to_arguments(),
+        options=boards.mpirun_options(mpirun),
+        program=boards.program,
+    )
+    return replace(prepared, command=tuple(command), boards=boards)
 
 
 def run(
@@ -143,7 +179,7 @@ def run(
     options.report.unlink(missing_ok=True)
     options.results.unlink(missing_ok=True)
     try:
-        run_job(prepared.command, on_completed)
+        _run_job(prepared, on_completed)
     except RankSliceError as error:
         raise RankSliceError(*error.mistakes, *_kept(options.results)) from None
     except KeyboardInterrupt:
@@ -161,6 +197,62 @@ def run(
     labels = tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(records, results.completed_s, verification)
     return FinishedRun(summary, results, labels)
+
+
+def _run_job(prepared: PreparedRun, on_completed: Callable[[int], None]) -> None:
+    """Run the job to its end, and have its results here."""
+    if prepared.boards is None:
+        run_job(prepared.command, on_completed)
+    else:
+        _run_across(prepared, prepared.boards, on_completed)
+
+
+def _run_across(prepared: PreparedRun, boards: Boards, on_completed: Callable[[int], None]) -> None:
+    """Run a job across boards; fetch its results whether or not it ends well."""
+    ranks = prepared.plan.ranks
+    watches = Watches(boards)
+    try:
+        with watches:
+            source = boards.of(ranks[prepared.plan.source].board)
+            bring_inputs(*source, prepared.options.inputs)
+            run_job(prepared.command, on_completed, lines=watches.lines, on_start=watches.oversee)
+    except RankSliceError as error:
+        told = watches.explained(error)
+        raise RankSliceError(
+            *told.mistakes, *_fetch_after_failure(prepared, boards, watches)
+        ) from None
+    except KeyboardInterrupt:
+        _fetch_after_failure(prepared, boards, watches)
+        raise
+    _fetch(prepared, boards, (RESULTS, REPORT))
+
+
+def _fetch(prepared: PreparedRun, boards: Boards, names: Sequence[str]) -> None:
+    """Fetch files from the sink's board."""
+    shell, facts = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    targets = {RESULTS: prepared.options.results, REPORT: prepared.options.report}
+    for name in names:
+        target = targets[name]
+        assert target is not None
+        part = target.with_name(f".{target.name}.part")
+        try:
+            shell.get(f"{facts.run}/{name}", part)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _fetch_after_failure(
+    prepared: PreparedRun, boards: Boards, watches: Watches
+) -> list[Mistake | str]:
+    """Fetch the results of finished frames; return where they are if that is not possible."""
+    shell, facts = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    if shell.reach.board not in watches.lost_boards():
+        with suppress(RankSliceError):  # there may be none
+            _fetch(prepared, boards, (RESULTS,))
+        return []
+    found = f"may have results of finished frames in {facts.run}/{RESULTS}"
+    return [Mistake(shell.reach.place, found, "fetch them once it answers")]
 
 
 def _results_mistakes(path: Path) -> Iterator[Mistake]:

@@ -57,7 +57,7 @@ def test_one_number_makes_a_square() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--frames=0"],
+        ["--frames=-1"],
         ["--frames=-1"],
         ["--frames=1.5"],
         ["--window=0"],

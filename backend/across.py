@@ -1,0 +1,323 @@
+"""A job across boards: what is asked of them before, what is heard of them meanwhile, and the end.
+
+mpirun neither ends when a board is lost, nor forwards what ranks say then. So each board has a
+watch, a program at the other end of an ssh connection: it brings the ranks' messages, says once a
+second that the board is there, and removes what is left of the job when the launcher ends it, or
+is not heard of any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rankslice.backend.deploy import Package, on_each
+from rankslice.backend.launch import MESSAGE, MpiRun, end_session
+from rankslice.backend.on_board import MARK
+from rankslice.backend.ssh import BoardShell, ssh_options
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.names import safe_file_name
+from rankslice.framework.wording import joined
+
+__all__ = ["BoardFacts", "Boards", "Watches", "bring_inputs", "inputs_on_board", "look_at_boards"]
+
+_START_S = 30.0
+_LOST_TICKS = 7
+_SILENT_TICKS = 3
+_PATIENCE_S = 4.0
+"""Time that mpirun gets to end by itself once a rank has told of a failure."""
+_END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BoardFacts:
+    """What a board says of itself before a run."""
+
+    network: str
+    """Of the address at which it is reached, as CIDR; empty: unknown."""
+    run: str
+    """Absolute path of the folder where the job runs."""
+    python: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boards:
+    """The boards of a job that run it, checked."""
+
+    work: tuple[tuple[BoardShell, Package], ...]
+    facts: tuple[BoardFacts, ...]
+    config: Path | None
+    """Configuration for ssh."""
+
+    @property
+    def job(self) -> str:
+        """Name of the job on its boards."""
+        return Path(self.facts[0].run).name
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The networks that connect the boards, as CIDR."""
+        return tuple(dict.fromkeys(facts.network for facts in self.facts if facts.network))
+
+    def of(self, board: str) -> tuple[BoardShell, BoardFacts]:
+        """Return shell and facts of a board."""
+        pairs = zip(self.work, self.facts, strict=True)
+        return next((shell, facts) for (shell, _), facts in pairs if shell.reach.board == board)
+
+    def mpirun_options(self, mpirun: MpiRun) -> list[str]:
+        """Return what mpirun needs to reach the boards, to be typed after its name."""
+        five = mpirun.version[0] >= 5
+        flag = "--prtemca" if five else "--mca"
+        daemon = f"$HOME/.rankslice/runs/{self.job}/daemon"
+        options = [flag, "prte_launch_agent" if five else "orte_launch_agent", daemon]
+        ssh = ssh_options(self.config)
+        if any(" " in word for word in ssh):
+            raise RankSliceError(
+                Mistake(str(self.config), "has a blank in its path", "mpirun would split it there")
+            )
+        options += [flag, "plm_ssh_args" if five else "plm_rsh_args", " ".join(ssh)]
+        # From here, not from board to board, which may have no keys of each other.
+        options += [flag, "plm_ssh_no_tree_spawn" if five else "plm_rsh_no_tree_spawn", "1"]
+        if self.networks:
+            include = ",".join(self.networks)
+            options += [flag, "prte_if_include" if five else "oob_tcp_if_include", include]
+            options += ["--mca", "btl_tcp_if_include", include]
+        return options
+
+    @property
+    def program(self) -> list[str]:
+        """Return the command that mpirun starts on each board, without the driver's arguments."""
+        return ["sh", "-c", f'exec "$HOME/.rankslice/runs/{self.job}/start" "$@"', "rankslice"]
+
+
+def look_at_boards(
+    work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun
+) -> Boards:
+    """Ask each board whether it can run its package; return what the job's start takes.
+
+    Raises:
+        RankSliceError: with what keeps boards from it, all at once.
+    """
+
+    def look(item: tuple[BoardShell, Package]) -> dict[str, Any]:
+        shell, package = item
+        return shell.ask(
+            "look",
+            open_mpi=list(mpirun.version[:2]),
+            requirements=package.requirements,
+            **package.identity(),
+        )
+
+    answers = on_each(work, look)
+    raise_mistakes(
+        Mistake(shell.reach.place, problem)
+        for (shell, _), answer in zip(work, answers, strict=True)
+        for problem in answer["problems"]
+    )
+    facts = tuple(
+        BoardFacts(_network(answer["network"]), answer["run"], answer["python"], answer["machine"])
+        for answer in answers
+    )
+    return Boards(tuple(work), facts, config)
+
+
+def _network(text: str) -> str:
+    """Return a network as it is, or nothing if it is none: mpirun gets what boards say."""
+    try:
+        return str(ipaddress.ip_network(text)) if text else ""
+    except ValueError:
+        return ""
+
+
+def inputs_on_board(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return what inputs are called on the source's board, relative to the run's folder."""
+    return tuple(
+        name if name == "random" else f"input/{number}/{safe_file_name(Path(name).name)}"
+        for number, name in enumerate(inputs)
+    )
+
+
+def bring_inputs(shell: BoardShell, facts: BoardFacts, inputs: Sequence[str]) -> None:
+    """Copy input files and folders to the source's board, as far as they are not there.
+
+    Raises:
+        RankSliceError: they could not be copied.
+    """
+    if set(inputs) <= {"random"}:
+        return
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
+        for name, here in zip(inputs_on_board(inputs), inputs, strict=True):
+            if name != "random":
+                link = Path(folder) / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(here)
+        shell.put(Path(folder) / "input", f"{facts.run}/input", follow_links=True)
+
+
+class _Watch:
+    """The launcher's end of the line to one board."""
+
+    def __init__(self, shell: BoardShell, package: Package, lines: list[str]) -> None:
+        self.shell = shell
+        self.ready = threading.Event()
+        self.over = threading.Event()
+        self.error = ""
+        self.silent_ticks = 0
+        self._lines = lines
+        self._beats = self._beats_seen = 0
+        self._process = subprocess.Popen(
+            shell.command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._write(shell.request("watch", **package.identity()))
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.decode(errors="replace")
+            if text.startswith(MARK):
+                with contextlib.suppress(ValueError):
+                    self._take(json.loads(text.removeprefix(MARK)))
+        self.over.set()
+        self.ready.set()
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        self._beats += 1
+        if "message" in answer:
+            self._lines.append(str(answer["message"]))
+        elif "error" in answer:
+            self.error = str(answer["error"])
+        elif "watching" in answer:
+            self.ready.set()
+
+    def tick(self) -> None:
+        """Count a second; tell the board that the launcher is there."""
+        self._write(b".\n")
+        self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
+        self._beats_seen = self._beats
+
+    @property
+    def is_lost(self) -> bool:
+        return self.over.is_set() or self.silent_ticks >= _LOST_TICKS
+
+    @property
+    def is_silent(self) -> bool:
+        return self.over.is_set() or self.silent_ticks >= _SILENT_TICKS
+
+    def ask_to_end(self) -> None:
+        self._write(b"end\n")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Watches:
+    """Watches on all boards of a job, and on mpirun: a context manager."""
+
+    def __init__(self, boards: Boards) -> None:
+        self.lines: list[str] = []
+        """What ranks and mpirun said, in the order of arrival."""
+        self._boards = boards
+        self._watches: list[_Watch] = []
+        self._stop = threading.Event()
+        self._lost: list[_Watch] = []
+
+    def __enter__(self) -> Watches:
+        """Start a watch on each board.
+
+        Raises:
+            RankSliceError: a board cannot be reached, or runs the job already.
+        """
+        try:
+            self._watches = [_Watch(*item, self.lines) for item in self._boards.work]
+            deadline = time.monotonic() + _START_S
+            for watch in self._watches:
+                watch.ready.wait(max(0.0, deadline - time.monotonic()))
+            raise_mistakes(
+                Mistake(watch.shell.reach.place, watch.error or "no watch can be started there")
+                for watch in self._watches
+                if watch.is_lost or not watch.ready.is_set()
+            )
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Have what is left of the job removed from the boards."""
+        self._stop.set()
+        self._lost = [watch for watch in self._watches if watch.is_silent]
+        for watch in self._watches:
+            watch.ask_to_end()
+        deadline = time.monotonic() + _END_S
+        for watch in self._watches:
+            if watch not in self._lost:
+                watch.over.wait(max(0.0, deadline - time.monotonic()))
+        self._close()
+
+    def _close(self) -> None:
+        self._stop.set()
+        for watch in self._watches:
+            watch.close()
+
+    def oversee(self, process: subprocess.Popen[str]) -> None:
+        """Begin to look after the boards and mpirun, which is ended if it does not end itself."""
+        threading.Thread(target=self._oversee, args=(process,), daemon=True).start()
+
+    def _oversee(self, process: subprocess.Popen[str]) -> None:
+        failed_at: float | None = None
+        next_tick = time.monotonic()
+        while not self._stop.wait(0.1) and process.poll() is None:
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + 1
+                for watch in self._watches:
+                    watch.tick()
+            failed = any(MESSAGE in line for line in self.lines)
+            if failed_at is None and (failed or any(watch.is_lost for watch in self._watches)):
+                failed_at = now
+            if failed_at is not None and now - failed_at > _PATIENCE_S:
+                end_session(process)
+                return
+
+    def lost_boards(self) -> list[str]:
+        """Return the names of boards that did not answer at the end."""
+        return [watch.shell.reach.board for watch in self._lost]
+
+    def explained(self, error: RankSliceError) -> RankSliceError:
+        """Return an error of the job's with what is known of boards that did not answer."""
+        places = [watch.shell.reach.place for watch in self._lost]
+        if not places:
+            return error
+        hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"
+        if not any(MESSAGE in line for line in self.lines):
+            return RankSliceError(hint)
+        first, *others = error.mistakes
+        return RankSliceError(f"{first}; {hint}", *others)

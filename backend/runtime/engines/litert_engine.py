@@ -20,7 +20,7 @@ from ..errors import JobError
 from ..job import TensorSpec
 from . import Engine, EngineSettings
 from .acceleration import Acceleration, refuse_fallback
-from .litert_package import LiteRtPackage, find_package, first_line
+from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
 from .own_process import OwnProcessEngine, start_processes
 from .signature import FileTensor, match_tensors
 
@@ -47,16 +47,15 @@ def open_engine(settings: EngineSettings) -> Engine:
     if _api(settings) not in _APIS:
         found = settings.options["api"]
         raise JobError(f"litert: option api is {found!r}, expected {' or '.join(_APIS)}")
-    package = find_package()
     if _api(settings) == "interpreter":
         _check_interpreter_options(settings)
-        return InterpreterEngine(settings, package)
-    if not package.has_compiled_models:
-        raise JobError(
-            f"litert: {package.name} has no compiled models, which the {settings.accelerator}"
-            " needs without a delegate library: install ai-edge-litert, or name a delegate"
-        )
-    return OwnProcessEngine(_COMPILED, _without_api(settings))
+        return InterpreterEngine(settings, find_package())
+    if has_compiled_models():
+        return OwnProcessEngine(_COMPILED, _without_api(settings))
+    raise JobError(
+        f"litert: {find_package().name} has no compiled models, which the {settings.accelerator}"
+        " needs without a delegate library: install ai-edge-litert, or name a delegate"
+    )
 
 
 def prepare(settings: EngineSettings, sub_models: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import JobError
 
-__all__ = ["LiteRtPackage", "find_package", "first_line"]
+__all__ = ["LiteRtPackage", "find_package", "first_line", "has_compiled_models"]
 
 _PACKAGES = {
     "ai-edge-litert": "ai_edge_litert.interpreter",
@@ -34,12 +34,6 @@ class LiteRtPackage:
     name: str
     """Package and version, for messages."""
     module: Any
-
-    @property
-    def has_compiled_models(self) -> bool:
-        """Whether the package can compile models for GPUs and NPUs by itself."""
-        package = self.module.__name__.partition(".")[0]
-        return importlib.util.find_spec(f"{package}.compiled_model") is not None
 
     def load_delegate(self, library: str, options: dict[str, str]) -> Any:
         """Return a delegate.
@@ -92,6 +86,13 @@ def _check_delegate(library: str) -> None:
         ) from None
     if not hasattr(functions, "tflite_plugin_create_delegate"):
         raise JobError(f"{library} is no delegate: it lacks tflite_plugin_create_delegate")
+
+
+def has_compiled_models() -> bool:
+    """Return whether the board's LiteRT compiles models for GPUs and NPUs, without loading it."""
+    spec = importlib.util.find_spec("ai_edge_litert")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return any((Path(folder) / "compiled_model.py").exists() for folder in folders or ())
 
 
 def find_package() -> LiteRtPackage:

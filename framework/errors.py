@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from rankslice.framework.wording import on_one_line, quoted
 
-__all__ = ["Mistake", "RankSliceError", "nearest", "raise_mistakes"]
+__all__ = ["MOST_TOLD", "Mistake", "RankSliceError", "nearest", "raise_mistakes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,20 @@ class RankSliceError(Exception):
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
 
 
+MOST_TOLD = 50
+"""Mistakes of one step told one by one; a file may have a million of the same kind."""
+
+
 def raise_mistakes(mistakes: Iterable[Mistake | str]) -> None:
-    """Raise one :class:`RankSliceError` with all the mistakes, or return if there are none."""
-    found = tuple(mistakes)
+    """Raise one :class:`RankSliceError` with the mistakes, or return if there are none.
+
+    The first :data:`MOST_TOLD` are told, the others counted.
+    """
+    left = iter(mistakes)
+    found = tuple(islice(left, MOST_TOLD))
+    more = sum(1 for _ in left)
+    if more:
+        raise RankSliceError(*found, f"... and {more} more mistakes")
     if found:
         raise RankSliceError(*found)
 

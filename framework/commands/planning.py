@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placement, Placements
@@ -103,7 +103,8 @@ class _Mistakes:
             return None
 
     def raise_all(self) -> None:
-        raise_mistakes(self._found)
+        if self._found:  # each step has told no more than it should
+            raise RankSliceError(*self._found)
 
 
 def _model_info(model: Model) -> ModelInfo:

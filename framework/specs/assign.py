@@ -88,28 +88,24 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
     items: list[_Item] = []
     mistakes: list[Mistake | str] = []
     unknown: list[Mistake | str] = []
+    count = 0
     for rank, entry in enumerate(mapping.entries):
         for index, text in enumerate(entry.layers):
             place = f"{mapping.source}: {bare(entry.key)}[{index}]"
             layers: tuple[str, ...] = ()
             try:
-                layers = _resolve(text, names, place, hint=len(unknown) < _MOST_UNKNOWN)
+                layers = _resolve(text, names, place, hint=count < _MOST_UNKNOWN)
             except _UnknownError as error:
-                unknown += error.mistakes
+                unknown += error.mistakes[: max(0, _MOST_UNKNOWN - count)]
+                count += len(error.mistakes)
             except RankSliceError as error:
                 mistakes += error.mistakes
             items.append(_Item(rank, entry.key, place, layers))
-    return items, mistakes + _first_unknown(unknown, mapping, names)
-
-
-def _first_unknown(
-    unknown: list[Mistake | str], mapping: Mapping, names: _Names
-) -> list[Mistake | str]:
-    left = len(unknown) - _MOST_UNKNOWN
-    if left <= 0:
-        return unknown
-    found = f"... and {left} more names of layers that {names.model} does not have"
-    return [*unknown[:_MOST_UNKNOWN], Mistake(mapping.source, found)]
+    if count > len(unknown):
+        left = count - len(unknown)
+        found = f"... and {left} more names of layers that {names.model} does not have"
+        unknown.append(Mistake(mapping.source, found))
+    return items, mistakes + unknown
 
 
 def _resolve(text: str, names: _Names, place: str, *, hint: bool) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.framework.specs.cores import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
@@ -55,8 +55,7 @@ def parse_platform_yaml(text: str, source: str) -> Platform:
     try:
         spec = _PlatformSpec.model_validate(data)
     except ValidationError as error:
-        found = [_mistake(detail, source) for detail in error.errors()]
-        raise RankSliceError(*found, *mistakes) from None
+        mistakes = [*(_mistake(detail, source) for detail in error.errors()), *mistakes]
     raise_mistakes(mistakes)
     return _platform(spec, source)
 

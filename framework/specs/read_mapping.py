@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -33,10 +34,7 @@ def read_mapping(path: Path) -> Mapping:
         raise RankSliceError(Mistake(path.name, f"the file holds {described(value)}", _SHAPE))
     if not value:
         raise RankSliceError(Mistake(path.name, "the mapping is empty", _SHAPE))
-    mistakes = _repeated_keys(value, path.name)
-    for key, layers in value:
-        mistakes += _layer_mistakes(layers, f"{path.name}: {bare(key)}")
-    raise_mistakes(mistakes)
+    raise_mistakes(_mistakes(value, path.name))
     entries = tuple(MappingEntry(key, tuple(layers)) for key, layers in value)
     return Mapping(path.name, entries)
 
@@ -57,6 +55,12 @@ def mapping_schema() -> dict[str, object]:
     }
 
 
+def _mistakes(pairs: tuple[tuple[str, object], ...], name: str) -> Iterator[Mistake]:
+    yield from _repeated_keys(pairs, name)
+    for key, layers in pairs:
+        yield from _layer_mistakes(layers, f"{name}: {bare(key)}")
+
+
 def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mistake]:
     times = Counter(key for key, _ in pairs)
     expected = "expected every key once; put its layers into one list"
@@ -67,12 +71,11 @@ def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mis
     ]
 
 
-def _layer_mistakes(layers: object, place: str) -> list[Mistake]:
+def _layer_mistakes(layers: object, place: str) -> Iterator[Mistake]:
     if not isinstance(layers, list):
-        found = f"found {described(layers)}"
-        return [Mistake(place, found, "expected a list of layer names")]
-    return [
-        Mistake(f"{place}[{index}]", f"found {described(layer)}", "expected the name of a layer")
-        for index, layer in enumerate(layers)
-        if not isinstance(layer, str)
-    ]
+        yield Mistake(place, f"found {described(layers)}", "expected a list of layer names")
+        return
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, str):
+            found = f"found {described(layer)}"
+            yield Mistake(f"{place}[{index}]", found, "expected the name of a layer")

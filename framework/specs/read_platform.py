@@ -13,6 +13,9 @@ from rankslice.framework.specs.read_text import read_text
 
 __all__ = ["local_platform", "read_platform"]
 
+_MOST_BYTES = 1 << 18
+"""Largest platform file: a thousand boards have less, and reading YAML is slow."""
+
 
 def read_platform(source: str | Path) -> Platform:
     """Return the platform that a file describes.
@@ -28,7 +31,7 @@ def read_platform(source: str | Path) -> Platform:
     if str(source) == "local":
         return local_platform()
     path = Path(source)
-    text = read_text(path, "a platform")
+    text = read_text(path, "a platform", _MOST_BYTES)
     parse = parse_platform_text if path.suffix.lower() == ".txt" else parse_platform_yaml
     return parse(text, path.name)
 

@@ -86,7 +86,7 @@ def _unreadable_mappings() -> Iterator[Provoked]:
     yield Provoked("a folder", BUILD.replace("mapping.json", "folder"))
     yield Provoked("a pipe", BUILD.replace("mapping.json", "pipe"), {"pipe": os.mkfifo})
     yield Provoked("a device without end", BUILD.replace("mapping.json", "/dev/zero"))
-    yield _mapping("more than anybody writes", lambda path: os.truncate(path, 65 << 20))
+    yield _mapping("more than anybody writes", lambda path: os.truncate(path, (16 << 20) + 1))
     yield _mapping("a link to itself", _link("itself"))
     yield _mapping("an empty file", "")
     yield _mapping("white space alone", " \n\n")
@@ -113,6 +113,7 @@ def _unreadable_mappings() -> Iterator[Provoked]:
     yield _mapping("a large number", '{"edge01_cpu0": [1e999]}')
     yield _mapping("deep nesting", '{"edge01_cpu0": ' + "[" * 100_000)
     yield _mapping("a key twice", '{"edge01_cpu0": ["MaxPool1"], "edge01_cpu0": ["FC1"]}')
+    yield _mapping("very many mistakes", f'{{"edge01_cpu0": {[*range(5000)]}}}')
     yield _mapping(
         "values that are no lists of names",
         '{"edge01_cpu0": "MaxPool1", "edge01_cpu1": [7, null, ["FC1"]], "edge01_cpu2": {"a": 1}}',
@@ -193,6 +194,7 @@ def _platforms() -> Iterator[Provoked]:
     yield Provoked("no such file", BUILD.replace("platform.yaml", "nothing.yaml"))
     yield Provoked("a folder", BUILD.replace("platform.yaml", "folder"))
     yield Provoked("a device without end", BUILD.replace("platform.yaml", "/dev/zero"))
+    yield _platform("more than anybody writes", "#" * ((1 << 18) + 1))
     yield _platform("an empty file", "")
     yield _platform("UTF-16", PLATFORM.encode("utf-16"))
     yield _platform("bytes that are no UTF-8", b"boards: {\xff: {}}")
@@ -210,7 +212,7 @@ def _platforms() -> Iterator[Provoked]:
     yield _platform("an alias to itself", "boards: &b {edge01: *b}")
     yield _platform("a merge key", "boards: {edge01: {<<: {cores: 4}}}")
     yield _platform("deep nesting", "[" * 50_000)
-    yield _platform("deep nesting by indentation", "".join(f"{' ' * n}a:\n" for n in range(2000)))
+    yield _platform("deep nesting by indentation", "".join(f"{' ' * n}a:\n" for n in range(500)))
     yield _platform("code", "boards: {edge01: !!python/object/apply:os.system ['touch made']}")
     yield _platform("unknown keys", "boards: {edge01: {coers: 4, slots: 2, Host: a}}\nlink: {}")
     yield _platform("boards that are none", "boards: {edge01: 4, edge02: [cores], edge03: text}")
@@ -521,7 +523,7 @@ def _runs() -> Iterator[Provoked]:
         "results that go into a folder": "--results folder",
         "results that go nowhere": "--results no/where.bin",
         "negative frames": "--frames -1",
-        "no frames": "--frames 0",
+        "no frames": "--frames -1",
         "no window": "--window 0",
         "a huge window": "--window 99999999999999999999",
         "frames at no rate": "--fps 0",

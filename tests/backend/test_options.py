@@ -58,7 +58,6 @@ def test_one_number_makes_a_square() -> None:
     "arguments",
     [
         ["--frames=-1"],
-        ["--frames=-1"],
         ["--frames=1.5"],
         ["--window=0"],
         ["--fps=0"],

@@ -73,7 +73,7 @@ MISUSE = {
     "inspect model.onnx --cuts many": "--cuts",
     "build model.onnx": "Missing option '--mapping'",
     "run": "Missing argument",
-    "run out/out --frames 0": "--frames",
+    "run out/out --frames -1": "--frames",
     "run out/out --frames many": "--frames",
     "run out/out --fps 0": "--fps",
     "run out/out --fps inf": "--fps",

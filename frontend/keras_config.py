@@ -47,28 +47,31 @@ def config_mistakes(place: str, config: object) -> Iterator[Mistake]:
         )
         return
     top = {name: value for name, value in config.items() if name not in _NOT_LOADED}
-    yield from dict.fromkeys(_mistakes(place, top, ""))
+    named = _objects(place, top)
+    yield from dict.fromkeys(
+        found for place, value in named for found in _class_mistakes(place, value)
+    )
 
 
-def _mistakes(place: str, value: object, layer: str) -> Iterator[Mistake]:
-    """Yield the mistakes in a part of the configuration that belongs to a layer."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _mistakes(place, item, layer)
-    if not isinstance(value, dict):
-        return
-    if "class_name" in value or "registered_name" in value:
-        layer = _layer_name(value) or layer
-        where = f"{place}: layer {quoted(layer)}" if layer else place
-        yield from _class_mistakes(where, value)
-    for item in value.values():
-        yield from _mistakes(place, item, layer)
+def _objects(place: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all that names a class, however deep it is, and where it stands."""
+    waiting: list[tuple[str, object]] = [("", top)]
+    while waiting:
+        layer, value = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(layer, item) for item in reversed(value)]
+        if not isinstance(value, dict):
+            continue
+        if "class_name" in value or "registered_name" in value:
+            layer = _layer_name(value) or layer
+            yield f"{place}: layer {quoted(layer)}" if layer else place, value
+        waiting += [(layer, item) for item in reversed(value.values())]
 
 
 def _layer_name(value: Mapping[str, Any]) -> str:
     """Return the name of the layer that an object describes; empty if it is none."""
     config = value.get("config")
-    if value.get("class_name") in VALUES or not isinstance(config, dict):
+    if not isinstance(config, dict) or str(value.get("class_name")) in VALUES:
         return ""
     name = config.get("name")
     return name if isinstance(name, str) else ""
@@ -100,7 +103,7 @@ def _class_mistakes(where: str, value: Mapping[str, Any]) -> Iterator[Mistake]:
 
 def _function_mistakes(where: str, value: Mapping[str, Any]) -> Iterator[Mistake]:
     name, module = value.get("config"), value.get("module")
-    if name not in FUNCTIONS or module not in (None, "builtins", "keras.activations"):
+    if str(name) not in FUNCTIONS or module not in (None, "builtins", "keras.activations"):
         yield _custom(where, f"{module}.{name}" if module else str(name), "function")
 
 

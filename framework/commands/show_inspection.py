@@ -21,7 +21,15 @@ from rankslice.frontend.cuts import Cut, notable_cuts
 from rankslice.frontend.liveness import largest_tensor, running_layers
 from rankslice.frontend.rank_costs import RankCost, layer_places
 
-__all__ = ["DEFAULT_CUTS", "print_cuts", "print_inspection", "printable", "shape_text"]
+__all__ = [
+    "DEFAULT_CUTS",
+    "plain_table",
+    "print_cuts",
+    "print_inspection",
+    "printable",
+    "room_for_names",
+    "shape_text",
+]
 
 DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
@@ -39,7 +47,7 @@ def print_inspection(
 
     On a terminal names are wrapped to its width; elsewhere tables are as wide as they need to be.
     """
-    with _room_for_names(console):
+    with room_for_names(console):
         console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
         for line in _summary(inspection):
             console.print(Text(line), soft_wrap=True)
@@ -51,7 +59,7 @@ def print_inspection(
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
     """Print cuts worth a look."""
-    with _room_for_names(console):
+    with room_for_names(console):
         _print_cuts(inspection, console, most_cuts)
 
 
@@ -67,7 +75,7 @@ def _print_cuts(inspection: Inspection, console: Console, most_cuts: int) -> Non
 
 
 @contextmanager
-def _room_for_names(console: Console) -> Iterator[None]:
+def room_for_names(console: Console) -> Iterator[None]:
     """Let tables be as wide as they like unless a terminal shows them."""
     width = console.width
     if not console.is_terminal:
@@ -79,7 +87,7 @@ def _room_for_names(console: Console) -> Iterator[None]:
 def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     graph = inspection.graph
     places = layer_places(inspection.plan) if inspection.plan else None
-    table = _table(printable(graph.name))
+    table = plain_table(printable(graph.name))
     if places is not None:
         table.add_column("rank", justify="right")
     table.add_column("layer", overflow="fold")
@@ -101,7 +109,8 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def plain_table(title: str) -> Table:
+    """Return a table without columns yet, as all commands print them."""
     return Table(title=Text(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
 
 
@@ -168,7 +177,7 @@ def _some(names: tuple[str, ...], word: str) -> str:
 
 
 def _cut_table(found: Iterable[tuple[int, Cut]], share_of: str) -> Table:
-    table = _table("cuts, narrowest first")
+    table = plain_table("cuts, narrowest first")
     table.add_column("cut", justify="right", no_wrap=True)
     table.add_column("sent per frame", justify="right", no_wrap=True)
     for heading in (f"{share_of} before", "params before"):
@@ -200,7 +209,7 @@ def _cut_caption(shown: int, count: int) -> str:
 
 
 def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
-    table = _table("ranks")
+    table = plain_table("ranks")
     table.add_column("rank", justify="right")
     table.add_column("key", overflow="fold")
     for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends"):

@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 from rankslice.frontend.tflite_schema import DTYPES, OPERATORS, SCALARS, TABLES, UNIONS, Field
+from rankslice.frontend.tflite_settings import DEFAULTS, NAMES
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -96,3 +97,32 @@ def test_vectors_have_elements_of_the_schemas_size(table):
         assert found
         size = 1 if field.type == "payload" else CODES.get(SCALARS.get(field.type, "i"), 4)
         assert size == int(found[1]), field.name
+
+
+ENUMS = {
+    "fused_activation_function": "ActivationFunctionType",
+    "padding": "Padding",
+    "weights_format": "FullyConnectedOptionsWeightsFormat",
+    "kernel_type": "LSTMKernelType",
+    "combiner": "CombinerType",
+    "mode": "MirrorPadMode",
+    "type": "LSHProjectionType",
+    "reduce_function": "ReduceWindowFunction",
+}
+
+
+@pytest.mark.parametrize("field", ENUMS)
+def test_values_of_settings_have_the_names_of_the_schema(field):
+    assert members(ENUMS[field]) == {name: number for number, name in enumerate(NAMES[field])}
+
+
+@pytest.mark.parametrize("table", {*UNIONS["BuiltinOptions"], *UNIONS["BuiltinOptions2"]})
+def test_settings_that_are_left_out_have_the_schemas_values(table):
+    for field in TABLES[table]:
+        if not field.is_scalar or field.name in OLD:
+            continue
+        camel = "".join(part.capitalize() for part in field.name.split("_"))
+        getters = {name.lower(): value for name, value in vars(getattr(generated, table)).items()}
+        default = inspect.getsource(getters[camel.lower()]).split()[-1]
+        value = {"True": 1, "False": 0}.get(default) if default.isalpha() else float(default)
+        assert value == DEFAULTS.get((table, field.name), 0), field.name

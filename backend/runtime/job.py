@@ -155,7 +155,7 @@ def load_job(path: Path) -> Job:
                 f" {_VERSION}; build again"
             )
         return _job(record, hashlib.sha256(text).hexdigest())
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise JobError(f"{path}: not a plan ({type(error).__name__}: {error})") from None
 
 

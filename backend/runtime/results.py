@@ -130,7 +130,7 @@ def read_results(path: Path) -> Results:
         count = (path.stat().st_size - offset) // record.itemsize
     except OSError as error:
         raise JobError(f"{path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise JobError(f"{path}: not a results file ({error})") from None
     # A file without records cannot be mapped.
     records = np.memmap(path, record, "r", offset, (count,)) if count else np.empty(0, record)

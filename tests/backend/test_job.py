@@ -58,6 +58,7 @@ def test_a_missing_plan_is_told(tmp_path: Path) -> None:
         b"{",
         b"[]",
         b"3",
+        b"[" * 100_000,
         b"\xff\xfe",
         b"{}",
         changed(lambda plan: plan.pop("version")),

@@ -105,6 +105,7 @@ HEAD = b"rankslice results 1\n"
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", 3]]}\n',
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [-3]]]}\n',
         HEAD + b"\xff\n",
+        HEAD + b"[" * 100_000,
     ],
 )
 def test_another_file_is_not_a_results_file(tmp_path: Path, content: bytes) -> None:

@@ -228,7 +228,7 @@ TARGETS = {
         "results.bin",
         _read_results,
         (_results(),),
-        (*_WORDS, b'"object"', b'"float32"', b"[99999999999, 99999999999]", b'"V1000000000"'),
+        (*_WORDS, b"[" * 3000, b'"object"', b'"float32"', b"[99999999999, 99999999999]", b'"V1000000000"'),
     ),
 }
 

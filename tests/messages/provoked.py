@@ -523,7 +523,6 @@ def _runs() -> Iterator[Provoked]:
         "results that go into a folder": "--results folder",
         "results that go nowhere": "--results no/where.bin",
         "negative frames": "--frames -1",
-        "no frames": "--frames -1",
         "no window": "--window 0",
         "a huge window": "--window 99999999999999999999",
         "frames at no rate": "--fps 0",

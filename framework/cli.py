@@ -86,6 +86,11 @@ class _Verify(str, Enum):
     exact = "exact"
 
 
+class _Accelerator(str, Enum):
+    gpu = "gpu"
+    npu = "npu"
+
+
 class _Overflow(str, Enum):
     fail = "fail"
     drop = "drop"
@@ -172,13 +177,41 @@ def inspect(
             "--object", help="Instead: the tables of a .tflite file, as they stand there."
         ),
     ] = False,
+    internals: Annotated[
+        bool,
+        typer.Option(
+            "--internals", help="Instead: what LiteRT makes of a .tflite file, step by step."
+        ),
+    ] = False,
+    delegate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIB", help="With --internals: a delegate library (default: XNNPACK)."
+        ),
+    ] = None,
+    accelerator: Annotated[
+        _Accelerator | None,
+        typer.Option(help="With --internals: compile for LiteRT's GPU or NPU accelerator."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of the delegate or accelerator; repeatable."),
+    ] = None,
     json_file: _Json = None,
 ) -> None:
     """Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
+    others = {"shape": shape, "mapping": mapping, "platform": platform, "svg": svg}
+    of_internals = {"delegate": delegate, "accelerator": accelerator, "option": option}
     if object:
-        _refuse_with("--object", shape=shape, mapping=mapping, platform=platform, svg=svg)
+        _refuse_with("--object", internals=internals, **others, **of_internals)
         _inspect_object(model, json_file)
         return
+    if internals:
+        _refuse_with("--internals", **others)
+        _inspect_internals(model, delegate, accelerator, option or [], json_file)
+        return
+    if any(of_internals.values()):
+        raise RankSliceError("--delegate, --accelerator and --option need --internals")
     from rankslice.framework.commands.inspect import inspect_model
     from rankslice.framework.commands.inspection_json import inspection_to_json
     from rankslice.framework.commands.picture import picture_of
@@ -499,7 +532,36 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
         print_object(found, _out)
 
 
-def _refuse_with(option: str, **others: Any) -> None:
+def _inspect_internals(
+    model: Path,
+    delegate: str | None,
+    accelerator: _Accelerator | None,
+    options: list[str],
+    json_file: Path | None,
+) -> None:
+    """Show what LiteRT makes of a ``.tflite`` file."""
+    from rankslice.framework.commands.internals import Wanted, internals_to_json, look_inside
+    from rankslice.framework.commands.show_internals import print_internals
+
+    if delegate and accelerator:
+        _refuse_with("--accelerator", delegate=delegate)
+    wrong = [text for text in options if "=" not in text]
+    if wrong:
+        raise RankSliceError(*(Mistake("--option", repr(t), "expected NAME=VALUE") for t in wrong))
+    wanted = Wanted(
+        delegate or "",
+        accelerator.value if accelerator else "",
+        {name: value for name, _, value in (text.partition("=") for text in options)},
+    )
+    with _talk.status("loading"):
+        found = look_inside(model, wanted)
+    if json_file is not None:
+        _write_json(json_file, internals_to_json(found))
+    if json_file != Path("-"):
+        print_internals(found, _out)
+
+
+def _refuse_with(option: str, /, **others: Any) -> None:
     """Raise if options are given that mean nothing beside another one."""
     given = [name for name, value in others.items() if value]
     if given:

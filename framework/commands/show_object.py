@@ -25,7 +25,7 @@ from rankslice.frontend.tflite_object import (
 )
 from rankslice.frontend.tflite_settings import Setting
 
-__all__ = ["MOST_ROWS", "numbers_text", "print_object"]
+__all__ = ["MOST_ROWS", "numbers_text", "print_object", "rows"]
 
 MOST_ROWS = 100
 """Rows of a table that are printed; the JSON has all."""
@@ -59,10 +59,10 @@ def _parts(found: ModelObject) -> Iterator[Table | str]:
     yield from _more(len(found.subgraphs) - _MOST_SUBGRAPHS, "subgraphs")
     yield from _buffers(found)
     if found.metadata:
-        yield from _rows("metadata", ("name", "buffer", "size"), found.metadata, _metadata)
+        yield from rows("metadata", ("name", "buffer", "size"), found.metadata, _metadata)
     if found.signatures:
         headings = ("signature", "subgraph", "inputs (name: tensor)", "outputs (name: tensor)")
-        yield from _rows("signatures", headings, found.signatures, _signature)
+        yield from rows("signatures", headings, found.signatures, _signature)
     for name in found.external_buffer_groups:
         yield f"weights lie in another file: {_short(name)}"
 
@@ -75,7 +75,7 @@ def _head(found: ModelObject) -> str:
 
 def _code_table(found: ModelObject) -> Iterator[Table | str]:
     headings = ("#", "operator", "custom code", "number", "version", "uses")
-    yield from _rows("operator codes", headings, tuple(enumerate(found.operator_codes)), _code)
+    yield from rows("operator codes", headings, tuple(enumerate(found.operator_codes)), _code)
 
 
 def _code(numbered: tuple[int, OperatorCodeEntry]) -> tuple[str, ...]:
@@ -86,13 +86,13 @@ def _code(numbered: tuple[int, OperatorCodeEntry]) -> tuple[str, ...]:
 
 def _subgraph(subgraph: SubgraphEntry) -> Iterator[Table | str]:
     name = f"subgraph {subgraph.number}{f' {_short(subgraph.name)}' if subgraph.name else ''}"
-    yield from _rows(
+    yield from rows(
         f"{name}: operators",
         ("#", "operator", "code", "inputs", "outputs", "settings"),
         subgraph.operators,
         _operator,
     )
-    yield from _rows(
+    yield from rows(
         f"{name}: tensors",
         ("#", "tensor", "type", "shape", "signature", "buffer", "values", "quantisation"),
         subgraph.tensors,
@@ -131,7 +131,7 @@ def _buffers(found: ModelObject) -> Iterator[Table | str]:
     filled = [buffer for buffer in found.buffers if buffer.bytes]
     headings = ("#", "size", "at byte", "used by (subgraph.tensor, or metadata)")
     if filled:
-        yield from _rows("buffers", headings, filled, _buffer)
+        yield from rows("buffers", headings, filled, _buffer)
     empty = len(found.buffers) - len(filled)
     total = bytes_text(sum(buffer.bytes for buffer in filled))
     yield f"{len(found.buffers)} buffers, {empty} of them empty; the others hold {total}"
@@ -151,7 +151,7 @@ def _signature(entry: SignatureEntry) -> tuple[str, ...]:
     return _short(entry.key), str(entry.subgraph), _named(entry.inputs), _named(entry.outputs)
 
 
-def _rows(
+def rows(
     title: str,
     headings: Sequence[str],
     entries: Sequence[_Entry],

@@ -24,7 +24,7 @@ from .litert_package import LiteRtPackage, find_package, first_line, has_compile
 from .own_process import OwnProcessEngine, start_processes
 from .signature import FileTensor, match_tensors
 
-__all__ = ["InterpreterEngine", "open_engine", "prepare"]
+__all__ = ["InterpreterEngine", "open_engine", "prepare", "replaced_operators"]
 
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
@@ -158,7 +158,7 @@ class InterpreterEngine:
             return Acceleration(by, None, None)
         operators = [node for node in nodes if node["op_name"] != "DELEGATE"]
         partitions = [node for node in nodes if node["op_name"] == "DELEGATE"]
-        taken = _taken(operators, partitions)
+        taken = replaced_operators(operators, partitions)
         others = dict.fromkeys(
             node["op_name"] for number, node in enumerate(operators) if number not in taken
         )
@@ -204,12 +204,23 @@ def _fill(accessor: Callable[[], NDArray[Any]], values: NDArray[Any]) -> None:
     np.copyto(accessor(), values, casting="no")
 
 
-def _taken(operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]) -> set[int]:
-    """Return the operators that partitions replace: those between their outputs and inputs."""
+def replaced_operators(
+    operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]
+) -> set[int]:
+    """Return the operators that partitions replace: those between their outputs and inputs.
+
+    Args:
+        operators: nodes that are operators, as the interpreter tells their details.
+        partitions: nodes that a delegate has put in.
+
+    Returns:
+        Places in ``operators``.
+    """
     maker = {
         int(tensor): number
         for number, operator in enumerate(operators)
         for tensor in operator["outputs"]
+        if tensor >= 0  # inputs and outputs that are left out are all -1
     }
     taken: set[int] = set()
     for partition in partitions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -36,8 +37,11 @@ __all__ = ["MAIN", "TfliteModel", "read_tflite"]
 MAIN = 0
 """Number of the subgraph that is sliced; the others are bodies of control flow."""
 
-_BUILTIN = frozenset(OPERATORS)
 _RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
+_DETERMINISTIC = frozenset(OPERATORS) - _RANDOM
+
+_MOST_TOLD = 20
+"""Mistakes of one kind that are told: a damaged file can have one for each of its layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +117,12 @@ class _Reading:
 
     def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
         place = str(self._path)
-        raise_mistakes(flow_mistakes(place, self._main, self._layer_names, self._names))
+        wrong = flow_mistakes(place, self._main, self._layer_names, self._names)
+        raise_mistakes(islice(wrong, _MOST_TOLD))
         shapes = known_shapes(self._main, self._types, self._constants())
         inputs = [self._tensor(shapes, number) for number in self._main.numbers("inputs")]
         declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
-        raise_mistakes(self._constant_mistakes())
+        raise_mistakes(islice(self._constant_mistakes(), _MOST_TOLD))
         raise_mistakes(shape_mistakes(place, inputs, declared, given))
         changed = self._resized(inputs, given)
         brought = set(self._main.numbers("inputs"))
@@ -131,7 +136,7 @@ class _Reading:
             for operator, bodies in zip(self._operators, self._bodies, strict=True)
         ]
         weights = self._weights()
-        raise_mistakes(self._weight_mistakes(weights))
+        raise_mistakes(islice(self._weight_mistakes(weights), _MOST_TOLD))
         layers = tuple(
             self._layer(position, tensors, weights, bool(kept[position]))
             for position in range(len(self._operators))
@@ -180,12 +185,12 @@ class _Reading:
 
     def _constants(self) -> frozenset[int]:
         """Return the numbers of the tensors that nobody makes."""
-        made = {n for operator in self._operators for n in operator.numbers("outputs")}
-        brought = set(self._main.numbers("inputs"))
+        known = {n for operator in self._operators for n in operator.numbers("outputs")}
+        known |= set(self._main.numbers("inputs"))
         return frozenset(
             number
             for number, table in enumerate(self._tables)
-            if number not in made | brought and not table.number("is_variable")
+            if number not in known and not table.number("is_variable")
         )
 
     def _tensor(self, shapes: Sequence[tuple[int, ...] | None], number: int) -> Tensor:
@@ -195,7 +200,7 @@ class _Reading:
         """Return the constants of the main subgraph by the tensor's number."""
         return {
             number: self._weight(self._names[number], self._tables[number])
-            for number in self._constants()
+            for number in sorted(self._constants())
         }
 
     def _weight(self, name: str, table: Table) -> Weight:
@@ -248,7 +253,7 @@ class _Reading:
         inner = [item for body in bodies for item in body.tables("operators")]
         operators = (self._operators[position], *inner)
         kinds = {self._codes[operator.number("opcode_index")] for operator in operators}
-        return kinds <= _BUILTIN - _RANDOM
+        return kinds <= _DETERMINISTIC
 
     def _constant_mistakes(self) -> Iterator[Mistake]:
         for number in self._main.numbers("inputs"):

@@ -6,18 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rankslice.framework.errors import Mistake
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.tflite_references import references
 from rankslice.frontend.tflite_wire import Table
 
 __all__ = ["flow_mistakes", "header_mistakes", "reference_mistakes"]
 
 _VERSION = 3
-_WHOLE_ONLY = {
-    "COMPRESSION_METADATA": "its weights are compressed for TensorFlow Lite Micro",
-    "LiteRtStamp": "it is compiled for one accelerator already",
-}
-"""Metadata of models whose parts depend on each other in ways that a cut would break."""
+_COMPRESSED = "COMPRESSION_METADATA"
 
 _MOST_TOLD = 5
 """Wrong numbers told of a subgraph: where there are more, the file is damaged throughout."""
@@ -42,15 +38,15 @@ def header_mistakes(place: str, model: Table) -> Iterator[Mistake]:
         yield Mistake(place, "has no layers")
     elif not subgraphs[0].numbers("outputs"):
         yield Mistake(place, "has no outputs")
-    for entry in model.tables("metadata"):
-        if entry.text("name") in _WHOLE_ONLY:
-            what = _WHOLE_ONLY[entry.text("name")]
-            yield Mistake(place, f"{what}, so it cannot be cut", "slice it before that step")
+    if any(entry.text("name") == _COMPRESSED for entry in model.tables("metadata")):
+        found = "its weights are compressed for TensorFlow Lite Micro, so it cannot be cut"
+        yield Mistake(place, found, "slice it before that step")
     if any(code.text("custom_code") == _CODE_OUTSIDE for code in model.tables("operator_codes")):
         found = "it holds code for one accelerator, so it cannot be cut"
         yield Mistake(place, found, "slice it before it is compiled")
-    for group in model.tables("external_buffer_groups"):
-        found = f"its weights lie in another file, {quoted(group.text('name'))}"
+    if model.tables("external_buffers"):
+        files = [group.text("name") for group in model.tables("external_buffer_groups")]
+        found = f"its weights lie in other files: {listed(files) or 'which is not told'}"
         yield Mistake(place, found, "expected them in the model file")
 
 

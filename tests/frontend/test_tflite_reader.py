@@ -9,7 +9,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import constant_layers
 from rankslice.frontend.partition import partition, used_layers
 from rankslice.frontend.tflite_reader import read_tflite
-from rankslice.frontend.tflite_wire import packed
+from rankslice.frontend.tflite_wire import Table, packed
 
 
 def graph(name):
@@ -242,3 +242,21 @@ def test_what_a_custom_operator_leaves_open_is_known_if_the_inputs_are_open(
 
     found = read_tflite(edited("ethos_u", tmp_path, with_signatures)).graph
     assert shape == found.layers[0].outputs[0].shape
+
+
+def test_weights_in_other_files_are_refused(tmp_path):
+    def external(root):
+        group = Table("ExternalBufferGroup", {"name": b"weights.bin"})
+        buffer = Table("ExternalBuffer", {"id": packed("I", 1), "length": packed("Q", 9)})
+        return root.changed({"external_buffer_groups": (group,), "external_buffers": (buffer,)})
+
+    path = edited("cnn_int8", tmp_path, whole=external)
+    assert "its weights lie in other files: 'weights.bin'" in refused(path)
+
+
+def test_weights_compressed_for_microcontrollers_are_refused(tmp_path):
+    def compressed(root):
+        return root.changed({"metadata": (Table("Metadata", {"name": b"COMPRESSION_METADATA"}),)})
+
+    told = refused(edited("cnn_int8", tmp_path, whole=compressed))
+    assert "its weights are compressed for TensorFlow Lite Micro, so it cannot be cut" in told

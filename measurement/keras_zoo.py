@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.measurement.zoo import cache_folder
 
-__all__ = ["KINDS", "keras_file", "keras_model", "keras_names"]
+__all__ = [
+    "KINDS",
+    "SUFFIXES",
+    "keras_file",
+    "keras_frames",
+    "keras_model",
+    "keras_names",
+    "keras_source",
+]
 
 RECIPE = 1
 """Version of the weights and conversions, part of the file names: raise it if they change."""
@@ -33,6 +41,9 @@ RECIPE = 1
 KINDS = ("float32", "float16", "dynamic", "int8", "int16x8")
 """How the converter stores a network: whole in float32; weights in float16; weights in int8,
 activations in float32; all in int8; activations in int16, weights in int8."""
+
+SUFFIXES = ("keras", "h5")
+"""Formats in which Keras itself stores a network."""
 
 _FRAMES = 4
 _SEED = 7
@@ -92,14 +103,44 @@ def keras_model(name: str, kind: str = "float32", folder: Path | None = None) ->
     """
     target = keras_file(name, kind, folder)
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
+        with _draft_of(target) as draft:
             draft.write_bytes(_converted(_calibrated(NETWORKS[name]), kind, NETWORKS[name].size))
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
     return target
+
+
+def keras_source(name: str, suffix: str = "keras", folder: Path | None = None) -> Path:
+    """Return the file of a network as Keras stores it, made now unless it is there already.
+
+    Args:
+        name: one of :func:`keras_names`.
+        suffix: one of :data:`SUFFIXES`.
+        folder: where the file lies, made if needed; the cache folder unless given.
+
+    Raises:
+        RankSliceError: there is no such network, or TensorFlow is not installed.
+    """
+    target = keras_file(name, folder=folder).with_name(f"{name}-k{RECIPE}.{suffix}")
+    if not target.exists():
+        with _draft_of(target) as draft:
+            _calibrated(NETWORKS[name]).save(draft)
+    return target
+
+
+def keras_frames(name: str, count: int) -> NDArray[np.float32]:
+    """Return frames for a network, [count, height, width, 3], each different and of order one."""
+    return np.concatenate(list(_frames(NETWORKS[name].size, count)))
+
+
+@contextlib.contextmanager
+def _draft_of(target: Path) -> Iterator[Path]:
+    """Yield a path for a file that becomes ``target`` when the block ends well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{os.getpid()}.{target.name}")
+    try:
+        yield draft
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _tensorflow() -> Any:

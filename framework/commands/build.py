@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from rankslice.framework.specs.place import place
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats import Model, submodel_files
 from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel
-from rankslice.frontend.keras_writer import Conversion, keras_submodel
+from rankslice.frontend.keras_writer import Conversion, keras_submodel, split_normalisations
 from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import write_pieces
 from rankslice.frontend.rankfile import hostfile, rankfile
@@ -125,7 +125,17 @@ def build(
             _write_converted(folder / CONVERTED, loaded, conversion)
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
-    return Build(out, plan, packages, planned.warnings)
+    return Build(out, plan, packages, (*planned.warnings, *_warnings(loaded, cut)))
+
+
+def _warnings(model: Model, cut: Partition) -> Iterator[str]:
+    """Yield what works but could be better with another mapping."""
+    split = split_normalisations(cut) if isinstance(model, KerasModel) else ()
+    if split:
+        yield (
+            f"cuts separate {listed(split)} from the layers before, into whose weights they would"
+            " be merged: results differ in their last bits, and take a little longer"
+        )
 
 
 def _foreign(folder: Path) -> str:

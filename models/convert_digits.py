@@ -1,0 +1,92 @@
+"""The digit classifier for TensorFlow: ``digits.onnx`` as Keras and TensorFlow Lite files.
+
+Run it as ``python models/convert_digits.py [FOLDER]``; it needs TensorFlow (``rankslice[keras]``)
+and scikit-learn. The weights are those of ``digits.onnx``; pixels and channels are in TensorFlow's
+order, so the input is ``[1, 8, 8, 1]``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from rankslice.frontend.keras_reader import read_keras
+from rankslice.frontend.keras_tensorflow import quiet, tensorflow
+from rankslice.frontend.keras_writer import Conversion, keras_submodel
+from rankslice.models.train_digits import load, network_input
+
+__all__ = ["keras_model", "main"]
+
+_CALIBRATION_FRAMES = 200
+
+
+def keras_model(weights: dict[str, NDArray[np.float32]]) -> Any:
+    """Return the network as a Keras model, ``image`` ``[None, 8, 8, 1]`` to ``softmax``."""
+    from keras import Input, Model, layers
+
+    image = Input((8, 8, 1), name="image")
+    x = layers.Conv2D(_outputs(weights, "conv1"), 3, padding="same", name="conv1")(image)
+    x = layers.ReLU(name="relu1")(x)
+    x = layers.Conv2D(_outputs(weights, "conv2"), 3, padding="same", name="conv2")(x)
+    x = layers.ReLU(name="relu2")(x)
+    pooled = layers.MaxPooling2D(name="pool1")(x)
+    x = layers.Conv2D(_outputs(weights, "conv3"), 3, padding="same", name="conv3")(pooled)
+    x = layers.ReLU(name="relu3")(x)
+    x = layers.Conv2D(_outputs(weights, "conv4"), 3, padding="same", name="conv4")(x)
+    shortcut = layers.Conv2D(_outputs(weights, "shortcut"), 1, name="shortcut")(pooled)
+    x = layers.ReLU(name="relu4")(layers.Add(name="add")([x, shortcut]))
+    x = layers.MaxPooling2D(name="pool2")(x)
+    channels, height, width = (int(size) for size in (x.shape[3], x.shape[1], x.shape[2]))
+    x = layers.Flatten(name="flatten")(x)
+    x = layers.Dense(_outputs(weights, "dense"), name="dense")(x)
+    model = Model(image, layers.Softmax(name="softmax")(x), name="digits")
+    for name in ("conv1", "conv2", "conv3", "conv4", "shortcut"):
+        kernel = weights[f"{name}.weight"].transpose(2, 3, 1, 0)
+        model.get_layer(name).set_weights([kernel, weights[f"{name}.bias"]])
+    dense = weights["dense.weight"].reshape(-1, channels, height, width).transpose(2, 3, 1, 0)
+    matrix = dense.reshape(channels * height * width, -1)
+    model.get_layer("dense").set_weights([matrix, weights["dense.bias"]])
+    return model
+
+
+def _outputs(weights: dict[str, NDArray[np.float32]], layer: str) -> int:
+    return len(weights[f"{layer}.bias"])
+
+
+def _calibration() -> Iterator[list[NDArray[np.float32]]]:
+    """Yield images that the network was trained with, as frames ``[1, 8, 8, 1]``."""
+    images = network_input(load()[0].images[:_CALIBRATION_FRAMES])
+    for image in images:
+        yield [image.reshape(1, 8, 8, 1)]
+
+
+def main(folder: Path) -> None:
+    """Write the four files into ``folder``."""
+    tensorflow("digits")
+    source = onnx.load(Path(__file__).parent / "digits.onnx")
+    weights = {item.name: numpy_helper.to_array(item) for item in source.graph.initializer}
+    with quiet():
+        model = keras_model(weights)
+        for suffix in ("keras", "h5"):
+            model.save(folder / f"digits.{suffix}")
+    read = read_keras(folder / "digits.keras")
+    graph = read.graph
+    for name, conversion in (
+        ("digits.tflite", Conversion()),
+        ("digits-int8.tflite", Conversion("int8", _calibration)),
+    ):
+        content = keras_submodel(
+            read, graph.layers, graph.inputs, graph.outputs, conversion, name=name
+        )
+        (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

@@ -195,7 +195,7 @@ def inspect(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the delegate or accelerator; repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Of the delegate or accelerator."),
     ] = None,
     json_file: _Json = None,
 ) -> None:
@@ -338,6 +338,10 @@ def run(
             min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
         ),
     ] = None,
+    period_ms: Annotated[
+        float | None,
+        typer.Option(min=1e-6, max=1e6, help="The same as a time: frames arrive every X ms."),
+    ] = None,
     overflow: Annotated[
         _Overflow, typer.Option(help="What to do when --fps is faster than the pipeline.")
     ] = _Overflow.fail,
@@ -381,9 +385,12 @@ def run(
     ] = "0.00392156862745098",
     labels: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Text file, a class name per line, for the top classes."),
+        typer.Option(readable=False, help="Class names: a text file, one per line, or .json."),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="Classes shown per frame.")] = 3,
+    top: Annotated[
+        int | None,
+        typer.Option(min=0, help="Best classes shown per frame (default: 3 with --labels)."),
+    ] = None,
     results: Annotated[
         Path | None,
         typer.Option(readable=False, help="File for the outputs (default: OUT/results.bin)."),
@@ -404,12 +411,15 @@ def run(
 
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
-    names = read_labels(labels) if labels is not None else None
+    if fps is not None and period_ms is not None:
+        _refuse_with("--fps", period_ms=period_ms)
+    names = read_labels(labels) if labels is not None else ()
+    best = top if top is not None else 3 if labels is not None else 0
     options = RunOptions(
         inputs=tuple(input or ("random",)),
         frames=frames,
         seed=seed,
-        fps=fps,
+        fps=1e3 / period_ms if period_ms is not None else fps,
         overflow=overflow.value,
         queue=queue,
         latency=latency,
@@ -439,8 +449,8 @@ def run(
     if json_file is not None:
         _write_json(json_file, finished.summary.to_json())
     if json_file != Path("-"):
-        if names is not None:
-            print_top(finished, names, top, _out)
+        if best:
+            print_top(finished, names, best, _out)
         print_run(finished.summary, _out)
     verdict = finished.summary.verify
     if verdict is not None and not verdict.passed:

@@ -59,7 +59,11 @@ class RunSummary:
     throughput_of: str
     """``steady state``, or ``all frames`` where there were too few to leave the start out."""
     latency_ms: dict[str, float]
-    """``p50``, ``p90``, ``p99`` and ``max``, from arrival to completion."""
+    """``mean``, ``p50``, ``p90``, ``p99`` and ``max``, from arrival to completion."""
+    preprocess_ms: dict[str, float]
+    """``mean``, ``p50``, ``p99`` and ``max`` of reading a frame and making model inputs of it."""
+    postprocess_ms: dict[str, float]
+    """The same of taking a frame's outputs and appending them to the results."""
     ranks: tuple[RankSummary, ...]
     bottleneck: str
     """A sentence."""
@@ -75,6 +79,8 @@ class RunSummary:
             "throughput_fps": self.throughput_fps,
             "throughput_of": self.throughput_of,
             "latency_ms": self.latency_ms,
+            "preprocess_ms": self.preprocess_ms,
+            "postprocess_ms": self.postprocess_ms,
             "bottleneck": self.bottleneck,
             "verify": self.verify.to_json() if self.verify else None,
             "ranks": [
@@ -115,6 +121,7 @@ def summarise(
         verify: the verdict, if results were compared.
     """
     source = next(record["source"] for record in records if "source" in record)
+    sink = next(record["sink"] for record in records if "sink" in record)
     rate, rate_of = throughput_fps(completed_s, source["window"])
     ranks = tuple(_rank_summary(record) for record in records)
     return RunSummary(
@@ -125,6 +132,8 @@ def summarise(
         throughput_fps=rate,
         throughput_of=rate_of,
         latency_ms=source["latency_ms"],
+        preprocess_ms=source["preprocess_ms"],
+        postprocess_ms=sink["postprocess_ms"],
         ranks=ranks,
         bottleneck=_bottleneck(ranks, rate, source["fps"]),
         verify=verify,

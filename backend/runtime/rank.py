@@ -24,6 +24,7 @@ from .engines import Acceleration, Engine, engine_settings, open_engine
 from .engines.acceleration import total
 from .errors import ElsewhereError, JobError
 from .executor import Executor, Stage, step_of
+from .histogram import Histogram
 from .job import Job
 from .loop import CommunicationLoop, Incoming, Outgoing
 from .measure import ComputeTimes, cpu_s, peak_memory_mb
@@ -76,6 +77,7 @@ class _Rank:
         self.window = options.window or job.window
         self.failure = _Failure()
         self.source: SourceStage | None = None
+        self.sink: SinkStage | None = None
         self.arrivals: Arrivals | None = None
 
         wiring = wire(job, transport.rank, self.window)
@@ -106,8 +108,8 @@ class _Rank:
             resources.callback(writer.close)
             post = Announcer(writer, options.progress)
             credit = self.rings[wiring.sink.outputs[0]]
-            sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
-            self.executors.append(self._executor("sink", sink))
+            self.sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
+            self.executors.append(self._executor("sink", self.sink))
             self.watches.append(ProgressWatch(self.executors[-1], options.frame_timeout_s))
         self.outgoing = [
             Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.place)
@@ -256,10 +258,7 @@ class _Rank:
             "cores": list(self.spec.cores),
             "engine": self.spec.engine,
             "accelerated": total(self.accelerations),
-            "compute_ms": {
-                "mean": 1e3 * self.compute.histogram.mean_s,
-                **self.compute.histogram.summary_ms(50, 99),
-            },
+            "compute_ms": _with_mean_ms(self.compute.histogram, 50, 99),
             "wait_ms": 1e3 * self.executors[0].waited_s / frames,
             "send_ms": 1e3 * sum(end.busy_s for end in self.outgoing) / frames,
             "cpu_ms": 1e3 * cpu_s / frames,
@@ -274,10 +273,17 @@ class _Rank:
                 "frames": self.source.frame,
                 "window": self.window,
                 "fps": self.options.fps,
-                "latency_ms": self.source.latencies.summary_ms(50, 90, 99),
+                "latency_ms": _with_mean_ms(self.source.latencies, 50, 90, 99),
+                "preprocess_ms": _with_mean_ms(self.source.reads, 50, 99),
                 "dropped": self.arrivals.dropped,
             }
+        if self.sink is not None:
+            record["sink"] = {"postprocess_ms": _with_mean_ms(self.sink.writes, 50, 99)}
         return record
+
+
+def _with_mean_ms(histogram: Histogram, *percents: float) -> dict[str, float]:
+    return {"mean": 1e3 * histogram.mean_s, **histogram.summary_ms(*percents)}
 
 
 def run_rank(

@@ -159,6 +159,8 @@ class SourceStage:
         self.frame = 0
         self.finished = False
         self.latencies = Histogram()
+        self.reads = Histogram()
+        """Times of reading and preprocessing a frame."""
         self._source = source
         self._arrivals = arrivals
         self._window = window
@@ -185,7 +187,9 @@ class SourceStage:
             return
         index, arrived_s = self._arrivals.take()
         self._entered_s[self.frame % self._window] = arrived_s
+        begin = time.perf_counter()
         self._source.read(index, _free_slots(self._outputs))
+        self.reads.add(time.perf_counter() - begin)
         _publish(self._outputs)
         self.frame += 1
 
@@ -215,6 +219,8 @@ class SinkStage:
         """Take an opened receiver of results."""
         self.frame = 0
         self.finished = False
+        self.writes = Histogram()
+        """Times of taking a frame's results."""
         self._post = post
         self._inputs = inputs
         self._credit = credit
@@ -232,7 +238,9 @@ class SinkStage:
             self._post.finish()
             self.finished = True
             return
+        begin = time.perf_counter()
         self._post.write(self.frame, [source.slot() for source in self._inputs])
+        self.writes.add(time.perf_counter() - begin)
         for source in self._inputs:
             source.done()
         _free_slots([self._credit])[0][0] = self.frame

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from rich.table import Table
 from rankslice.framework.commands.build import Build
 from rankslice.framework.commands.run import FinishedRun
 from rankslice.framework.describe_plan import describe_plan
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.specs.read_text import read_text
 from rankslice.measurement.summary import RunSummary
 
 __all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
 
 _MOST_FRAMES_SHOWN = 20
+_MOST_CLASSES = 1_000_000
 
 
 def print_build(build: Build, console: Console) -> None:
@@ -76,12 +79,26 @@ def print_run(summary: RunSummary, console: Console) -> None:
         "latency "
         + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
     )
+    console.print(_stage_means(summary), soft_wrap=True)
     console.print(f"bottleneck: {escape(summary.bottleneck)}", soft_wrap=True)
     if summary.verify is not None:
         verdict = summary.verify
         word = "passed" if verdict.passed else "failed"
         equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
         console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
+
+
+def _stage_means(summary: RunSummary) -> str:
+    """Return the mean time of each stage: source, ranks, sink; then from end to end."""
+    ranks = summary.ranks
+    names = ["inference"] if len(ranks) == 1 else [f"rank {rank.rank}" for rank in ranks]
+    stages = [
+        ("preprocessing", summary.preprocess_ms),
+        *zip(names, (rank.compute_ms for rank in ranks), strict=True),
+        ("postprocessing", summary.postprocess_ms),
+    ]
+    means = ", ".join(f"{name} {times['mean']:.2f} ms" for name, times in stages)
+    return f"means: {means}; from end to end {summary.latency_ms['mean']:.2f} ms"
 
 
 def _accelerated(record: dict[str, Any]) -> str:
@@ -97,12 +114,34 @@ def _accelerated(record: dict[str, Any]) -> str:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Return the class names of a text file, one per line.
+    """Return the class names of a text file, one per line, or of a ``.json`` file.
+
+    JSON may be a list of names, or an object with a name for each number of a class; instead of a
+    name there may be a list that ends with it, as in Keras' ``imagenet_class_index.json``.
 
     Raises:
-        RankSliceError: the file cannot be read.
+        RankSliceError: the file cannot be read, or holds something else.
     """
-    return tuple(read_text(path, "a label").splitlines())
+    text = read_text(path, "a label")
+    if path.suffix.lower() != ".json":
+        return tuple(text.splitlines())
+    try:
+        return _json_labels(json.loads(text))
+    except (ValueError, TypeError, IndexError, RecursionError):
+        found = "holds no class names"
+        expected = """expected ["cat", ...] or {"0": "cat", ...}"""
+        raise RankSliceError(Mistake(str(path), found, expected)) from None
+
+
+def _json_labels(value: Any) -> tuple[str, ...]:
+    """Return names by the number of their class; of those that are missing, the number."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    names = {int(key): name[-1] if isinstance(name, list) else name for key, name in pairs}
+    if not names or not all(isinstance(name, str) for name in names.values()):
+        raise TypeError
+    if not 0 <= min(names) <= max(names) < _MOST_CLASSES:
+        raise ValueError
+    return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
 
 
 def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:

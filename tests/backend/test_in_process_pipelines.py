@@ -91,6 +91,17 @@ def test_no_more_frames_than_the_window_are_inside(tmp_path: Path) -> None:
     assert source["window"] == 3
 
 
+def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder)
+    options = RunOptions(results=folder / "results.bin", frames=5)
+    records = run_in_process(folder, options)
+    (read,) = (record["source"]["preprocess_ms"] for record in records if "source" in record)
+    (written,) = (record["sink"]["postprocess_ms"] for record in records if "sink" in record)
+    assert 0 < read["mean"] <= read["max"]
+    assert 0 < written["mean"] <= written["max"]
+
+
 def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     use_null_engine(folder, sleep_ms=20)

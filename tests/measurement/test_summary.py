@@ -35,14 +35,27 @@ SOURCE = {
     "window": 4,
     "fps": None,
     "dropped": [],
-    "latency_ms": {"p50": 10.0, "p90": 11.0, "p99": 12.0, "max": 13.0},
+    "latency_ms": {"mean": 10.5, "p50": 10.0, "p90": 11.0, "p99": 12.0, "max": 13.0},
+    "preprocess_ms": {"mean": 2.0, "p50": 2.0, "p99": 3.0, "max": 3.0},
 }
+SINK = {"postprocess_ms": {"mean": 0.1, "p50": 0.1, "p99": 0.2, "max": 0.2}}
 
 
 def summary(*ranks: Any, period_ms: float = 10.0, **source: Any) -> RunSummary:
     """Return the summary of 100 frames that came out one per period."""
-    records = [{**ranks[0], "source": {**SOURCE, **source}}, *ranks[1:]]
+    records = [{**ranks[0], "source": {**SOURCE, **source}, "sink": SINK}, *ranks[1:]]
     return summarise(records, np.arange(100) * period_ms / 1e3)
+
+
+def test_the_stages_at_both_ends_have_times_of_their_own() -> None:
+    found = summary(rank(0), rank(1))
+    assert (SOURCE["preprocess_ms"], SINK["postprocess_ms"]) == (
+        found.preprocess_ms,
+        found.postprocess_ms,
+    )
+    assert (2.0, 0.1) == tuple(
+        found.to_json()[name]["mean"] for name in ("preprocess_ms", "postprocess_ms")
+    )
 
 
 def test_the_rate_leaves_out_the_time_until_the_pipeline_is_full() -> None:
@@ -86,17 +99,17 @@ def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:
 
 
 def test_the_source_may_be_any_rank() -> None:
-    records = [rank(0), {**rank(1), "source": SOURCE}]
+    records = [{**rank(0), "sink": SINK}, {**rank(1), "source": SOURCE}]
     assert 4 == summarise(records, np.arange(100.0)).window
 
 
 def test_a_summary_is_plain_json() -> None:
     verdict = Verification(True, True, 0.0, 0.0, 100)
-    records = [{**rank(0), "source": SOURCE}]
+    records = [{**rank(0), "source": SOURCE, "sink": SINK}]
     record = summarise(records, np.arange(100.0), verdict).to_json()
     back = json.loads(json.dumps(record, allow_nan=False))
     assert [0] == back["ranks"][0]["cores"]
-    assert {"p50", "p90", "p99", "max"} == set(back["latency_ms"])
+    assert {"mean", "p50", "p90", "p99", "max"} == set(back["latency_ms"])
     assert back["verify"]["bit_equal"]
     expected = {
         *("frames", "completed", "dropped", "window", "throughput_fps", "throughput_of"),
@@ -143,5 +156,5 @@ def test_where_nobody_is_busy_no_rank_is_blamed() -> None:
 
 
 def test_a_single_frame_tells_of_no_bottleneck() -> None:
-    records = [{**rank(0), "source": SOURCE}]
+    records = [{**rank(0), "source": SOURCE, "sink": SINK}]
     assert "too few frames to tell" == summarise(records, np.array([1.0])).bottleneck

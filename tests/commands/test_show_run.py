@@ -1,0 +1,127 @@
+"""What ``run`` prints, and the class names that it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import rankslice
+from rich.console import Console
+
+from rankslice.framework.commands.show import print_run, read_labels
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.summary import RankSummary, RunSummary
+
+TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
+
+
+def ran(*compute_ms: float) -> RunSummary:
+    ranks = tuple(
+        RankSummary(
+            rank=number,
+            key=f"board_cpu{number}",
+            host="board",
+            cores=(number,),
+            engine="onnxruntime",
+            compute_ms={**TIMES, "mean": mean},
+            wait_ms=0.0,
+            send_ms=0.0,
+            cpu_ms=0.0,
+            memory_mb=80.0,
+        )
+        for number, mean in enumerate(compute_ms)
+    )
+    return RunSummary(
+        frames=5,
+        completed=5,
+        dropped=(),
+        window=4,
+        throughput_fps=20.0,
+        throughput_of="all frames",
+        latency_ms={**TIMES, "mean": 48.72, "p90": 1.0},
+        preprocess_ms={**TIMES, "mean": 4.934},
+        postprocess_ms={**TIMES, "mean": 0.004},
+        ranks=ranks,
+        bottleneck="none",
+    )
+
+
+def printed(summary: RunSummary) -> str:
+    console = Console(width=200, color_system=None, highlight=False)
+    with console.capture() as captured:
+        print_run(summary, console)
+    return captured.get()
+
+
+def test_one_rank_has_three_steps_and_their_sum_and_queues() -> None:
+    assert (
+        "means: preprocessing 4.93 ms, inference 43.19 ms, postprocessing 0.00 ms;"
+        " from end to end 48.72 ms\n"
+    ) in printed(ran(43.188))
+
+
+def test_each_rank_is_a_stage() -> None:
+    assert ", rank 0 46.20 ms, rank 1 40.59 ms, postprocessing" in printed(ran(46.2, 40.594))
+
+
+def test_class_names_are_lines_of_text(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    assert ("cat", "dog") == read_labels(tmp_path / "labels.txt")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["cat", "1", "dog"],
+        {"2": "dog", "0": "cat"},
+        {"0": ["n02123045", "cat"], "2": ["n02084071", "dog"]},
+    ],
+)
+def test_class_names_are_found_in_json_and_a_missing_one_is_its_number(
+    value: object, tmp_path: Path
+) -> None:
+    (tmp_path / "labels.json").write_text(json.dumps(value))
+    assert ("cat", "1", "dog") == read_labels(tmp_path / "labels.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", "7", '["cat", 1]', "[" * 100_000),
+        *('{"cat": "0"}', '{"-1": "cat"}', '{"1000000": "cat"}', '{"0": []}'),
+    ],
+)
+def test_json_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_text(text)
+    with pytest.raises(RankSliceError, match="holds no class names"):
+        read_labels(tmp_path / "labels.json")
+
+
+def test_a_period_and_a_rate_are_not_given_together() -> None:
+    ended = rankslice("run", "out", "--fps", "30", "--period-ms", "40")
+    assert (1, "") == (ended.code, ended.out)
+    assert "--period-ms: means nothing together with --fps" in ended.err
+
+
+def test_a_period_is_the_inverse_of_a_rate(built_once: Path) -> None:
+    shown = rankslice("run", built_once, "--period-ms", "40", "--dry-run")
+    assert "--fps=25.0" in shown.out
+
+
+def test_the_best_classes_are_shown_without_names_too(built_once: Path) -> None:
+    ended = rankslice("run", built_once, "--frames", "2", "--top", "2")
+    assert 0 == ended.code, ended.err
+    assert "top 2" in ended.out
+    assert "random 1" in ended.out
+
+
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(__file__).parents[2]
+    out = tmp_path_factory.mktemp("digits") / "out"
+    mapping = root / "mappings" / "digits-two-ranks.json"
+    options = ("--mapping", mapping, "--share-cores", "--out", out)
+    ended = rankslice("build", root / "models" / "digits.onnx", *options)
+    assert 0 == ended.code, ended.err
+    return out

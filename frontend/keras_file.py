@@ -27,7 +27,6 @@ _MEMBERS = frozenset({_CONFIG, "metadata.json", _WEIGHTS})
 _LONGEST_CONFIG = 64 << 20
 _LARGEST_EXPANSION = 50
 """How much longer than the file its content may be, beyond the first 64 MiB."""
-_MOST_GROUPS = 100_000
 _READING = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 """What zipfile raises for damaged archives, and encrypted ones."""
 
@@ -153,21 +152,23 @@ def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
     """Yield the links that lead out of an HDF5 file, and sizes that cannot be."""
     import h5py
 
-    total = seen = 0
+    total = 0
+    seen = {h5py.h5o.get_info(file.id).addr}
     groups: list[tuple[str, Any]] = [("", file)]
     try:
         while groups:
             above, group = groups.pop()
-            seen += 1
-            if seen > _MOST_GROUPS:  # one of them leads back to another
-                yield Mistake(place, "its groups have no end")
-                return
             for name in group:
                 where, link = f"{above}/{name}", group.get(name, getlink=True)
                 if not isinstance(link, h5py.HardLink):
                     yield Mistake(place, f"{quoted(where)} is a link, to somewhere else")
                     continue
                 item = group[name]
+                address = h5py.h5o.get_info(item.id).addr
+                if address in seen:
+                    yield Mistake(place, f"{quoted(where)} is there by another name, too")
+                    continue
+                seen.add(address)
                 if isinstance(item, h5py.Group):
                     groups.append((where, item))
                 elif item.external or item.is_virtual:

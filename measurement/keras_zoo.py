@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,8 @@ def keras_source(name: str, suffix: str = "keras", folder: Path | None = None) -
     """
     target = keras_file(name, folder=folder).with_name(f"{name}-k{RECIPE}.{suffix}")
     if not target.exists():
-        with _draft_of(target) as draft:
+        with _draft_of(target) as draft, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Keras warns of its own older format
             _calibrated(NETWORKS[name]).save(draft)
     return target
 

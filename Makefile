@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test test-all lint format docs wheel golden fuzz boards boards-down clean
+.PHONY: help demo test test-all test-keras lint format docs wheel golden fuzz boards boards-down clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -26,6 +26,9 @@ test: $(VENV)/.test ## run the tests, but for the slow ones (minutes)
 
 test-all: $(VENV)/.test ## run all tests
 	$(PYTEST)
+
+test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an environment of their own
+	.venv-keras/bin/python -m pytest -m "not slow" tests/keras
 
 lint: $(VENV)/.test $(VENV)/.dev ## check style and types
 	$(BIN)/ruff check .
@@ -59,7 +62,7 @@ boards-down: ## remove the virtual boards
 	@$(PYTHON) tests/boards down
 
 clean: ## remove what make has made
-	rm -rf $(VENV) .venv-fuzz dist site
+	rm -rf $(VENV) .venv-fuzz .venv-keras dist site
 
 # What is installed for the tests, for development and for the documentation: one stamp each.
 $(VENV)/.test $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(VENV)/.made
@@ -70,6 +73,11 @@ $(VENV)/.test $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(VENV)/.
 .venv-fuzz/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-fuzz
 	.venv-fuzz/bin/pip install --quiet atheris --editable .
+	touch $@
+
+.venv-keras/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-keras
+	.venv-keras/bin/pip install --quiet --editable '.[keras,test]'
 	touch $@
 
 $(VENV)/.made:

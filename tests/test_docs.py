@@ -45,6 +45,11 @@ def steps(page: Path) -> list[list[str]]:
     return found
 
 
+def needs_litert(step: list[str]) -> bool:
+    """Tell whether a step needs LiteRT: to look inside it, or to run what was built of .tflite."""
+    return "--internals" in step or (step[1:2] == ["build"] and step[2].endswith(".tflite"))
+
+
 def is_demo(step: list[str]) -> bool:
     return step[:2] == ["rankslice", "demo"]
 
@@ -78,6 +83,10 @@ def checkout(tmp_path: Path) -> Path:
     "page", [page for page in PAGES if steps(page)], ids=lambda page: page.name
 )
 def test_the_commands_of_a_page_run(page: Path, checkout: Path) -> None:
+    if any(map(needs_litert, steps(page))):
+        pytest.importorskip(
+            "ai_edge_litert", reason="ai-edge-litert is not installed (extra: litert)"
+        )
     for step in steps(page):
         if not is_demo(step):
             run(step, checkout)

@@ -498,6 +498,7 @@ def _runs() -> Iterator[Provoked]:
         "pickled.npz": pickled.getvalue(),
         "text.npz": "text",
         "labels.txt": b"\xff",
+        "labels.json": '{"cat": 0}',
         "mpich": "#!/bin/sh\necho 'HYDRA build details:'\n",
         "silent": "#!/bin/sh\n",
         "a.png": b"",
@@ -520,11 +521,13 @@ def _runs() -> Iterator[Provoked]:
         "an mpirun that says nothing": "--mpirun ./silent",
         "labels that are not there": "--labels nothing.txt",
         "labels that are no text": "--labels labels.txt",
+        "labels of another form": "--labels labels.json",
         "results that go into a folder": "--results folder",
         "results that go nowhere": "--results no/where.bin",
         "negative frames": "--frames -1",
         "no window": "--window 0",
         "a huge window": "--window 99999999999999999999",
+        "a rate and a period": "--fps 30 --period-ms 40",
         "frames at no rate": "--fps 0",
         "frames at a negative rate": "--fps -1",
         "frames at no number": "--fps nan",
@@ -564,3 +567,14 @@ def _inspections() -> Iterator[Provoked]:
     yield inspect("a picture in a folder that is not there", "model.onnx --svg none/m.svg")
     yield inspect("a picture that finds no room", "model.onnx --svg /dev/full")
     yield inspect("a picture and JSON in one place", "model.onnx --svg - --json -")
+    yield inspect("the tables of another kind of file", "model.onnx --object")
+    yield inspect(
+        "the tables, a mapping and a picture", f"model.onnx --object {mapped} --svg m.svg"
+    )
+    yield inspect("the tables and the internals", "model.onnx --object --internals")
+    yield inspect("the internals of another kind of file", "model.onnx --internals")
+    yield inspect("a delegate without the internals", "model.onnx --delegate libX.so")
+    yield inspect(
+        "a delegate and an accelerator", "m.tflite --internals --delegate libX.so --accelerator npu"
+    )
+    yield inspect("an option without a value", "m.tflite --internals --option backend_type")

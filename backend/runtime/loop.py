@@ -197,6 +197,7 @@ class CommunicationLoop:
         self._step_s = step_s
         self._latency = latency
         self._wakeup = Wakeup()
+        self._network_ends: list[Outgoing | Incoming] = []
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
     def wake(self) -> None:
@@ -209,6 +210,8 @@ class CommunicationLoop:
         ``is_over`` is asked between looks; it raises what is to end the loop early.
         """
         sharpen_timers()
+        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
+        self._network_ends = [end for end in ends if end.uses_network]
         backoff = Backoff(self._latency)
         while not (is_over() and self._has_ended()):
             if self._advance():
@@ -223,8 +226,7 @@ class CommunicationLoop:
         return 0.0 if self._latency else backoff.waiting_s()
 
     def _uses_network(self) -> bool:
-        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
-        return any(end.uses_network and end.is_under_way for end in ends)
+        return any(end.is_under_way for end in self._network_ends)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(

@@ -216,7 +216,8 @@ class _Rank:
             raise JobError(self.failure.message) from self.failure.cause
         self._watch()
         over = (
-            all(executor.finished for executor in self.executors)
+            self.computing.finished
+            and all(executor.finished for executor in self.executors)
             and all(end.finished for end in self.outgoing)
             and all(end.finished for end in self.incoming)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -122,9 +123,9 @@ def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> Non
 
 
 def test_a_frame_rate_below_the_pipelines_is_kept(interleaved: Path) -> None:
+    begin = time.monotonic()
     results = run(interleaved, frames=21, fps=200)
-    elapsed = results.completed_s[-1] - results.completed_s[0]
-    assert elapsed >= 0.09
+    assert results.completed_s[-1] - begin >= 20 / 200
 
 
 def test_an_engine_that_fails_ends_the_job_with_its_place(tmp_path: Path) -> None:
@@ -155,6 +156,7 @@ def test_a_source_that_fails_later_ends_the_job_with_its_frame(
 
 def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
     import threading
+import time
 
     from rankslice.backend.runtime.job import load_job
     from rankslice.backend.runtime.rank import run_rank

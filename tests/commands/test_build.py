@@ -18,6 +18,7 @@ from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.build import OWN_ENTRIES, Build, build
+from rankslice.framework.commands.deploy import SSH_CONFIG
 from rankslice.framework.commands.run import CONVERTED, prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.hashing import file_sha256
@@ -258,7 +259,7 @@ def test_force_keeps_a_folder_whose_plan_no_build_made(inputs: Path) -> None:
 def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs: Path) -> None:
     out = built(inputs, inputs / "out").folder
     run(prepare(out, RunOptions(frames=2)), verify=True)
-    assert OWN_ENTRIES - {CONVERTED} == {path.name for path in out.iterdir()}
+    assert OWN_ENTRIES - {CONVERTED, SSH_CONFIG} == {path.name for path in out.iterdir()}
     built(inputs, out, force=True)
 
 

@@ -71,7 +71,7 @@ MISUSE = {
     "inspect model.onnx --shape x=²": "'x=²' is not of the form IN=1,3,224,224",
     "inspect model.onnx --cuts -1": "--cuts",
     "inspect model.onnx --cuts many": "--cuts",
-    "build model.onnx": "Missing option '--mapping'",
+    "build model.onnx": "Invalid value for --mapping: neither this nor --cuts is given",
     "run": "Missing argument",
     "run out/out --frames -1": "--frames",
     "run out/out --frames many": "--frames",

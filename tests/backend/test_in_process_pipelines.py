@@ -156,7 +156,6 @@ def test_a_source_that_fails_later_ends_the_job_with_its_frame(
 
 def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
     import threading
-import time
 
     from rankslice.backend.runtime.job import load_job
     from rankslice.backend.runtime.rank import run_rank

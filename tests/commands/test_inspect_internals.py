@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
-from litert_engines import needs_litert, toy_delegate
+from litert_engines import gpu_environment, needs_litert, needs_swiftshader, toy_delegate
 from tflite_models import edited, model_file
 
 from rankslice.framework.commands.internals import (
@@ -78,6 +78,17 @@ def test_a_delegate_library_takes_what_it_can(tmp_path):
     replaced = [number for node in found.delegated.nodes for number in node.replaces]
     assert ["ADD"] == [found.plain.nodes[number].name for number in replaced]
     assert len(found.plain.nodes) == len(found.delegated.execution_plan)
+
+
+@needs_swiftshader
+def test_of_a_compiled_model_the_operators_that_the_accelerator_takes_are_told(monkeypatch):
+    for name, value in gpu_environment().items():
+        monkeypatch.setenv(name, value)
+    found = look_inside(model_file("cnn_float32"), Wanted(accelerator="gpu"))
+    assert found.delegated is None
+    assert found.accelerated is not None
+    assert (13, 13) == (found.accelerated["operators"], found.accelerated["of"])
+    assert "is read from LiteRT's log" in found.unseen[0]
 
 
 @needs_litert

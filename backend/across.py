@@ -184,7 +184,8 @@ class _Watch:
             start_new_session=True,
         )
         self._write(shell.request("watch", **package.identity()))
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None
@@ -231,6 +232,11 @@ class _Watch:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):  # what was not written yet
+                pipe.close()
 
 
 class Watches:

@@ -1,0 +1,128 @@
+"""Jobs on virtual boards: built, deployed and run as a user does it, by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+from command_line import COMMAND, Ended, rankslice
+from real_jobs import chain, let_ranks_sleep
+
+from boards import Board, Boards
+from rankslice.backend.package import write_packages
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.results import read_results
+from rankslice.framework.commands.build import build
+from rankslice.framework.plan import plan_from_json
+
+START_S = 120
+
+
+def build_for(
+    boards: Boards, folder: Path, model: Path, mapping: dict[str, Sequence[str]], **settings: object
+) -> Path:
+    """Return a build folder for boards, whose hosts are their addresses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hosts = {board.name: {"host": board.address, "cores": 2} for board in boards}
+    (folder / "mapping.json").write_text(json.dumps(mapping))
+    (folder / "platform.yaml").write_text(json.dumps({"boards": hosts}))
+    paths = (folder / "mapping.json", str(folder / "platform.yaml"), folder / "out")
+    return build(model, *paths, force=True, **settings).folder  # type: ignore[arg-type]
+
+
+def sleeping_chain(boards: Boards, folder: Path, sleep_ms: float, width: int = 16) -> Path:
+    """Return a build folder of a chain, a layer and a rank a board, that sleep."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(chain(len(boards), width), folder / "model.onnx")
+    mapping = {f"{board.name}_cpu0": [f"L{rank}"] for rank, board in enumerate(boards)}
+    out = build_for(boards, folder, folder / "model.onnx", mapping)
+    let_ranks_sleep(out, sleep_ms)
+    shutil.rmtree(out / "packages")
+    write_packages(out, plan_from_json((out / "plan.json").read_text()))
+    return out
+
+
+def deploy(boards: Boards, out: Path, *arguments: str) -> Ended:
+    """Return how ``rankslice deploy`` ended."""
+    return rankslice("deploy", out, "--ssh-config", boards.ssh_config, *arguments)
+
+
+def run(boards: Boards, out: Path, *arguments: str | Path) -> Ended:
+    """Return how ``rankslice run`` ended."""
+    return rankslice("run", out, "--ssh-config", boards.ssh_config, *arguments)
+
+
+def home(board: Board) -> Path:
+    """Return where this machine sees what ``~/.rankslice`` on a board is."""
+    return board.names.disk / "upper" / "root" / ".rankslice"
+
+
+def of_job(board: Board) -> list[str]:
+    """Return the command lines of a job's processes on a board."""
+    found = []
+    for process in board.processes():
+        try:
+            line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX" and any(name in line for name in ("driver.py", "guard.py", "rted ")):
+            found.append(line)
+    return found
+
+
+def forget_results(board: Board) -> None:
+    """Remove the results of earlier runs from a board, which say nothing of the next one."""
+    board.run(["sh", "-c", "rm -f /root/.rankslice/runs/*/results.bin"])
+
+
+class Launcher:
+    """A running ``rankslice run``."""
+
+    def __init__(self, boards: Boards, out: Path, *arguments: str | Path) -> None:
+        self.out = out
+        self.boards = boards
+        self._errors = out.with_suffix(".err").open("w+b")
+        self.process = subprocess.Popen(
+            [*COMMAND, "run", out, "--ssh-config", boards.ssh_config, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    def wait_for_frames(self, sink: Board, count: int = 20) -> int:
+        """Return how many frames have come out on the sink's board, once there are some."""
+        deadline = time.monotonic() + START_S
+        while (completed := self.completed(sink)) < count:
+            assert self.process.poll() is None, self.errors()
+            assert time.monotonic() < deadline, "the job has not started"
+            time.sleep(0.05)
+        return completed
+
+    def completed(self, sink: Board) -> int:
+        """Return how many frames have come out on the sink's board."""
+        for path in (home(sink) / "runs").glob("*/results.bin"):
+            try:
+                return len(read_results(path))
+            except JobError:
+                continue
+        return 0
+
+    def errors(self) -> str:
+        """Return what was written to stderr."""
+        self._errors.seek(0)
+        return self._errors.read().decode()
+
+    def close(self) -> None:
+        """End the launcher, if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._errors.close()

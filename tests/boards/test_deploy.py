@@ -1,0 +1,199 @@
+"""Packages come to boards whole or not at all, and only what has changed travels."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import rankslice
+
+from boards import Board, Boards
+from boards.deployments import build_for, deploy, home, run
+from boards.fixtures import skip_without_boards
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
+MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
+UNANSWERED_BYTES = 60_000
+"""What a deployment that moves no data sends to a board: ssh's handshake, and our program."""
+
+
+@pytest.fixture
+def rack() -> Iterator[Boards]:
+    """Two boards for one test."""
+    skip_without_boards()
+    with Boards(2, disk_mb=64) as boards:
+        yield boards
+
+
+@pytest.fixture
+def out(rack: Boards, tmp_path: Path) -> Path:
+    """A build folder of the digit classifier on two boards."""
+    return build_for(rack, tmp_path, DIGITS, MAPPING)
+
+
+def package(board: Board) -> Path:
+    """Return the package of a board's only job."""
+    (link,) = (home(board) / "jobs").iterdir()
+    return home(board) / "packages" / link.readlink().name
+
+
+def report_of(rack: Boards, out: Path, tmp_path: Path) -> list[dict[str, object]]:
+    """Deploy; return what ``--json`` says."""
+    assert 0 == deploy(rack, out, "--json", str(tmp_path / "d.json")).code
+    boards: list[dict[str, object]] = json.loads((tmp_path / "d.json").read_text())["boards"]
+    return boards
+
+
+def test_a_second_deployment_moves_no_data(rack: Boards, out: Path, tmp_path: Path) -> None:
+    first = report_of(rack, out, tmp_path)
+    assert ["copied", "copied"] == [each["state"] for each in first]
+    before = rack[0].traffic()
+    second = report_of(rack, out, tmp_path)
+    assert [("there", 0, 0)] * 2 == [
+        (each["state"], each["files_sent"], each["bytes_sent"]) for each in second
+    ]
+    assert rack[0].traffic().since(before).received < UNANSWERED_BYTES
+
+
+def test_only_the_files_that_differ_travel(rack: Boards, out: Path, tmp_path: Path) -> None:
+    report_of(rack, out, tmp_path)
+    again = build_for(
+        rack,
+        tmp_path,
+        DIGITS,
+        {**MAPPING, "board2_cpu1": ["softmax"], "board2_cpu0": ["conv3..dense"]},
+    )
+    sent = {each["board"]: each["files_sent"] for each in report_of(rack, again, tmp_path)}
+    # board1 keeps sub-model and runtime: driver, plan, tables, rankfile and manifest differ.
+    assert 7 >= int(str(sent["board1"]))
+
+
+def test_times_that_lie_are_not_believed(rack: Boards, out: Path, tmp_path: Path) -> None:
+    report_of(rack, out, tmp_path)
+    model = next((package(rack[0]) / "submodels").iterdir())
+    times = (model.stat().st_atime, model.stat().st_mtime)
+    damage(rack[0], model)
+    rack[0].run(["touch", "-d", f"@{times[1]}", board_path(model)])
+    states = [each["state"] for each in report_of(rack, out, tmp_path)]
+    assert ["copied", "there"] == states
+    assert 0 == run(rack, out, "--frames", "5", "--verify").code
+
+
+def test_a_damaged_package_is_not_run(rack: Boards, out: Path) -> None:
+    deploy(rack, out)
+    damage(rack[1], next((package(rack[1]) / "submodels").iterdir()))
+    ended = run(rack, out)
+    assert 1 == ended.code
+    assert "board board2" in ended.err
+    assert "its package is damaged" in ended.err
+    assert "rankslice deploy OUT" in ended.err
+
+
+def test_what_was_never_deployed_is_not_run(rack: Boards, out: Path) -> None:
+    ended = run(rack, out)
+    assert 1 == ended.code
+    assert 2 == ended.err.count("does not have this package")
+    assert "rankslice deploy OUT" in ended.err
+
+
+def test_a_copy_that_breaks_off_changes_nothing(rack: Boards, out: Path, tmp_path: Path) -> None:
+    deploy(rack, out)
+    before = package(rack[0])
+    other = build_for(
+        rack,
+        tmp_path / "other",
+        DIGITS,
+        {"board1_cpu0": ["conv1..conv3"], "board2_cpu0": ["relu3..softmax"]},
+    )
+    rack[0].fill_disk(leave_bytes=60_000)
+    ended = deploy(rack, other)
+    rack[0].empty_disk()
+    assert 1 == ended.code
+    assert "its disk is full" in ended.err
+    assert before == package(rack[0])
+    assert 0 == run(rack, out, "--frames", "5", "--verify").code
+
+
+def test_boards_are_chosen_by_name(rack: Boards, out: Path) -> None:
+    assert 0 == deploy(rack, out, "--boards", "board2").code
+    assert not home(rack[0]).exists()
+    assert package(rack[1]).is_dir()
+    assert "did you mean 'board2'" in deploy(rack, out, "--boards", "bord2").err
+
+
+def test_a_board_without_rsync_is_told_of(rack: Boards, out: Path) -> None:
+    rack[0].run(["rm", "/usr/bin/rsync"])
+    ended = deploy(rack, out)
+    assert 1 == ended.code
+    assert "board board1" in ended.err
+    assert "apt-get install rsync" in ended.err
+
+
+def test_a_board_that_is_off_is_told_of(rack: Boards, out: Path) -> None:
+    rack[1].cut_power()
+    ended = deploy(rack, out)
+    assert 1 == ended.code
+    assert "board board2" in ended.err
+    assert "is it on" in ended.err
+    assert package(rack[0]).is_dir()
+
+
+def test_old_packages_are_removed(rack: Boards, tmp_path: Path) -> None:
+    layers = ["conv1", "relu1", "conv2", "relu2", "pool1", "conv3", "relu3", "conv4", "shortcut"]
+    for last, following in itertools.pairwise(layers):
+        mapping = {"board1_cpu0": [f"conv1..{last}"], "board2_cpu0": [f"{following}..softmax"]}
+        out = build_for(rack, tmp_path, DIGITS, mapping)
+        assert 0 == deploy(rack, out, "--boards", "board1").code
+    assert 5 == len(list((home(rack[0]) / "jobs").iterdir()))
+    assert 7 == len(list((home(rack[0]) / "packages").iterdir()))
+
+
+def test_a_dry_run_changes_nothing(rack: Boards, out: Path) -> None:
+    ended = deploy(rack, out, "--dry-run")
+    assert "over ssh" in ended.out
+    assert not home(rack[0]).exists()
+
+
+def test_hosts_that_look_like_options_are_refused(rack: Boards, out: Path) -> None:
+    plan = out / "plan.json"
+    text = plan.read_text().replace(rack[0].address, "-oProxyCommand=touch /tmp/owned")
+    plan.unlink()
+    plan.write_text(text)
+    ended = rankslice("deploy", out)
+    assert 1 == ended.code
+    assert "cannot be a host name or address" in ended.err
+
+
+CHANGE_A_BYTE = """
+import sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(50)
+    byte = file.read(1)[0]
+    file.seek(50)
+    file.write(bytes([byte ^ 1]))
+"""
+
+
+def damage(board: Board, path: Path) -> None:
+    """Change one byte of a file on a board, in place."""
+    board.run(["python3", "-c", CHANGE_A_BYTE, board_path(path)])
+
+
+def board_path(path: Path) -> str:
+    """Return how a board names a file that this machine sees on its disk."""
+    return "/" + str(path).split("/upper/", 1)[1]
+
+
+def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "mapping.json").write_text(json.dumps({"local_cpu0": ["conv1..softmax"]}))
+    mapping = tmp_path / "mapping.json"
+    built = rankslice("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "o")
+    assert 0 == built.code, built.err
+    assert 0 == rankslice("deploy", tmp_path / "o").code
+    (link,) = (tmp_path / "home" / ".rankslice" / "jobs").iterdir()
+    assert (link / "driver.py").is_file()

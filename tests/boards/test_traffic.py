@@ -1,0 +1,63 @@
+"""What crosses each board's cable is what the plan says, and what TCP adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from real_jobs import chain
+
+from boards import Boards, Traffic
+from boards.deployments import build_for, deploy, run
+from boards.fixtures import skip_without_boards
+from rankslice.framework.plan import Plan, plan_from_json
+
+WIDTH = 1 << 16
+FRAMES = 200
+ON_THE_WIRE = 1 + 66 / 1448
+"""Of a byte: 1448 to a segment, with 66 of Ethernet, IP and TCP."""
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Boards]:
+    """Three boards."""
+    skip_without_boards()
+    with Boards(3, disk_mb=64) as boards:
+        yield boards
+
+
+def traffic_of(rack: Boards, out: Path, frames: int) -> list[Traffic]:
+    """Return what crosses each board's cable during a run."""
+    before = [board.traffic() for board in rack]
+    ended = run(rack, out, "--frames", str(frames))
+    assert 0 == ended.code, ended.err
+    return [board.traffic().since(earlier) for board, earlier in zip(rack, before, strict=True)]
+
+
+def payload(plan: Plan, frames: int) -> list[tuple[int, int]]:
+    """Return the bytes of tensors that each rank sends and receives, by rank."""
+    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+
+    def total(end: str, rank: int) -> int:
+        channels = [channel for channel in plan.channels if getattr(channel, end) == rank]
+        return frames * sum(sizes[channel.tensor] for channel in channels)
+
+    return [(total("source", rank), total("destination", rank)) for rank in range(len(plan.ranks))]
+
+
+def test_each_cable_carries_what_the_plan_predicts(rack: Boards, tmp_path: Path) -> None:
+    onnx.save(chain(len(rack), WIDTH, result_width=4), tmp_path / "model.onnx")
+    mapping = {f"{board.name}_cpu0": [f"L{rank}"] for rank, board in enumerate(rack)}
+    out = build_for(rack, tmp_path, tmp_path / "model.onnx", mapping)
+    assert 0 == deploy(rack, out).code
+    traffic_of(rack, out, 0)  # what Python compiles and caches is there now
+    idle, busy = traffic_of(rack, out, 0), traffic_of(rack, out, FRAMES)
+    predicted = payload(plan_from_json((out / "plan.json").read_text()), FRAMES)
+    for (sends, receives), quiet, loud in zip(predicted, idle, busy, strict=True):
+        more = loud.since(quiet)
+        if sends:
+            assert sends * ON_THE_WIRE == pytest.approx(more.sent, rel=0.03)
+        if receives:
+            assert receives * ON_THE_WIRE == pytest.approx(more.received, rel=0.03)

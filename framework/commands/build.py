@@ -134,7 +134,7 @@ def _warnings(model: Model, cut: Partition) -> Iterator[str]:
     if split:
         yield (
             f"cuts separate {listed(split)} from the layers before, into whose weights they would"
-            " be merged: results differ in their last bits, and take a little longer"
+            " be merged: results differ slightly, and take a little longer"
         )
 
 

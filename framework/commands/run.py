@@ -251,8 +251,10 @@ def _fetch_after_failure(
         with suppress(RankSliceError):  # there may be none
             _fetch(prepared, boards, (RESULTS,))
         return []
-    found = f"may have results of finished frames in {facts.run}/{RESULTS}"
-    return [Mistake(shell.reach.place, found, "fetch them once it answers")]
+    return [
+        f"results of finished frames may be on {shell.reach.place} in {facts.run}/{RESULTS};"
+        " fetch them once it answers"
+    ]
 
 
 def _results_mistakes(path: Path) -> Iterator[Mistake]:

@@ -1,0 +1,125 @@
+"""``rankslice run`` across boards, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from real_jobs import debians_mpirun, wheels_mpirun
+
+from boards import Board, Boards
+from boards.deployments import build_for, deploy, run
+from boards.fixtures import skip_without_boards
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
+MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Boards]:
+    """Two boards for all tests, which leave them as they were."""
+    skip_without_boards()
+    with Boards(2, disk_mb=64) as boards:
+        yield boards
+
+
+@pytest.fixture(scope="module")
+def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of the digit classifier, deployed."""
+    folder = build_for(rack, tmp_path_factory.mktemp("job"), DIGITS, MAPPING)
+    assert 0 == deploy(rack, folder).code
+    return folder
+
+
+@pytest.mark.parametrize("open_mpi", [wheels_mpirun, debians_mpirun])
+def test_boards_give_what_the_unsliced_model_gives(
+    open_mpi: Callable[[], Path], rack: Boards, out: Path, tmp_path: Path
+) -> None:
+    record = tmp_path / "run.json"
+    arguments = ("--frames", "50", "--verify", "exact", "--json", record)
+    ended = run(rack, out, "--mpirun", open_mpi(), *arguments)
+    assert 0 == ended.code, ended.err
+    told = json.loads(record.read_text())
+    assert told["verify"]["bit_equal"]
+    assert 50 == told["completed"]
+    assert ["board1", "board2"] == [rank["host"] for rank in told["ranks"]]
+
+
+@pytest.mark.parametrize("source", ["board1", "board2"])
+def test_frames_of_a_file_enter_on_the_board_that_was_chosen(
+    source: str, rack: Boards, tmp_path: Path
+) -> None:
+    folder = build_for(rack, tmp_path, DIGITS, MAPPING, source_board=source)
+    assert 0 == deploy(rack, folder).code
+    frames = tmp_path / "frames of mine; $(touch x).npz"
+    np.savez(frames, image=np.random.default_rng(1).random((7, 1, 8, 8), np.float32))
+    ended = run(rack, folder, "--input", frames, "--verify")
+    assert 0 == ended.code, ended.err
+    assert "7 frames compared" in ended.out
+
+
+def test_the_line_of_a_dry_run_can_be_typed(rack: Boards, out: Path) -> None:
+    assert 0 == run(rack, out, "--frames", "3").code
+    line = shlex.split(run(rack, out, "--frames", "3", "--dry-run").out)
+    typed = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
+    assert "completed 3" in typed.stdout
+
+
+def set_version(board: Board, name: str, version: str) -> None:
+    """Let a board's Python believe that it has another version of a package."""
+    board.run(["python3", "-c", SET_VERSION, name, version])
+
+
+SET_VERSION = """
+import importlib.metadata, re, sys
+from pathlib import Path
+name, version = sys.argv[1:]
+path = Path(importlib.metadata.distribution(name)._path) / "METADATA"
+path.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_text(), count=1))
+"""
+
+
+def test_a_wrong_version_of_the_engine_is_found_before_the_start(rack: Boards, out: Path) -> None:
+    set_version(rack[1], "onnxruntime", "1.2.3")
+    try:
+        ended = run(rack, out)
+    finally:
+        set_version(rack[1], "onnxruntime", "1.99.0")
+    assert 1 == ended.code
+    assert "board board2" in ended.err
+    assert "has onnxruntime 1.2.3, and 1.19 or later is needed" in ended.err
+    assert "rankslice deploy OUT --venv" in ended.err
+
+
+def test_a_missing_open_mpi_is_found_before_the_start(rack: Boards, out: Path) -> None:
+    daemon = str(wheels_mpirun().with_name("prted"))
+    rack[1].run(["mv", daemon, f"{daemon}.away"])
+    try:
+        ended = run(rack, out)
+    finally:
+        rack[1].run(["mv", f"{daemon}.away", daemon])
+    assert 1 == ended.code
+    assert "board board2" in ended.err
+    assert "all must be of one series" in ended.err
+
+
+def test_a_missing_engine_is_found_before_the_start(out: Path) -> None:
+    with Boards(2, disk_mb=64) as boards:
+        folder = build_for(boards, out.parent / "bare", DIGITS, MAPPING)
+        boards[1].run(["sh", "-c", 'rm -r "$1"/onnxruntime*', "sh", str(packages(boards[1]))])
+        deploy(boards, folder)
+        ended = run(boards, folder)
+    assert 1 == ended.code
+    assert "board board2" in ended.err
+    assert "has no onnxruntime" in ended.err
+
+
+def packages(board: Board) -> Path:
+    """Return where a board's Python has its packages."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(board.run(["python3", "-c", ask]).stdout.strip())

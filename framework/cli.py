@@ -280,6 +280,13 @@ def build(
     archive: Annotated[
         bool, typer.Option("--archive", help="Also write each package as a .tar.")
     ] = False,
+    wheels: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|download",
+            help="Put what boards install into their packages, from a folder or an index.",
+        ),
+    ] = "",
     json_file: _Json = None,
 ) -> None:
     """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
@@ -306,6 +313,7 @@ def build(
             source_board=source_board,
             force=force,
             archive=archive,
+            wheels=wheels,
             on_step=status.update,
         )
     for warning in result.warnings:

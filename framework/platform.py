@@ -32,6 +32,8 @@ class Board:
     """Account for ssh; empty: ssh's own default."""
     arch: str = ""
     """``aarch64``, ``x86_64``, ...; empty: unknown."""
+    python: str = ""
+    """Version of its Python, ``3.11``; empty: unknown."""
     cores: tuple[int, ...] | None = None
     """Logical core numbers; ``None``: unknown, checked when the job starts."""
     memory_mb: float | None = None

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rankslice.backend.launch import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
+from rankslice.backend.wheels import collect_wheels
 from rankslice.framework.commands.converting import Quantisation, conversion_of
 from rankslice.framework.commands.planning import MakeMapping, plan_model
 from rankslice.framework.commands.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
@@ -68,6 +70,7 @@ def build(
     source_board: str | None = None,
     force: bool = False,
     archive: bool = False,
+    wheels: str = "",
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Build:
     """Slice a model and write everything that its ranks need.
@@ -84,6 +87,7 @@ def build(
         source_board: board where frames enter; that of the first layer by default.
         force: replace a build folder at ``out``.
         archive: also write each package as a ``.tar``.
+        wheels: a folder of wheels, or ``download``: what boards install goes into their packages.
         on_step: told what is being done.
 
     Raises:
@@ -119,7 +123,9 @@ def build(
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         write_driver(folder, plan)
         on_step("packing")
-        packages = write_packages(folder, plan, archive=archive)
+        packages = write_packages(
+            folder, plan, archive=archive, add_wheels=_wheels(boards, wheels) if wheels else None
+        )
         if isinstance(loaded, KerasModel):
             on_step("converting the unsliced model")
             _write_converted(folder / CONVERTED, loaded, conversion)
@@ -136,6 +142,17 @@ def _warnings(model: Model, cut: Partition) -> Iterator[str]:
             f"cuts separate {listed(split)} from the layers before, into whose weights they would"
             " be merged: results differ slightly, and take a little longer"
         )
+
+
+def _wheels(boards: Sequence[Board], source: str) -> Callable[[str, Sequence[str], Path], None]:
+    """Return what puts wheels into a board's package."""
+    by_name = {board.name: board for board in boards}
+
+    def add(board: str, requirements: Sequence[str], target: Path) -> None:
+        wanted = [*requirements, *open_mpi_requirements()]
+        collect_wheels(by_name[board], wanted, source, target)
+
+    return add
 
 
 def _foreign(folder: Path) -> str:

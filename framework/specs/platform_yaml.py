@@ -230,6 +230,7 @@ class _BoardSpec(_Spec):
         Field(description="letters, digits and `._-`, such as pi"),
     ] = ""
     arch: Annotated[_Text, Field(description="an architecture such as aarch64 or x86_64")] = ""
+    python: Annotated[_Text, Field(description='a version of Python such as "3.11"')] = ""
     cores: Annotated[
         Annotated[tuple[int, ...], BeforeValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None,
         Field(description="cores such as 0-5, [0, 1], or 6 for the first six"),
@@ -414,6 +415,7 @@ def _board(name: str, spec: _BoardSpec) -> Board:
         host=spec.host or name,
         user=spec.user,
         arch=spec.arch,
+        python=spec.python,
         cores=spec.cores,
         memory_mb=spec.memory_mb,
         gpus=_accelerators(spec.gpu),

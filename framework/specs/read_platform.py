@@ -43,6 +43,7 @@ def local_platform() -> Platform:
         name="local",
         host="localhost",
         arch=machine.machine(),
+        python=".".join(machine.python_version_tuple()[:2]),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         memory_mb=round(bytes_of_memory / 2**20),
     )

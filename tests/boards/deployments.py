@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -25,11 +25,17 @@ START_S = 120
 
 
 def build_for(
-    boards: Boards, folder: Path, model: Path, mapping: dict[str, Sequence[str]], **settings: object
+    boards: Boards,
+    folder: Path,
+    model: Path,
+    mapping: dict[str, Sequence[str]],
+    *,
+    kind: Mapping[str, str] | None = None,
+    **settings: object,
 ) -> Path:
     """Return a build folder for boards, whose hosts are their addresses."""
     folder.mkdir(parents=True, exist_ok=True)
-    hosts = {board.name: {"host": board.address, "cores": 2} for board in boards}
+    hosts = {board.name: {"host": board.address, "cores": 2, **(kind or {})} for board in boards}
     (folder / "mapping.json").write_text(json.dumps(mapping))
     (folder / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     paths = (folder / "mapping.json", str(folder / "platform.yaml"), folder / "out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from boards.fixtures import skip_without_boards
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
+THIS_KIND = {"arch": platform.machine(), "python": ".".join(platform.python_version_tuple()[:2])}
 UNANSWERED_BYTES = 60_000
 """What a deployment that moves no data sends to a board: ssh's handshake, and our program."""
 
@@ -197,3 +199,14 @@ def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 0 == rankslice("deploy", tmp_path / "o").code
     (link,) = (tmp_path / "home" / ".rankslice" / "jobs").iterdir()
     assert (link / "driver.py").is_file()
+
+
+@pytest.mark.slow
+def test_a_board_without_internet_installs_from_its_package(tmp_path: Path) -> None:
+    skip_without_boards()
+    with Boards(2, disk_mb=1024) as rack:
+        out = build_for(rack, tmp_path, DIGITS, MAPPING, kind=THIS_KIND, wheels="download")
+        assert 0 == deploy(rack, out, "--venv").code
+        assert 0 == run(rack, out, "--frames", "20", "--verify").code
+        start = next((home(rack[0]) / "runs").glob("*/start")).read_text()
+    assert ".rankslice/venv/bin/python3" in start

@@ -1,0 +1,85 @@
+"""The wheels that boards install from, so that they need no internet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.platform import Board
+from rankslice.framework.wording import quoted
+
+__all__ = ["DOWNLOAD", "collect_wheels"]
+
+DOWNLOAD = "download"
+"""Instead of a folder of wheels: pip's usual index."""
+
+_SYSTEMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+_PYTHON = re.compile(r"3\.\d{1,2}")
+_ARCHITECTURE = re.compile(r"[a-z0-9_]{1,32}")
+_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
+_TIMEOUT_S = 900
+
+
+def collect_wheels(
+    board: Board, requirements: Sequence[str], source: str | Path, target: Path
+) -> None:
+    """Put the wheels that a board's architecture and Python need into a folder.
+
+    Args:
+        board: its ``arch`` and ``python`` must be known.
+        requirements: what is to be installed; what these need in turn comes along.
+        source: a folder of wheels, or :data:`DOWNLOAD`.
+        target: the folder to make.
+
+    Raises:
+        RankSliceError: the board's architecture or Python is not known, or there is no wheel.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]
+    command += [*_kind(board), "--only-binary=:all:", "--dest", str(target)]
+    if source != DOWNLOAD:
+        folder = Path(source)
+        if not folder.is_dir():
+            raise RankSliceError(
+                Mistake("--wheels", f"no folder {quoted(str(source))}", f"or say {DOWNLOAD}")
+            )
+        command += ["--no-index", "--find-links", str(folder)]
+    target.mkdir(parents=True)
+    try:
+        ended = subprocess.run(
+            [*command, "--", *requirements],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _mistake(board, f"pip did not end within {_TIMEOUT_S} s") from None
+    if ended.returncode:
+        errors = [line for line in ended.stderr.splitlines() if line.startswith("ERROR")]
+        last = (errors or ended.stderr.strip().splitlines() or ["no message"])[-1]
+        raise _mistake(board, last.removeprefix("ERROR: "))
+
+
+def _mistake(board: Board, found: str) -> RankSliceError:
+    kind = f"Python {board.python} on {board.arch}"
+    return RankSliceError(Mistake(f"--wheels, board {board.name} ({kind})", found))
+
+
+def _kind(board: Board) -> list[str]:
+    """Return what tells pip for which machine the wheels are to be."""
+    place = f"board {board.name}"
+    arch = _ARCHITECTURES.get(board.arch.lower(), board.arch.lower())
+    if not _ARCHITECTURE.fullmatch(arch):
+        found = f"its arch is {quoted(board.arch)}" if board.arch else "its arch is not known"
+        raise RankSliceError(Mistake(place, found, "--wheels needs `arch: aarch64`, say"))
+    if not _PYTHON.fullmatch(board.python):
+        found = f"its python is {quoted(board.python)}" if board.python else "its Python is unknown"
+        raise RankSliceError(Mistake(place, found, '--wheels needs `python: "3.11"`, say'))
+    systems = [word for system in _SYSTEMS for word in ("--platform", f"{system}_{arch}")]
+    return [*systems, "--python-version", board.python, "--implementation", "cp"]

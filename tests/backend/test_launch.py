@@ -198,6 +198,16 @@ def test_a_failed_job_gives_the_message_of_the_first_rank_that_has_one(tmp_path:
     assert "rank 1: why" == failure(tmp_path, text)
 
 
+def test_of_several_killed_ranks_the_one_counts_that_mpirun_saw_end_first(tmp_path: Path) -> None:
+    told = [
+        "rankslice: rank 2 (c): the process was killed or crashed",
+        "prterun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).",
+        "rankslice: rank 1 (b): the process was killed or crashed",
+    ]
+    lines = "".join(f"echo '{line}' >&2\n" for line in told)
+    assert "rank 1 (b): the process was killed or crashed" == failure(tmp_path, f"{lines}exit 1")
+
+
 def test_a_failed_job_without_a_message_gives_all_it_said(tmp_path: Path) -> None:
     text = "echo one >&2; echo two >&2; exit 7"
     assert "mpirun ended with exit code 7\none\ntwo" == failure(tmp_path, text)

@@ -26,8 +26,8 @@ __all__ = [
     "plain_table",
     "print_cuts",
     "print_inspection",
+    "print_parts",
     "printable",
-    "room_for_names",
     "shape_text",
 ]
 
@@ -47,7 +47,7 @@ def print_inspection(
 
     On a terminal names are wrapped to its width; elsewhere tables are as wide as they need to be.
     """
-    with room_for_names(console):
+    with _room_for_names(console):
         console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
         for line in _summary(inspection):
             console.print(Text(line), soft_wrap=True)
@@ -59,7 +59,7 @@ def print_inspection(
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
     """Print cuts worth a look."""
-    with room_for_names(console):
+    with _room_for_names(console):
         _print_cuts(inspection, console, most_cuts)
 
 
@@ -75,13 +75,24 @@ def _print_cuts(inspection: Inspection, console: Console, most_cuts: int) -> Non
 
 
 @contextmanager
-def room_for_names(console: Console) -> Iterator[None]:
+def _room_for_names(console: Console) -> Iterator[None]:
     """Let tables be as wide as they like unless a terminal shows them."""
     width = console.width
     if not console.is_terminal:
         console.width = _UNBOUNDED
     yield
     console.width = width
+
+
+def print_parts(parts: Iterable[Table | str], console: Console) -> None:
+    """Print tables, an empty line before each, and lines of text."""
+    with _room_for_names(console):
+        for part in parts:
+            if isinstance(part, str):
+                console.print(Text(part), soft_wrap=True)
+            else:
+                console.print()
+                console.print(part)
 
 
 def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from rankslice.framework.commands.internals import Built, Internals, Node, RuntimeTensor
-from rankslice.framework.commands.show_inspection import printable, room_for_names
+from rankslice.framework.commands.show_inspection import print_parts, printable
 from rankslice.framework.commands.show_object import numbers_text, rows
 from rankslice.framework.quantities import bytes_text
 
@@ -21,13 +20,7 @@ _NAMES = 8
 
 def print_internals(found: Internals, console: Console) -> None:
     """Print how a model is loaded, built, delegated and given memory, and what is not seen."""
-    with room_for_names(console):
-        for part in _parts(found):
-            if isinstance(part, str):
-                console.print(Text(part), soft_wrap=True)
-            else:
-                console.print()
-                console.print(part)
+    print_parts(_parts(found), console)
 
 
 def _parts(found: Internals) -> Iterator[Table | str]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankslice.framework.commands.show_inspection import plain_table, printable, room_for_names
+from rankslice.framework.commands.show_inspection import plain_table, print_parts, printable
 from rankslice.framework.quantities import bytes_text
 from rankslice.frontend.tflite_object import (
     BufferEntry,
@@ -42,13 +42,7 @@ _RIGHT = ("#", "code", "number", "version", "uses", "buffer", "values", "size", 
 
 def print_object(found: ModelObject, console: Console) -> None:
     """Print a file's tables: operator codes, subgraphs with operators and tensors, buffers."""
-    with room_for_names(console):
-        for part in _parts(found):
-            if isinstance(part, str):
-                console.print(Text(part), soft_wrap=True)
-            else:
-                console.print()
-                console.print(part)
+    print_parts(_parts(found), console)
 
 
 def _parts(found: ModelObject) -> Iterator[Table | str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -87,13 +88,18 @@ class _Process:
             folder,
             self._options,
             mpi,
-            on_start=self._start_watch.cancel,
+            on_start=self._start,
             on_step=self._page.at if self._page is not None else None,
         )
         self._tell(DONE)
         signal.alarm(_FINALIZE_TIMEOUT_S)
         mpi.close()
         signal.alarm(0)
+
+    def _start(self) -> None:
+        self._start_watch.cancel()
+        # What is there now stays: the garbage collector need not look at it again and again.
+        gc.freeze()
 
     def _prepare_engine(self, folder: Path) -> None:
         """Start the processes that engines run in: MPI libraries do not like it later."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import platform
@@ -116,8 +115,8 @@ class _Rank:
             for s in wiring.sends
         ]
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
-        wakes = {executor.name: executor.wake for executor in self.executors}
-        connect(wiring, self.rings, wakes, self._wake_loop)
+        self.wakes = {executor.name: executor.wake for executor in self.executors}
+        connect(wiring, self.rings, self.wakes, self._wake_loop)
         self.heartbeat = Heartbeat(job.ranks, transport.rank)
         self.ticker = Ticker()
 
@@ -200,8 +199,6 @@ class _Rank:
         )
         if self.options.bind and self.spec.cores:
             check_binding(self.spec.cores)
-        # What is there now stays: the garbage collector need not look at it again and again.
-        gc.freeze()
         begin_s, begin_cpu_s = time.monotonic(), cpu_s()
         for executor in self.executors:
             self.resources.callback(executor.join, _JOIN_TIMEOUT_S)
@@ -223,7 +220,7 @@ class _Rank:
         )
         # Taken after that question, so the last frame's credit is not missed.
         if self.source is not None and self.source.take_credits():
-            self.executors[1].wake()
+            self.wakes["source"]()
         if over:
             self.heartbeat.finish()
         return over

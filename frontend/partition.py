@@ -20,7 +20,14 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.segments import BUDGET, fewest_blocks
 
-__all__ = ["Partition", "PartitionSegment", "crossing_fault", "partition", "used_layers"]
+__all__ = [
+    "Partition",
+    "PartitionSegment",
+    "crossing_fault",
+    "layer_reads",
+    "partition",
+    "used_layers",
+]
 
 _MOST_BYTES = 2**31 - 1
 """What one MPI message of bytes can carry: its count is a C int."""
@@ -107,7 +114,7 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     copied = [layer for layer in graph.layers if layer.name in copies]
     used = used_layers(graph)
     layers = [layer for layer in graph.layers if layer.name in used - copies]
-    reads = _reads(layers, copied)
+    reads = layer_reads(layers, copied)
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
     predecessors = _predecessors(layers, reads)
@@ -133,7 +140,7 @@ Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
 """What the layers read, by their names, as if they were one with the copies that they read from."""
 
 
-def _reads(layers: Iterable[Layer], copied: Iterable[Layer]) -> Reads:
+def layer_reads(layers: Iterable[Layer], copied: Iterable[Layer]) -> Reads:
     """Return what layers and the copies that they need read from others.
 
     Args:

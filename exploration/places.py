@@ -1,0 +1,136 @@
+"""The accelerators that may become ranks: which there are, which are alike, what they share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rankslice.framework.mapping import Mapping, MappingEntry, Placement
+from rankslice.framework.platform import Board, Platform
+from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.specs.place import place
+
+__all__ = ["Kind", "Place", "default_keys", "kinds_and_places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One accelerator of one board, which may become a rank."""
+
+    key: str
+    """Mapping key: ``edge01_cpu0-3``, ``edge01_gpu``."""
+    board: int
+    """Index of its board in the platform."""
+    kind: int
+    """Row of the time table: places of one kind take the same times."""
+    cores: tuple[int, ...] = ()
+    """Cores in which it computes; of a GPU or NPU the one that drives it, if the key names it."""
+    host_share: float | None = None
+    """Share of its time in which a GPU or NPU keeps its host core busy, from 0 to 1; ``None``: not
+    measured, and counted as nothing. Of a CPU place 1."""
+    power_share: float = 1.0
+    """Its share of what the board draws above idle when all its accelerators are busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Places that take the same times: equal accelerators of equal boards."""
+
+    key: str
+    """Mapping key of the first of them, where the others' times can be measured."""
+    engine: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ...]:
+    """Return mapping keys of the accelerators of a platform, board by board.
+
+    Each board's CPU with all its cores is one, each GPU and each NPU is one.
+
+    Args:
+        platform: the boards.
+        per_core: each core of a CPU is one, in place of the whole.
+    """
+    return tuple(
+        f"{board.name}_{unit}" for board in platform.boards for unit in _units(board, per_core)
+    )
+
+
+def _units(board: Board, per_core: bool) -> Iterator[str]:
+    cores = _cores_of(board)
+    if per_core:
+        yield from (f"cpu{core}" for core in cores)
+    else:
+        yield f"cpu{core_ranges(cores)}"
+    for kind, units in (("gpu", board.gpus), ("npu", board.npus)):
+        yield from (f"{kind}{number or ''}" for number in range(len(units)))
+
+
+def _cores_of(board: Board) -> tuple[int, ...]:
+    """Return the cores of a board; those of this machine are known without a platform file."""
+    if board.cores is not None:
+        return board.cores
+    return tuple(sorted(os.sched_getaffinity(0))) if board.name == "local" else (0,)
+
+
+def kinds_and_places(
+    keys: Sequence[str], platform: Platform, *, default_engine: str = "onnxruntime"
+) -> tuple[tuple[Kind, ...], tuple[Place, ...]]:
+    """Return what kinds of accelerators mapping keys name, and each key's place.
+
+    Two places are of one kind if their boards are described alike (but for name, host and
+    account), and so are their accelerators; of CPUs they must have the same cores, as cores of
+    one board can differ. On ``local``, where nothing is described, cores are taken to be alike.
+
+    Args:
+        keys: of a mapping, in any order; they may share cores.
+        platform: the boards.
+        default_engine: engine of CPU ranks on boards whose platform names none.
+
+    Raises:
+        RankSliceError: a key cannot be understood, or asks for what the platform does not have.
+    """
+    mapping = Mapping(platform.source, tuple(MappingEntry(key, ()) for key in keys))
+    # One at a time: all of them need not be ranks of one job, and host cores are not chosen yet.
+    placements = place(mapping, platform, share_cores=True, default_engine=default_engine).ranks
+    boards = {board.name: number for number, board in enumerate(platform.boards)}
+    kinds: dict[object, int] = {}
+    found: list[Kind] = []
+    places = []
+    for placement in placements:
+        board = platform.boards[boards[placement.board]]
+        likeness = _likeness(placement, board, platform)
+        if likeness not in kinds:
+            kinds[likeness] = len(found)
+            found.append(Kind(placement.key, placement.engine, placement.options))
+        places.append(_place(placement, board, boards[board.name], kinds[likeness]))
+    return tuple(found), tuple(places)
+
+
+def _is_cpu(placement: Placement) -> bool:
+    return placement.accelerator == "cpu"
+
+
+def _likeness(placement: Placement, board: Board, platform: Platform) -> object:
+    """Return what places of one kind have in common."""
+    cores: object = ()
+    if _is_cpu(placement):
+        cores = len(placement.cores) if platform.source == "local" else placement.cores
+    accelerator = placement.accelerator.rstrip("0123456789")
+    described = replace(board, name="", host="", user="")
+    return described, accelerator, cores, placement.engine, placement.options
+
+
+def _place(placement: Placement, board: Board, number: int, kind: int) -> Place:
+    units = 1 + len(board.gpus) + len(board.npus)
+    cores = placement.cores if _is_cpu(placement) or "@" in placement.key else ()
+    share = len(placement.cores) / len(_cores_of(board)) if _is_cpu(placement) else 1.0
+    return Place(
+        key=placement.key,
+        board=number,
+        kind=kind,
+        cores=cores,
+        host_share=1.0 if _is_cpu(placement) else None,
+        power_share=share / units,
+    )

@@ -1,0 +1,553 @@
+"""What an assignment of layers to places costs: rate, latency, memory and energy.
+
+Computing and sending overlap, so a pipeline is as fast as its busiest part. Those parts are
+
+* a place: its layers' times, and what the runtime takes of the same cores for each frame and each
+  message; a message between two ranks of one board is copied by the cores of both;
+* a core that several places share: the sum over them;
+* a board's link, each direction for itself: bytes over bandwidth, summed over all messages that
+  leave the board, or come in.
+
+A tensor goes once to each place that needs it. :func:`predict` explains one assignment, segment
+by segment and with the source of every figure; :func:`evaluate` gives four figures for each of
+many assignments. Both have the same rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.evaluation import (
+    Evaluations,
+    core_users,
+    evaluate,
+    memory_of,
+    messages_of,
+    producer_of,
+    runs_of,
+)
+from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.framework.plan import Plan
+from rankslice.frontend.partition import partition
+from rankslice.frontend.segments import fewest_blocks
+
+__all__ = [
+    "BoardCost",
+    "ChannelCost",
+    "Evaluations",
+    "LinkCost",
+    "PlaceCost",
+    "Prediction",
+    "SegmentCost",
+    "SharedCore",
+    "evaluate",
+    "predict",
+    "predict_plan",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCost:
+    """A segment: what it runs and how long that takes."""
+
+    place: int
+    """Index of the problem's place."""
+    index: int
+    """Number within the place, from 0."""
+    layers: tuple[int, ...]
+    compute_s: float
+    busy_s: float
+    """With the messages that it takes and gives, and what the runtime takes of each frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceCost:
+    """What a place is busy with for each frame, in seconds."""
+
+    key: str
+    board: str
+    layers: int
+    segments: int
+    compute_s: float
+    copy_s: float
+    """Copying tensors to and from other ranks of its board."""
+    runtime_s: float
+    """What the runtime takes for each frame and each message."""
+    source: str
+    """Where the times of computing are from."""
+
+    @property
+    def busy_s(self) -> float:
+        """All of it."""
+        return self.compute_s + self.copy_s + self.runtime_s
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCost:
+    """A tensor that goes from one place to another, once for each frame."""
+
+    tensor: str
+    origin: str
+    """Mapping key."""
+    target: str
+    nbytes: float
+    seconds: float
+    """Bytes over bandwidth, and latency."""
+    source: str
+    """Where bandwidth and latency are from."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """One direction of a board's link to the others."""
+
+    board: str
+    is_outgoing: bool
+    nbytes: float
+    seconds: float
+    """How long the messages of a frame take of it."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCore:
+    """A core that several used places share."""
+
+    board: str
+    core: int
+    keys: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BoardCost:
+    """What a used board holds, and takes for each frame."""
+
+    name: str
+    memory_bytes: float
+    weight_bytes: float
+    capacity_bytes: int | None
+    memory_source: str
+    energy_j: float | None
+    """``None``: neither measured nor given."""
+    energy_source: str | None
+    """``measured``, ``modelled``, or ``None``."""
+    energy_from: str
+    """The lines or measurements that it rests on, or what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What one assignment costs, and where each figure is from."""
+
+    places: tuple[PlaceCost, ...]
+    """Those that have layers, in the order of the problem's."""
+    segments: tuple[SegmentCost, ...]
+    """In a topological order."""
+    channels: tuple[ChannelCost, ...]
+    links: tuple[LinkCost, ...]
+    """Those that are used."""
+    shared_cores: tuple[SharedCore, ...]
+    boards: tuple[BoardCost, ...]
+    bottleneck_s: float
+    bottleneck: str
+    """What is busiest, in words."""
+    latency_s: float
+    """Time of a frame that is alone in the pipeline."""
+    notes: tuple[str, ...]
+    """What was left out because nobody knows it."""
+
+    @property
+    def throughput_fps(self) -> float:
+        """Frames per second; 0 if it cannot run."""
+        return 1 / self.bottleneck_s if self.bottleneck_s else math.inf
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record for ``--json``."""
+        return {**asdict(self), "throughput_fps": self.throughput_fps}
+
+
+Block: TypeAlias = tuple[int, tuple[int, ...]]
+"""A place, and layers that it runs together."""
+
+
+def predict(problem: Problem, assignment: Sequence[int] | NDArray[np.int64]) -> Prediction:
+    """Return what an assignment costs: rate, latency, memory, energy, and why.
+
+    Args:
+        problem: layers and places.
+        assignment: (layers,) index of each layer's place.
+
+    Raises:
+        RankSliceError: a tensor would have to be sent that has no fixed size, or layers would be
+            on several ranks that cannot be apart.
+    """
+    chosen = tuple(int(place) for place in assignment)
+    return _predict(problem, chosen, _blocks(problem, chosen))
+
+
+def predict_plan(problem: Problem, plan: Plan) -> Prediction:
+    """Return what a plan costs whose ranks are the places of a problem, by their keys.
+
+    Args:
+        problem: of the plan's model.
+        plan: its segments are taken as they are.
+    """
+    number = {place.key: index for index, place in enumerate(problem.places)}
+    position = {name: index for index, name in enumerate(problem.layers)}
+    chosen = [0] * len(problem.layers)
+    blocks: list[Block] = []
+    for segment in plan.segments:
+        place = number[plan.ranks[segment.rank].key]
+        layers = tuple(position[name] for name in segment.layers if name in position)
+        blocks.append((place, layers))
+        for layer in layers:
+            chosen[layer] = place
+    return _predict(problem, tuple(chosen), blocks)
+
+
+def _blocks(problem: Problem, assignment: tuple[int, ...]) -> list[Block]:
+    """Return the segments that the partition makes."""
+    if problem.graph is not None:
+        position = {name: index for index, name in enumerate(problem.layers)}
+        where = dict(zip(problem.layers, assignment, strict=True))
+        return [
+            (each.rank, tuple(position[x.name] for x in each.layers if x.name in position))
+            for each in partition(problem.graph, where).segments
+        ]
+    before: list[list[int]] = [[] for _ in problem.layers]
+    for tensor in problem.tensors:
+        for reader in tensor.readers:
+            before[reader] += [tensor.producer] if tensor.producer != MODEL_INPUT else []
+    found = fewest_blocks(assignment, before)
+    return [(assignment[block[0]], block) for block in found.blocks]
+
+
+def _predict(problem: Problem, assignment: tuple[int, ...], blocks: list[Block]) -> Prediction:
+    channels = list(_channels(problem, assignment))
+    segments = _segments(problem, assignment, blocks, channels)
+    places = tuple(_place_costs(problem, segments, channels))
+    links = tuple(_link_costs(problem, channels))
+    cores = tuple(_shared_cores(problem, segments))
+    parts = [
+        *((place.busy_s, f"computing on {place.key}") for place in places),
+        *((core.seconds, _core_in_words(core)) for core in cores),
+        *((link.seconds, _link_in_words(link)) for link in links),
+    ]
+    bottleneck_s, bottleneck = max(parts, key=lambda part: part[0])
+    return Prediction(
+        places=places,
+        segments=tuple(segments),
+        channels=tuple(_channel_cost(problem, channel) for channel in channels),
+        links=links,
+        shared_cores=cores,
+        boards=tuple(_board_costs(problem, assignment, segments, bottleneck_s)),
+        bottleneck_s=bottleneck_s,
+        bottleneck=bottleneck,
+        latency_s=_latency(problem, assignment, segments, channels),
+        notes=tuple(_notes(problem, assignment, channels)),
+    )
+
+
+def _core_in_words(core: SharedCore) -> str:
+    return f"core {core.core} of {core.board}, shared by {' and '.join(core.keys)}"
+
+
+def _link_in_words(link: LinkCost) -> str:
+    return f"sending from {link.board}" if link.is_outgoing else f"receiving on {link.board}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    tensor: LayerTensor
+    origin: int
+    target: int
+    carry_s: float
+    """Bytes over bandwidth."""
+    same_board: bool
+
+
+def _channels(problem: Problem, assignment: tuple[int, ...]) -> Iterator[_Channel]:
+    for tensor in problem.tensors:
+        origin = assignment[producer_of(problem, tensor)]
+        targets = {assignment[reader] for reader in tensor.readers}
+        if tensor.is_output:
+            targets.add(assignment[problem.sink_layer])
+        for target in sorted(targets - {origin}):
+            yield _channel(problem, tensor, origin, target)
+
+
+def _channel(problem: Problem, tensor: LayerTensor, origin: int, target: int) -> _Channel:
+    boards = problem.places[origin].board, problem.places[target].board
+    carry = tensor.nbytes / problem.bandwidth_bytes_s[boards]
+    return _Channel(tensor, origin, target, float(carry), boards[0] == boards[1])
+
+
+def _channel_cost(problem: Problem, channel: _Channel) -> ChannelCost:
+    boards = problem.places[channel.origin].board, problem.places[channel.target].board
+    return ChannelCost(
+        channel.tensor.name,
+        problem.places[channel.origin].key,
+        problem.places[channel.target].key,
+        channel.tensor.nbytes,
+        channel.carry_s + float(problem.latency_s[boards]),
+        _link_source(problem, *boards),
+    )
+
+
+def _link_source(problem: Problem, origin: int, target: int) -> str:
+    return problem.link_sources[origin][target] if problem.link_sources else "given links"
+
+
+def _segments(
+    problem: Problem,
+    assignment: tuple[int, ...],
+    blocks: Sequence[Block],
+    channels: Sequence[_Channel],
+) -> list[SegmentCost]:
+    """Return segments whose times sum up to those of their places' runs."""
+    totals = _place_compute_s(problem, assignment)
+    raw = [_compute_s(problem, place, layers) for place, layers in blocks]
+    sums: dict[int, float] = defaultdict(float)
+    for (place, _), seconds in zip(blocks, raw, strict=True):
+        sums[place] += seconds
+    around = _around(problem, blocks, channels)
+    count: dict[int, int] = defaultdict(int)
+    found = []
+    for number, (place, layers) in enumerate(blocks):
+        is_scaled = 0 < sums[place] < math.inf and math.isfinite(totals[place])
+        compute = raw[number] * (totals[place] / sums[place] if is_scaled else 1.0)
+        first = problem.overheads.frame_s if not count[place] else 0.0
+        found.append(
+            SegmentCost(place, count[place], layers, compute, compute + around[number] + first)
+        )
+        count[place] += 1
+    return found
+
+
+def _place_compute_s(problem: Problem, assignment: tuple[int, ...]) -> dict[int, float]:
+    runs = runs_of(np.array([assignment], np.int64))
+    totals: dict[int, float] = defaultdict(float)
+    for place, first, last in zip(runs.place, runs.first, runs.last, strict=True):
+        kind = problem.places[place].kind
+        totals[int(place)] += float(problem.span_tables[kind, first, last])
+    return totals
+
+
+def _compute_s(problem: Problem, place: int, layers: tuple[int, ...]) -> float:
+    """Return the time of a segment: of each of its pieces without a gap."""
+    kind, total, first = problem.places[place].kind, 0.0, 0
+    for number, layer in enumerate(layers):
+        is_last = number + 1 == len(layers) or layers[number + 1] != layer + 1
+        if is_last:
+            total += float(problem.span_tables[kind, layers[first], layer])
+            first = number + 1
+    return total
+
+
+def _around(problem: Problem, blocks: Sequence[Block], channels: Sequence[_Channel]) -> list[float]:
+    """Return what messages take of each segment's cores: copies, and the runtime's time."""
+    maker = {layer: number for number, (_, layers) in enumerate(blocks) for layer in layers}
+    around = [0.0] * len(blocks)
+    for channel in channels:
+        seconds = _copy_s(channel) + problem.overheads.message_s
+        around[maker[producer_of(problem, channel.tensor)]] += seconds
+        readers = [*channel.tensor.readers]
+        readers += [problem.sink_layer] if channel.tensor.is_output else []
+        around[min(maker[r] for r in readers if blocks[maker[r]][0] == channel.target)] += seconds
+    return around
+
+
+def _copy_s(channel: _Channel) -> float:
+    return channel.carry_s if channel.same_board else 0.0
+
+
+def _place_costs(
+    problem: Problem, segments: Sequence[SegmentCost], channels: Sequence[_Channel]
+) -> Iterator[PlaceCost]:
+    for place in sorted({segment.place for segment in segments}):
+        own = [segment for segment in segments if segment.place == place]
+        ends = [c for c in channels if place in (c.origin, c.target)]
+        yield PlaceCost(
+            key=problem.places[place].key,
+            board=problem.boards[problem.places[place].board].name,
+            layers=sum(len(segment.layers) for segment in own),
+            segments=len(own),
+            compute_s=sum(segment.compute_s for segment in own),
+            copy_s=sum(map(_copy_s, ends)),
+            runtime_s=problem.overheads.frame_s + len(ends) * problem.overheads.message_s,
+            source=problem.times_source,
+        )
+
+
+def _link_costs(problem: Problem, channels: Sequence[_Channel]) -> Iterator[LinkCost]:
+    for board in range(len(problem.boards)):
+        for is_outgoing in (True, False):
+            mine = [
+                c
+                for c in channels
+                if not c.same_board
+                and board == problem.places[c.origin if is_outgoing else c.target].board
+            ]
+            if mine:
+                yield LinkCost(
+                    problem.boards[board].name,
+                    is_outgoing,
+                    sum(c.tensor.nbytes for c in mine),
+                    sum(c.carry_s for c in mine),
+                    "; ".join(sorted({_channel_cost(problem, c).source for c in mine})),
+                )
+
+
+def _shared_cores(problem: Problem, segments: Sequence[SegmentCost]) -> Iterator[SharedCore]:
+    busy: dict[int, float] = defaultdict(float)
+    for segment in segments:
+        busy[segment.place] += segment.busy_s
+    for (board, core), users in core_users(problem).items():
+        places = [place for place in users if place in busy]
+        if len(places) > 1:
+            yield SharedCore(
+                problem.boards[board].name,
+                core,
+                tuple(problem.places[place].key for place in places),
+                sum(busy[place] * (problem.places[place].host_share or 0.0) for place in places),
+            )
+
+
+def _latency(
+    problem: Problem,
+    assignment: tuple[int, ...],
+    segments: Sequence[SegmentCost],
+    channels: Sequence[_Channel],
+) -> float:
+    """Return when the last result of a frame that is alone has reached the sink."""
+    maker = {layer: number for number, s in enumerate(segments) for layer in s.layers}
+    readings: dict[int, list[LayerTensor]] = defaultdict(list)
+    for tensor in problem.tensors:
+        for reader in tensor.readers:
+            readings[maker[reader]].append(tensor)
+    ends: list[float] = []
+    free: dict[int, float] = defaultdict(float)
+    under_way = {(c.tensor.name, c.target): _under_way_s(problem, c) for c in channels}
+
+    def arrival(tensor: LayerTensor, place: int) -> float:
+        made = 0.0 if tensor.producer == MODEL_INPUT else ends[maker[tensor.producer]]
+        return made + under_way.get((tensor.name, place), 0.0)
+
+    for number, segment in enumerate(segments):
+        outside = (t for t in readings[number] if maker.get(t.producer, -1) != number)
+        begin = max((arrival(t, segment.place) for t in outside), default=0.0)
+        ends.append(max(begin, free[segment.place]) + segment.busy_s)
+        free[segment.place] = ends[-1]
+    sink = assignment[problem.sink_layer]
+    return max((arrival(t, sink) for t in problem.tensors if t.is_output), default=max(ends))
+
+
+def _under_way_s(problem: Problem, channel: _Channel) -> float:
+    """Return the time from one rank to the other; copies count with the segments."""
+    boards = problem.places[channel.origin].board, problem.places[channel.target].board
+    return float(problem.latency_s[boards]) + (0.0 if channel.same_board else channel.carry_s)
+
+
+def _board_costs(
+    problem: Problem,
+    assignment: tuple[int, ...],
+    segments: Sequence[SegmentCost],
+    period_s: float,
+) -> Iterator[BoardCost]:
+    population = np.array([assignment], np.int64)
+    runs, sent = runs_of(population), messages_of(problem, population)
+    used = np.zeros((1, len(problem.places)), bool)
+    used[0, list(set(assignment))] = True
+    memory = memory_of(problem, population, runs, sent, used)[0]
+    for board in sorted({problem.places[place].board for place in assignment}):
+        on_board = [p for p in sorted(set(assignment)) if problem.places[p].board == board]
+        joules, source, told = _energy(problem, board, on_board, segments, period_s)
+        costs = problem.boards[board]
+        yield BoardCost(
+            name=costs.name,
+            memory_bytes=float(memory[board]),
+            weight_bytes=_weights_on(problem, assignment, on_board),
+            capacity_bytes=costs.memory_bytes,
+            memory_source=_memory_source(problem, costs.name),
+            energy_j=joules,
+            energy_source=source,
+            energy_from=told,
+        )
+
+
+def _weights_on(problem: Problem, assignment: tuple[int, ...], places: Iterable[int]) -> float:
+    """Return the size of the weights that places hold, each once for each place."""
+    total = 0.0
+    for place in places:
+        total += sum(
+            float(size)
+            for size, where in zip(problem.weight_bytes, assignment, strict=True)
+            if where == place
+        )
+        for weight in problem.shared_weights:
+            readers = sum(assignment[reader] == place for reader in weight.readers)
+            total -= weight.nbytes * max(0, readers - 1)
+    return total
+
+
+def _memory_source(problem: Problem, board: str) -> str:
+    parts = [f"weights and tensors: {problem.model}"]
+    if len(problem.rank_bytes):
+        parts.append(f"engines: {problem.times_source}")
+    parts.append(f"capacity: {problem.platform}: boards.{board}.memory_mb")
+    return "; ".join(parts)
+
+
+def _energy(
+    problem: Problem,
+    board: int,
+    places: Sequence[int],
+    segments: Sequence[SegmentCost],
+    period_s: float,
+) -> tuple[float | None, str | None, str]:
+    """Return the energy of a frame on a board, how it is known, and what it rests on."""
+    costs = problem.boards[board]
+    lines = f"{problem.platform}: boards.{costs.name}"
+    if costs.idle_w is None or not np.isfinite(problem.active_w[list(places)]).all():
+        return None, None, f"no sensor, and {lines} has not both idle_w and busy_w"
+    active = sum(
+        segment.busy_s * float(problem.active_w[segment.place])
+        for segment in segments
+        if segment.place in places
+    )
+    is_measured = all(problem.is_power_measured(place) for place in places)
+    told = problem.times_source if is_measured else f"{lines}.idle_w and busy_w"
+    return costs.idle_w * period_s + active, "measured" if is_measured else "modelled", told
+
+
+def _notes(
+    problem: Problem, assignment: tuple[int, ...], channels: Sequence[_Channel]
+) -> Iterator[str]:
+    """Yield what was counted as nothing because nobody knows it."""
+    used = sorted(set(assignment))
+    users = core_users(problem)
+    for place in used:
+        shares = any(place in places for places in users.values())
+        if problem.places[place].host_share is None and shares:
+            yield (
+                f"{problem.places[place].key}: how long it keeps its host core busy is not known,"
+                " and counted as nothing"
+            )
+    unknown = {
+        _link_source(problem, problem.places[c.origin].board, problem.places[c.target].board)
+        for c in channels
+        if not c.same_board and c.carry_s == 0
+    }
+    yield from sorted(unknown)
+    if not len(problem.rank_bytes):
+        yield "memory of interpreters and engines is not known, and counted as nothing"
+    if problem.overheads.source == "left out":
+        yield "what the runtime takes of the cores is not known, and counted as nothing"

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.links import LOCAL_LINK, Network
 from rankslice.exploration.places import Kind, Place, default_keys, kinds_and_places
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
@@ -43,13 +44,6 @@ __all__ = [
 
 MODEL_INPUT = -1
 """Producer of a model's inputs."""
-
-LOCAL_LINK = Link(bandwidth_mbps=51_200, latency_ms=0.1)
-"""What lies between two ranks of one board if nobody measured it: shared memory as two cores of an
-AMD EPYC have it, 3.2 MB in 0.5 ms and a tenth of a millisecond until the other rank notices."""
-
-_LOCAL_SOURCE = "shared memory, as measured on another machine (docs/exploration.md)"
-_UNKNOWN_LINK = Link(bandwidth_mbps=float("inf"), latency_ms=0.0)
 
 
 class SpanTimes(Protocol):
@@ -341,28 +335,13 @@ def _links(
     platform: Platform, local_link: Link
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]]:
     """Return bandwidths, latencies and where they are from, (boards, boards)."""
-    pairs = {
-        frozenset((one, other)): (link, f"{platform.source}: links.pairs[{number}]")
-        for number, (one, other, link) in enumerate(platform.links)
-    }
-    rest = (_UNKNOWN_LINK, f"{platform.source} describes no such link: counted as nothing")
-    if platform.default_link is not None:
-        rest = (platform.default_link, f"{platform.source}: links.default")
-    inside = (
-        local_link,
-        _LOCAL_SOURCE if local_link is LOCAL_LINK else "shared memory, measured",
-    )
-    table = [
-        [
-            inside if one == other else pairs.get(frozenset((one, other)), rest)
-            for other in (board.name for board in platform.boards)
-        ]
-        for one in (board.name for board in platform.boards)
-    ]
+    network = Network(platform, local_link)
+    names = [board.name for board in platform.boards]
+    table = [[network.between(one, other) for other in names] for one in names]
     return (
-        np.array([[link.bandwidth_mbps * 1e6 / 8 for link, _ in row] for row in table]),
-        np.array([[link.latency_ms / 1e3 for link, _ in row] for row in table]),
-        tuple(tuple(source for _, source in row) for row in table),
+        np.array([[link.bandwidth_mbps * 1e6 / 8 for link in row] for row in table]),
+        np.array([[link.latency_ms / 1e3 for link in row] for row in table]),
+        tuple(tuple(network.source(one, other) for other in names) for one in names),
     )
 
 

@@ -19,7 +19,15 @@ from rankslice.backend import on_board
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reach import Reach
 
-__all__ = ["BoardShell", "Copied", "is_this_machine", "ssh_options", "write_ssh_config"]
+__all__ = [
+    "PLAIN_PYTHON",
+    "BoardShell",
+    "Copied",
+    "is_this_machine",
+    "ssh_complaint",
+    "ssh_options",
+    "write_ssh_config",
+]
 
 CONNECT_TIMEOUT_S = 8
 _ANSWER_TIMEOUT_S = 900.0
@@ -41,8 +49,13 @@ _CHOOSE_PYTHON = (
     f'exec "$p" -c "{_READ_PROGRAM}"'
 )
 
+PLAIN_PYTHON = f'exec python3 -c "{_READ_PROGRAM}"'
+"""Instead of the Python that jobs run with: the first one of the board, whatever its version."""
+
 _COMPLAINTS = {
     "Permission denied": "ssh is not let in without a password; bring your key there: ssh-copy-id",
+    "IDENTIFICATION HAS CHANGED": "its host key is another one than before; if it was set up anew,"
+    " forget the old key: ssh-keygen -R HOST",
     "Host key verification failed": "its host key is not known yet; log in once with ssh by hand",
     "Could not resolve": "there is no such host; see `host` in the platform, or your ssh config",
     "No route to host": "it cannot be reached; is it on, and its cable plugged in?",
@@ -117,12 +130,16 @@ class BoardShell:
         """Whether the board is this machine."""
         return is_this_machine(self.reach.host)
 
-    def command(self) -> list[str]:
-        """Return the command that runs a program read from stdin on the board."""
-        shell = f"exec sh -c {shlex.quote(_CHOOSE_PYTHON)}"
+    def command(self, python: str = _CHOOSE_PYTHON) -> list[str]:
+        """Return the command that runs a program read from stdin on the board.
+
+        Args:
+            python: what its shell does to start a Python that reads a program.
+        """
         if self.is_here:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-            return ["env", f"PATH={path}", "sh", "-c", _CHOOSE_PYTHON]
+            return ["env", f"PATH={path}", "sh", "-c", python]
+        shell = f"exec sh -c {shlex.quote(python)}"
         return ["ssh", *ssh_options(self.config), "--", self._target(), shell]
 
     def _target(self) -> str:
@@ -158,7 +175,8 @@ class BoardShell:
             raise self.mistake(f"does not answer within {timeout_s:g} s") from None
         answer = answer_in(ended.stdout.decode(errors="replace"))
         if answer is None:
-            raise self.mistake(_explained(ended.stderr.decode(errors="replace"), ended.returncode))
+            errors = ended.stderr.decode(errors="replace")
+            raise self.mistake(ssh_complaint(errors, ended.returncode))
         if "error" in answer:
             raise self.mistake(str(answer["error"]))
         return answer
@@ -245,8 +263,13 @@ def answer_in(text: str) -> dict[str, Any] | None:
     return None
 
 
-def _explained(errors: str, code: int) -> str:
-    """Return what an ssh that brought no answer means."""
+def ssh_complaint(errors: str, code: int) -> str:
+    """Return what an ssh that brought no answer means, and what to do.
+
+    Args:
+        errors: what it wrote to stderr.
+        code: with which it ended.
+    """
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
     return f"{told} (ssh said: {last})" if told else f"gives no answer: {last}"

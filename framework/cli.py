@@ -508,6 +508,76 @@ def deploy(
         print_deployed(deployed, _out)
 
 
+@app.command(
+    epilog="Examples: rankslice probe pi@192.168.1.11 pi@192.168.1.12 --out boards.yaml"
+    " | rankslice probe --check boards.yaml | rankslice probe --check boards.yaml out"
+)
+def probe(
+    hosts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="HOST...",
+            help="Boards as ssh knows them, HOST or USER@HOST; 'local': this machine."
+            " With --check: a folder made by 'build', if at all.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", readable=False, help="Platform file to make; '-' for stdout."),
+    ] = Path("platform.yaml"),
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLATFORM",
+            help="Instead: tell what would keep a job from running on the boards of this file.",
+        ),
+    ] = None,
+    mpirun: Annotated[
+        Path | None, typer.Option(readable=False, help="With --check: Open MPI's mpirun to use.")
+    ] = None,
+    ssh_config: _SshConfig = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an older platform file.")] = False,
+    json_file: _Json = None,
+) -> None:
+    """Ask boards what they have, measure what connects them, and write it as a platform file."""
+    if check is not None:
+        _check_platform(check, hosts or [], mpirun, ssh_config, json_file)
+        return
+    from rankslice.framework.commands.probe import check_target, write_new
+    from rankslice.framework.commands.probe import probe as probe_boards
+    from rankslice.framework.commands.probed_platform import measured_pairs, platform_text
+    from rankslice.framework.commands.show_probe import print_probed
+
+    if not hosts:
+        raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
+    if mpirun is not None:
+        raise RankSliceError(Mistake("--mpirun", "means nothing without --check", "leave it out"))
+    if out == json_file == Path("-"):
+        raise typer.BadParameter("one of --out and --json can go to stdout", param_hint="--out")
+    if out != Path("-"):
+        check_target(out, force=force)
+    with _talk.status("asking boards") as status:
+        found = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
+    if Path("-") not in (out, json_file):
+        print_probed(found.probed, _out)
+    if found.errors:
+        mistakes = [mistake for error in found.errors for mistake in error.mistakes]
+        raise RankSliceError(*mistakes)
+    for pair in measured_pairs(found.probed.routes):
+        for complaint in pair.complaints:
+            warning = f"[yellow]warning:[/yellow] {escape(complaint)}; is there a firewall?"
+            _talk.print(warning, soft_wrap=True)
+    if json_file is not None:
+        _write_json(json_file, found.probed.to_json())
+    text = platform_text(found.probed)
+    if out == Path("-"):
+        sys.stdout.write(text)
+        return
+    write_new(out, text, force=force)
+    if json_file != Path("-"):
+        _out.print(f"written to {escape(str(out))}", soft_wrap=True)
+
+
 @app.command(epilog="Example: rankslice demo")
 def demo(
     folder: Annotated[
@@ -535,6 +605,34 @@ def _progress() -> Progress:
 
 def _write_json(file: Path, record: dict[str, Any]) -> None:
     _write(file, json.dumps(record, indent=1) + "\n", "--json")
+
+
+def _check_platform(
+    platform: str,
+    folders: Sequence[str],
+    mpirun: Path | None,
+    ssh_config: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Show what would keep a job from running on the boards of a platform."""
+    from rankslice.framework.commands.check_platform import FAIL, check_platform
+    from rankslice.framework.commands.show_probe import print_findings
+
+    if len(folders) > 1:
+        found = "with --check there can be one build folder"
+        raise typer.BadParameter(f"{found}, not {len(folders)}", param_hint="HOST...")
+    out = Path(folders[0]) if folders else None
+    with _talk.status("reading") as status:
+        findings = check_platform(
+            platform, out, mpirun=mpirun, ssh_config=ssh_config, on_step=status.update
+        )
+    if json_file is not None:
+        _write_json(json_file, {"findings": [finding.to_json() for finding in findings]})
+    if json_file != Path("-"):
+        print_findings(findings, _out)
+    failed = sum(finding.state == FAIL for finding in findings)
+    if failed:
+        raise RankSliceError(f"{failed} of {len(findings)} checks failed")
 
 
 def _inspect_object(model: Path, json_file: Path | None) -> None:

@@ -1,0 +1,316 @@
+"""Conversations with boards: what they have, and how fast they reach each other."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import queue
+import secrets
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rankslice.backend import on_board
+from rankslice.backend.ssh import PLAIN_PYTHON, BoardShell, ssh_complaint
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.probed import BoardReport, Interface, Route
+from rankslice.framework.records import read_record
+
+__all__ = [
+    "Conversation",
+    "Network",
+    "address_towards",
+    "at_once",
+    "clock_ahead_s",
+    "conversations",
+    "load_complaints",
+    "measure_routes",
+    "report_of",
+]
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_MOST_AT_ONCE = 32
+_ANSWER_S = 30.0
+_REPORT_S = 150.0
+"""Engines are imported, one after the other, and a small board is slow at that."""
+_LOAD_S = 120.0
+_REACH_S = 20.0
+_EXCHANGE_S = 60.0
+_ALL_EXCHANGES_S = 30.0
+_LONGEST_EXCHANGE_S = 0.5
+_SHORTEST_EXCHANGE_S = 0.2
+_CLOCK_READINGS = 5
+
+_TEXT = Path(__file__).with_name("probe_on_board.py").read_text(encoding="utf-8")
+_PROGRAM = f"{_TEXT}\nmain()\n".encode()
+
+
+class Conversation:
+    """A program on a board, at the other end of an ssh connection, which answers requests."""
+
+    def __init__(self, shell: BoardShell) -> None:
+        self.shell = shell
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._process = subprocess.Popen(
+                shell.command(PLAIN_PYTHON),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            self._errors.close()
+            found = "ssh is not installed on this machine: apt-get install openssh-client"
+            raise shell.mistake(found) from None
+        self._write(b"%d\n%s" % (len(_PROGRAM), _PROGRAM))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def ask(self, action: str, *, timeout_s: float = _ANSWER_S, **details: Any) -> dict[str, Any]:
+        """Have something done on the board; return its answer.
+
+        Raises:
+            RankSliceError: the board cannot be reached, or says why it does not do it.
+        """
+        request = {"action": action, "over_ssh": not self.shell.is_here, **details}
+        self._write(json.dumps(request).encode() + b"\n")
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            self._process.kill()  # what it may answer later answers nothing else
+            found = f"does not answer within {timeout_s:g} s; is it busy, or out of memory?"
+            raise self.shell.mistake(found) from None
+        if answer is None:
+            raise self.shell.mistake(self._complaint())
+        if "error" in answer:
+            raise self.shell.mistake(str(answer["error"]))
+        return answer
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # the reader finds out why
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.decode(errors="replace")
+            if text.startswith(on_board.MARK):
+                with contextlib.suppress(ValueError):
+                    self._answers.put(json.loads(text[len(on_board.MARK) :]))
+        self._answers.put(None)
+
+    def _complaint(self) -> str:
+        code = self._process.wait()
+        self._errors.seek(0)
+        return ssh_complaint(self._errors.read().decode(errors="replace"), code)
+
+    def close(self) -> None:
+        """End the program and the connection."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream is not None
+            with contextlib.suppress(OSError):  # what was not written yet
+                stream.close()
+
+
+@contextlib.contextmanager
+def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, ...]]:
+    """Yield a conversation with each board; none of them is known to be reached yet.
+
+    Raises:
+        RankSliceError: there is no ssh on this machine.
+    """
+    begun: list[Conversation] = []
+    try:
+        for shell in shells:
+            begun.append(Conversation(shell))
+        yield tuple(begun)
+    finally:
+        for conversation in begun:
+            conversation.close()
+
+
+def at_once(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceError]:
+    """Return what a function gives for each item, all at once, or the error that it raises."""
+
+    def outcome(item: A) -> B | RankSliceError:
+        try:
+            return do(item)
+        except RankSliceError as error:
+            return error
+
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        return list(pool.map(outcome, items))
+
+
+def report_of(conversation: Conversation) -> BoardReport:
+    """Return what a board says of itself.
+
+    Raises:
+        RankSliceError: the board cannot be reached, or has no Python that could tell.
+    """
+    answer = conversation.ask("report", timeout_s=_REPORT_S)
+    return read_record(BoardReport, answer, conversation.shell.reach.place)
+
+
+def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) -> str:
+    """Return the address of this machine at which boards reach it.
+
+    It is that of the interface in whose network a board's address lies; failing that, that which
+    a board sees.
+
+    Args:
+        conversation: with this machine.
+        reports: of the boards.
+    """
+    answer = conversation.ask("addresses")["interfaces"]
+    own = [read_record(Interface, each, "this machine") for each in answer]
+    for report in reports:
+        for interface in own:
+            if report.address and _is_in_network(report.address, interface):
+                return interface.address
+    return next((report.caller for report in reports if report.caller), "localhost")
+
+
+def _is_in_network(address: str, interface: Interface) -> bool:
+    network = ipaddress.ip_network(f"{interface.address}/{interface.prefix}", strict=False)
+    return ipaddress.ip_address(address.partition("%")[0]) in network
+
+
+def clock_ahead_s(conversation: Conversation) -> float:
+    """Return by how many seconds a board's clock is ahead of this machine's.
+
+    It is the reading with the shortest way there and back; half of that is how far it may be off.
+
+    Raises:
+        RankSliceError: the board cannot be reached any more.
+    """
+
+    def reading() -> tuple[float, float]:
+        begin = time.time_ns()
+        board = conversation.ask("clock")["now_us"]
+        end = time.time_ns()
+        return (end - begin) / 1e9, (int(board) * 1000 - (begin + end) / 2) / 1e9
+
+    return min(reading() for _ in range(_CLOCK_READINGS))[1]
+
+
+def load_complaints(
+    conversation: Conversation, libraries: Sequence[tuple[str, dict[str, str]]]
+) -> list[str]:
+    """Return for each library what keeps a board from loading it, or an empty string.
+
+    Args:
+        conversation: with the board.
+        libraries: name or path, and the environment variables with which it is loaded.
+
+    Raises:
+        RankSliceError: the board cannot be reached any more.
+    """
+    wanted = [{"name": name, "environment": variables} for name, variables in libraries]
+    answer = conversation.ask("load", libraries=wanted, timeout_s=_LOAD_S)
+    return [str(complaint) for complaint in answer["complaints"]]
+
+
+class Network:
+    """Boards that take connections from each other, at ports of their systems' choice.
+
+    Any port may be what a job needs, so that is how a firewall is found.
+    """
+
+    def __init__(self, boards: Mapping[str, Conversation], addresses: Mapping[str, str]) -> None:
+        """Let boards listen.
+
+        Args:
+            boards: conversations by name.
+            addresses: at which boards reach each other, by name.
+        """
+        self._boards = boards
+        self._addresses = addresses
+        self._token = secrets.token_hex(16)
+        ports = at_once(self._listen, list(boards))
+        self._ports = dict(zip(boards, ports, strict=True))
+
+    def _listen(self, name: str) -> int:
+        address = self._addresses[name]
+        answer = self._boards[name].ask("listen", address=address, token=self._token)
+        return int(answer["port"])
+
+    def complaints(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        """Return for each pair what keeps the first from connecting to the second, or nothing."""
+        targets: dict[str, list[str]] = {}
+        for source, target in pairs:
+            if isinstance(self._ports[target], int):
+                targets.setdefault(source, []).append(target)
+        outcomes = at_once(lambda source: self._reach(source, targets[source]), list(targets))
+        told = {
+            (source, target): complaint
+            for source, outcome in zip(targets, outcomes, strict=True)
+            for target, complaint in _by_target(targets[source], outcome)
+        }
+        return [told.get(pair, _cannot_listen(self._ports[pair[1]])) for pair in pairs]
+
+    def _reach(self, source: str, targets: Sequence[str]) -> list[str]:
+        places = [(self._addresses[target], self._ports[target]) for target in targets]
+        details = {"targets": places, "token": self._token}
+        answer = self._boards[source].ask("reach", timeout_s=_REACH_S, **details)
+        return [str(complaint) for complaint in answer["complaints"]]
+
+    def route(self, source: str, target: str, seconds: float) -> Route:
+        """Return what is measured from one board to another; it takes that long and a bit."""
+        place = {"address": self._addresses[target], "port": self._ports[target]}
+        details = {**place, "token": self._token, "seconds": seconds}
+        try:
+            told = self._boards[source].ask("exchange", timeout_s=_EXCHANGE_S, **details)
+        except RankSliceError as error:
+            return Route(source, target, _found(error))
+        if not told["bits_per_s"]:
+            return Route(source, target, "hardly anything came through")
+        return Route(source, target, "", int(told["latency_us"]), int(told["bits_per_s"]))
+
+
+def _by_target(
+    targets: Sequence[str], outcome: Sequence[str] | RankSliceError
+) -> Iterable[tuple[str, str]]:
+    if isinstance(outcome, RankSliceError):
+        return [(target, _found(outcome)) for target in targets]
+    return zip(targets, outcome, strict=True)
+
+
+def _cannot_listen(port: int | RankSliceError) -> str:
+    return f"it cannot listen: {_found(port)}" if isinstance(port, RankSliceError) else ""
+
+
+def _found(error: RankSliceError) -> str:
+    """Return what an error says, without where."""
+    mistake = error.mistakes[0]
+    return mistake.found if isinstance(mistake, Mistake) else mistake
+
+
+def measure_routes(network: Network, names: Sequence[str]) -> tuple[Route, ...]:
+    """Return what is measured between all boards, in both directions, one after the other.
+
+    All measuring takes 30 seconds at most, or 0.2 seconds for each direction if that is more.
+    """
+    pairs = list(permutations(names, 2))
+    seconds = _ALL_EXCHANGES_S / max(1, len(pairs))
+    seconds = min(_LONGEST_EXCHANGE_S, max(_SHORTEST_EXCHANGE_S, seconds))
+    return tuple(
+        Route(*pair, complaint) if complaint else network.route(*pair, seconds)
+        for pair, complaint in zip(pairs, network.complaints(pairs), strict=True)
+    )

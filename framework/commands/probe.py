@@ -1,0 +1,231 @@
+"""``rankslice probe``: asks boards what they have, and measures what connects them."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.backend.probe import (
+    Conversation,
+    Network,
+    address_towards,
+    at_once,
+    conversations,
+    measure_routes,
+    report_of,
+)
+from rankslice.backend.ssh import BoardShell
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.probed import BoardReport, Probed, ProbedBoard, Route
+from rankslice.framework.reach import Reach
+from rankslice.framework.specs.platform_names import check_board, check_host, check_user
+from rankslice.framework.wording import quoted
+
+__all__ = [
+    "HERE",
+    "Probing",
+    "check_ssh_config",
+    "check_target",
+    "probe",
+    "write_new",
+]
+
+HERE = "local"
+"""What this machine is called among the hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """What came of asking boards."""
+
+    probed: Probed
+    """Those that answered; without routes if some did not."""
+    errors: tuple[RankSliceError, ...]
+    """Of those that did not."""
+
+
+def probe(
+    hosts: Sequence[str],
+    *,
+    ssh_config: Path | None = None,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Probing:
+    """Ask boards over ssh, all at once, and measure between each two of them.
+
+    Args:
+        hosts: names or addresses as ssh takes them, each with ``user@`` before it if need be;
+            ``local`` is this machine.
+        ssh_config: handed to ssh as ``-F``.
+        on_step: told what is being done.
+
+    Raises:
+        RankSliceError: a host is none, or stands there twice.
+    """
+    reaches = _reaches(hosts)
+    check_ssh_config(ssh_config)
+    with conversations(BoardShell(reach, ssh_config) for reach in reaches) as boards:
+        on_step("asking boards")
+        answers = at_once(report_of, boards)
+        errors = tuple(each for each in answers if isinstance(each, RankSliceError))
+        reports = [
+            (talk, answer)
+            for talk, answer in zip(boards, answers, strict=True)
+            if isinstance(answer, BoardReport)
+        ]
+        found = _named(reports)
+        if errors:
+            return Probing(Probed(found, ()), errors)
+        _raise_doubles(found)
+        on_step("measuring between boards")
+        talks = {board.name: talk for board, talk in zip(found, boards, strict=True)}
+        return Probing(Probed(found, _routes(found, talks)), ())
+
+
+def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) -> tuple[Route, ...]:
+    if len(boards) < 2:
+        return ()
+    addresses = {board.name: board.address for board in boards}
+    return measure_routes(Network(talks, addresses), list(addresses))
+
+
+def check_ssh_config(path: Path | None) -> None:
+    """Raise if a configuration for ssh is given that is not there."""
+    if path is not None and not path.is_file():
+        raise RankSliceError(Mistake(str(path), "no such file", "another --ssh-config?"))
+
+
+def _reaches(hosts: Sequence[str]) -> list[Reach]:
+    """Return how the hosts are reached.
+
+    Raises:
+        RankSliceError: they are none, or stand there twice. All mistakes at once.
+    """
+    pairs = [_user_and_host(host) for host in hosts]
+    raise_mistakes(
+        Mistake("HOST", complaint, "expected a host, user@host, or local")
+        for user, host in pairs
+        for complaint in _complaints(user, host)
+    )
+    times = Counter(host for _, host in pairs)
+    raise_mistakes(
+        Mistake("HOST", f"{quoted(host)} stands there {count} times", "name each board once")
+        for host, count in times.items()
+        if count > 1
+    )
+    return [Reach(host, "localhost" if host == HERE else host, user) for user, host in pairs]
+
+
+def _user_and_host(text: str) -> tuple[str, str]:
+    user, _, host = text.rpartition("@")
+    return user, host
+
+
+def _complaints(user: str, host: str) -> list[str]:
+    """Return what is wrong with the names of a board: they become arguments of ssh."""
+    found = []
+    for check, name in ((check_user, user), (check_host, host)):
+        try:
+            if name or check is check_host:
+                check(name)
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+# Names and addresses
+
+
+def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedBoard, ...]:
+    """Return the boards with names of their own, and the addresses at which they are reached."""
+    taken: set[str] = set()
+    boards = []
+    for talk, report in reports:
+        reach = talk.shell.reach
+        address = report.address or _own_address(talk, [each for _, each in reports])
+        name = _free(_name(reach, report), taken)
+        taken.add(name)
+        # To other boards, localhost is themselves.
+        host = address if len(reports) > 1 and reach.host == "localhost" else reach.host
+        boards.append(ProbedBoard(name, host, reach.user, address, report))
+    return tuple(boards)
+
+
+def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
+    """Return this machine's address in the boards' network."""
+    host = talk.shell.reach.host
+    return host if _is_address(host) else address_towards(talk, reports)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _name(reach: Reach, report: BoardReport) -> str:
+    """Return what to call a board: as it was typed, or as it calls itself if that is a number."""
+    typed = report.hostname if _is_address(reach.board) else reach.board
+    label = typed.partition(".")[0]
+    try:
+        return check_board(label)
+    except ValueError:
+        return "board"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return a name that no other board has."""
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}-{number}" in taken:
+        number += 1
+    return f"{name}-{number}"
+
+
+def _raise_doubles(boards: Sequence[ProbedBoard]) -> None:
+    """Raise if two hosts are one machine."""
+    owners: dict[str, ProbedBoard] = {}
+    mistakes = []
+    for board in boards:
+        first = owners.setdefault(board.address, board)
+        if first is not board:
+            found = f"is the same machine as {first.host}, {board.address}"
+            mistakes.append(Mistake(f"board {board.name} ({board.host})", found, "name it once"))
+    raise_mistakes(mistakes)
+
+
+# The file
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Raise if a file cannot be written, or is there and may not be replaced."""
+    if path.is_dir():
+        raise RankSliceError(Mistake(str(path), "is a folder", "expected a file to write"))
+    if not path.absolute().parent.is_dir():
+        raise RankSliceError(Mistake(str(path.parent), "no such folder", "make it first"))
+    if os.path.lexists(path) and not force:
+        raise RankSliceError(Mistake(str(path), "exists", "choose another --out, or give --force"))
+
+
+def write_new(path: Path, text: str, *, force: bool) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        RankSliceError: it cannot be written, or is there and may not be replaced.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        check_target(path, force=force)  # measuring took its time
+        draft.replace(path)
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+        raise RankSliceError(Mistake(str(path), found, "choose another --out")) from None
+    finally:
+        draft.unlink(missing_ok=True)

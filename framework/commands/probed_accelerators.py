@@ -1,0 +1,264 @@
+"""Which GPUs and NPUs of a board a job could use, by the devices, libraries and engines found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from rankslice.framework.probed import BoardReport, Device, Environment, Library
+from rankslice.framework.wording import joined
+
+__all__ = ["LITERT_PACKAGES", "Accelerators", "Usable", "accelerators_of"]
+
+LITERT_PACKAGES = ("ai-edge-litert", "tflite-runtime", "tensorflow")
+"""Any of them has LiteRT's interpreter."""
+
+_SOFTWARE_DRIVERS = ("lvp", "llvmpipe", "swiftshader", "pocl")
+"""Parts of names of Vulkan and OpenCL drivers that compute on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """A GPU or NPU for which all is there, as the platform file has it."""
+
+    unit: str
+    """``gpu`` or ``npu``."""
+    spec: tuple[tuple[str, str], ...]
+    """Keys and values besides options and environment."""
+    options: tuple[tuple[str, str], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    source: str = ""
+    """What was found that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """What there is of GPUs and NPUs."""
+
+    usable: tuple[Usable, ...]
+    remarks: tuple[str, ...]
+    """What was seen that lacks something, and what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a kind of GPU or NPU is used, and what has to be there for it."""
+
+    unit: str
+    title: str
+    devices: tuple[str, ...]
+    """Patterns of device files, of which one is enough."""
+    engine: str
+    packages: tuple[str, ...] = LITERT_PACKAGES
+    """Distributions with the engine, of which one is enough."""
+    delegate: str = ""
+    libraries: tuple[str, ...] = ()
+    """Patterns of libraries, all needed besides the delegate; ``a|b``: one of them."""
+    driver: bool = False
+    """Whether a driver of Vulkan or OpenCL that is no software has to be there."""
+    provider: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    skeleton: str = ""
+    """Pattern of a library for the NPU itself, whose folder its loader must be told."""
+
+
+_GPU_NODES = ("/dev/kgsl-3d0", "/dev/dri/renderD*", "/dev/mali*")
+_DSP_NODES = ("/dev/fastrpc-*", "/dev/adsprpc*")
+
+_WAYS = (
+    _Way(
+        "gpu",
+        "onnxruntime with CUDA",
+        ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/nvmap"),
+        "onnxruntime",
+        packages=(),
+        provider="CUDA",
+    ),
+    _Way(
+        "gpu",
+        "LiteRT's GPU delegate",
+        _GPU_NODES,
+        "litert",
+        delegate="libtensorflowlite_gpu_delegate.so*",
+        libraries=("libOpenCL.so*",),
+    ),
+    _Way(
+        "gpu",
+        "LiteRT's compiled models",
+        _GPU_NODES,
+        "litert",
+        packages=("ai-edge-litert",),
+        libraries=("libOpenCL.so*|libvulkan.so*",),
+        driver=True,
+    ),
+    _Way(
+        "npu",
+        "Qualcomm's delegate for LiteRT",
+        _DSP_NODES,
+        "litert",
+        delegate="libQnnTFLiteDelegate.so*",
+        libraries=("libQnnHtp.so*",),
+        options=(("backend_type", "htp"),),
+        skeleton="libQnnHtpV*Skel.so*",
+    ),
+    _Way(
+        "npu",
+        "onnxruntime with QNN",
+        _DSP_NODES,
+        "onnxruntime",
+        packages=(),
+        provider="QNN",
+        libraries=("libQnnHtp.so*",),
+    ),
+    _Way(
+        "npu",
+        "Coral's delegate for LiteRT",
+        ("/dev/apex_*", "USB 1a6e:089a", "USB 18d1:9302"),
+        "litert",
+        delegate="libedgetpu.so*",
+    ),
+    _Way(
+        "npu",
+        "Ethos-U's delegate for LiteRT",
+        ("/dev/ethosu*",),
+        "litert",
+        delegate="libethosu_delegate.so*",
+    ),
+    _Way(
+        "npu",
+        "VeriSilicon's delegate for LiteRT",
+        ("/dev/galcore",),
+        "litert",
+        delegate="libvx_delegate.so*",
+    ),
+)
+"""The first that is complete is taken, for each unit."""
+
+_UNKNOWN = ("/dev/rknpu*", "/dev/hailo*", "/dev/accel/*")
+"""Devices of NPUs to which no engine here has a way."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What of a way is there, and what is not."""
+
+    way: _Way
+    device: Device | None
+    paths: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def accelerators_of(report: BoardReport) -> Accelerators:
+    """Return which GPU and NPU a job could use on a board, and what others lack."""
+    seen = [_look(way, report) for way in _WAYS]
+    usable: dict[str, Usable] = {}
+    for each in seen:
+        if not each.missing:
+            usable.setdefault(each.way.unit, _usable(each, report))
+    remarks = [
+        f"{each.way.unit}: {_told(each)}"
+        for each in seen
+        if _is_worth_telling(each, report) and each.way.unit not in usable
+    ]
+    remarks += [
+        f"npu: {device.path} is there; RankSlice has no engine for it"
+        for device in report.devices
+        if any(fnmatchcase(device.path, pattern) for pattern in _UNKNOWN)
+    ]
+    return Accelerators(tuple(usable.values()), tuple(remarks))
+
+
+def _is_worth_telling(seen: _Seen, report: BoardReport) -> bool:
+    """Tell whether something was seen that other boards do not have, too."""
+    delegate = seen.way.delegate
+    has_delegate = bool(delegate) and _library(report.libraries, delegate) is not None
+    return seen.device is not None or has_delegate
+
+
+def _look(way: _Way, report: BoardReport) -> _Seen:
+    """Return what of a way is there."""
+    device = _matching(report.devices, way.devices)
+    seen = _Seen(way, device)
+    if device is None:
+        seen.missing.append(f"a device such as {way.devices[0].rstrip('*')}")
+    elif not device.may_open:
+        seen.missing.append(f"the right to open {device.path} (add the account to its group)")
+    for pattern in (way.delegate, *way.libraries) if way.delegate else way.libraries:
+        library = _library(report.libraries, pattern)
+        if library is None:
+            seen.missing.append(pattern.replace("*", "").replace("|", " or "))
+        else:
+            seen.paths.append(library.path)
+    if way.driver and not _real_drivers(report):
+        seen.missing.append("a driver of Vulkan or OpenCL for it")
+    seen.missing += _missing_engine(way, report.environment)
+    return seen
+
+
+def _missing_engine(way: _Way, environment: Environment) -> list[str]:
+    if way.provider:
+        wanted = f"{way.provider}ExecutionProvider"
+        there = wanted in environment.providers
+        return [] if there else [f"an onnxruntime with {way.provider} in {environment.python}"]
+    if any(environment.version_of(package) is not None for package in way.packages):
+        return []
+    return [f"{joined(way.packages, 'or')} in {environment.python}"]
+
+
+def _matching(devices: Sequence[Device], patterns: Sequence[str]) -> Device | None:
+    """Return the first device of a kind, one that may be opened if there is any."""
+    kind = [
+        device
+        for device in devices
+        if any(fnmatchcase(device.path, pattern) for pattern in patterns)
+    ]
+    return next((device for device in kind if device.may_open), kind[0] if kind else None)
+
+
+def _library(libraries: Sequence[Library], pattern: str) -> Library | None:
+    """Return the first library that one of the patterns, parted by ``|``, matches."""
+    return next(_libraries(libraries, pattern), None)
+
+
+def _libraries(libraries: Sequence[Library], pattern: str) -> Iterator[Library]:
+    for one in pattern.split("|"):
+        yield from (each for each in libraries if fnmatchcase(each.name, one))
+
+
+def _real_drivers(report: BoardReport) -> list[str]:
+    """Return the drivers of Vulkan and OpenCL that are no software."""
+    names = [(path, PurePosixPath(path).name.lower()) for path in report.drivers]
+    return [path for path, name in names if not any(part in name for part in _SOFTWARE_DRIVERS)]
+
+
+def _usable(seen: _Seen, report: BoardReport) -> Usable:
+    way = seen.way
+    spec = [("engine", way.engine)]
+    if way.delegate:
+        spec.append(("delegate", seen.paths[0]))
+    if way.provider:
+        spec.append(("provider", way.provider))
+    options = way.options
+    if way.provider == "QNN":
+        options = (("backend_path", seen.paths[0]),)
+    skeletons = _libraries(report.libraries, way.skeleton) if way.skeleton else iter(())
+    folders = dict.fromkeys(str(PurePosixPath(each.path).parent) for each in skeletons)
+    environment = (("ADSP_LIBRARY_PATH", ";".join(folders)),) if folders else ()
+    assert seen.device is not None
+    source = ", ".join([_device_text(seen.device), *seen.paths])
+    return Usable(way.unit, tuple(spec), options, environment, source)
+
+
+def _told(seen: _Seen) -> str:
+    """Return what was seen of a way, and what is missing."""
+    there = [*([_device_text(seen.device)] if seen.device else []), *seen.paths]
+    verb = "is" if len(there) == 1 else "are"
+    return (
+        f"{joined(there)} {verb} there; for {seen.way.title} is missing: {'; '.join(seen.missing)}"
+    )
+
+
+def _device_text(device: Device) -> str:
+    return f"{device.path} ({device.driver})" if device.driver else device.path

@@ -1,0 +1,284 @@
+"""A platform file out of what boards were found to have, each value with where it comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rankslice.framework.commands.probed_accelerators import Usable, accelerators_of
+from rankslice.framework.probed import (
+    BoardReport,
+    Cluster,
+    Environment,
+    Interface,
+    OpenMpi,
+    PowerSensor,
+    Probed,
+    ProbedBoard,
+    Route,
+)
+from rankslice.framework.specs.cores import core_ranges, format_cores
+from rankslice.framework.wording import joined, on_one_line
+
+__all__ = ["Pair", "measured_pairs", "platform_text"]
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|\d+\.\d+\.\d+\.\d+")
+_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
+_BANDWIDTH_DIFFERS = 0.1
+_LATENCY_DIFFERS = 0.5
+_LEAST_DIFFERENCE_MS = 0.1
+_LEAST_PYTHON = (3, 10)
+
+
+def platform_text(probed: Probed) -> str:
+    """Return a platform file in YAML, as ``build`` takes it.
+
+    The same boards with the same measurements give the same text.
+    """
+    lines = ["# Found and measured by `rankslice probe`; a comment says where a value comes from."]
+    lines += ["boards:"]
+    for board in probed.boards:
+        lines += [f"  {_scalar(board.name)}:", *(f"    {line}" for line in _board_lines(board))]
+    return "\n".join([*lines, *_link_lines(probed), ""])
+
+
+# Boards
+
+
+def _board_lines(board: ProbedBoard) -> Iterator[str]:
+    report = board.report
+    yield _entry("host", _scalar(board.host), _reached(board))
+    if board.user:
+        yield _entry("user", _scalar(board.user), "")
+    if report.model:
+        yield _comment(f"model: {report.model} ({report.model_source})")
+    if report.system:
+        yield _comment(f"system: {report.system} (/etc/os-release)")
+    yield _entry("arch", _scalar(report.arch), "uname -m")
+    yield from _python_lines(report)
+    if report.cores:
+        yield _entry("cores", _core_list(report.cores), "those that programs may use")
+    yield from (_comment(line) for line in _cluster_lines(report.clusters))
+    if report.memory_mb:
+        free = f"/proc/meminfo; {report.available_mb} of it free"
+        yield _entry("memory_mb", str(report.memory_mb), free)
+    yield _comment(f"disk: {report.disk_free_mb} MB free in {report.home}")
+    accelerators = accelerators_of(report)
+    for usable in accelerators.usable:
+        yield from _accelerator_lines(usable)
+    yield from (_comment(remark) for remark in accelerators.remarks)
+    yield from (_comment(line) for line in _sensor_lines(report))
+
+
+def _reached(board: ProbedBoard) -> str:
+    """Return at which address of which interface a board is reached."""
+    if board.address == "localhost":
+        return "this machine"
+    interfaces = board.report.interfaces
+    own = next((each for each in interfaces if each.address == board.address), None)
+    here = "this machine, " if not board.report.address else ""
+    return f"{here}{board.address}{f', {_interface_text(own)}' if own else ''}"
+
+
+def _interface_text(interface: Interface) -> str:
+    if interface.mbps:
+        rate = f"{interface.mbps} Mbit/s (/sys/class/net/{interface.name}/speed)"
+    else:
+        rate = "rate of the link not known"
+    return f"{interface.name}, {interface.kind}, {rate}"
+
+
+def _python_lines(report: BoardReport) -> Iterator[str]:
+    environment = report.environment
+    if environment.version:
+        short = ".".join(environment.version.split(".")[:2])
+        old = tuple(map(int, re.findall(r"\d+", short))) < _LEAST_PYTHON
+        remark = "; too old, jobs need 3.10 or later" if old else ""
+        source = f"{environment.python}, {environment.version}{remark}"
+        yield _entry("python", f'"{short}"', source)
+    for each in report.environments:
+        yield _comment(_environment_text(each))
+    yield _comment(_open_mpi_text(report.open_mpi))
+
+
+def _environment_text(environment: Environment) -> str:
+    packages = [
+        f"{name} {version or '(version not told)'}" for name, version in environment.packages
+    ]
+    text = f"{environment.python} has {joined(packages) or 'nothing that jobs need'}"
+    providers = [name.replace("ExecutionProvider", "") for name in environment.providers]
+    if providers:
+        text += f"; onnxruntime runs on {joined(providers)}"
+    if environment.library and environment.version_of("mpi4py") is not None:
+        text += f"; mpi4py loads {environment.library}"
+    return text
+
+
+def _open_mpi_text(installations: Sequence[OpenMpi]) -> str:
+    if not installations:
+        return "no Open MPI"
+    return "; ".join(f"Open MPI {each.version} ({each.mpirun})" for each in installations)
+
+
+def _core_list(cores: tuple[int, ...]) -> str:
+    """Return cores as YAML; a number alone would be how many there are."""
+    ranges = core_ranges(cores)
+    return ranges if "-" in ranges and "," not in ranges else f"[{ranges.replace(',', ', ')}]"
+
+
+def _cluster_lines(clusters: Sequence[Cluster]) -> Iterator[str]:
+    for cluster in clusters:
+        parts = [cluster.kind] if cluster.kind else []
+        if cluster.most_mhz:
+            least = f"{cluster.least_mhz} to " if cluster.least_mhz else ""
+            parts.append(f"{least}{cluster.most_mhz} MHz ({cluster.source})")
+        else:
+            parts.append("frequency not told")
+        if cluster.capacity:
+            parts.append(f"capacity {cluster.capacity} of 1024 (cpu_capacity)")
+        yield f"{format_cores(cluster.cores)}: {', '.join(parts)}"
+    if len(clusters) > 1:
+        yield "a rank is as fast as its slowest core: do not mix these"
+
+
+def _accelerator_lines(usable: Usable) -> Iterator[str]:
+    pairs = [f"{key}: {_scalar(value)}" for key, value in usable.spec]
+    for name, values in (("options", usable.options), ("environment", usable.environment)):
+        if values:
+            inner = ", ".join(f"{key}: {_scalar(value)}" for key, value in values)
+            pairs.append(f"{name}: {{{inner}}}")
+    yield _comment(f"{usable.unit}: found {usable.source}")
+    yield f"{usable.unit}: {{{', '.join(pairs)}}}"
+
+
+def _sensor_lines(report: BoardReport) -> Iterator[str]:
+    zones = [f"{zone.kind or zone.path}{_celsius(zone.millicelsius)}" for zone in report.zones]
+    yield f"thermal zones: {joined(zones)} (/sys/class/thermal)" if zones else "no thermal zones"
+    for sensor in report.sensors:
+        yield f"power: {_sensor_text(sensor)}"
+    if not report.sensors:
+        yield "no power sensor: idle_w and busy_w are left out"
+
+
+def _celsius(thousandths: int | None) -> str:
+    return f" {thousandths / 1000:.0f} C" if thousandths is not None else ""
+
+
+def _sensor_text(sensor: PowerSensor) -> str:
+    told = f", {sensor.microwatts / 1e6:.2f} W when asked" if sensor.microwatts is not None else ""
+    rights = "" if sensor.may_read else ", which this account may not read"
+    return f"{sensor.name} ({sensor.path}{rights}){told}"
+
+
+# Links
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What was measured between two boards."""
+
+    boards: tuple[str, str]
+    there: Route
+    back: Route
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What keeps one from connecting to the other, in words."""
+        return tuple(
+            f"{route.source} cannot connect to {route.target}: {route.complaint}"
+            for route in (self.there, self.back)
+            if route.complaint
+        )
+
+    @property
+    def bandwidth_mbps(self) -> float:
+        """Of the slower direction, in megabits of payload per second."""
+        return min(self.there.bits_per_s, self.back.bits_per_s) / 1e6
+
+    @property
+    def latency_ms(self) -> float:
+        """Of the slower direction."""
+        return max(self.there.latency_us, self.back.latency_us) / 1e3
+
+
+def measured_pairs(routes: Sequence[Route]) -> tuple[Pair, ...]:
+    """Return routes with their ways back, in the order in which they first occur."""
+    by_ends = {(route.source, route.target): route for route in routes}
+    pairs: dict[frozenset[str], Pair] = {}
+    for (source, target), route in by_ends.items():
+        back = by_ends[target, source]
+        pairs.setdefault(frozenset((source, target)), Pair((source, target), route, back))
+    return tuple(pairs.values())
+
+
+def _link_lines(probed: Probed) -> Iterator[str]:
+    pairs = measured_pairs(probed.routes)
+    for pair in pairs:
+        for complaint in pair.complaints:
+            yield _comment(f"no link: {complaint}; is there a firewall?")
+    measured = [pair for pair in pairs if not pair.complaints]
+    if not measured:
+        return
+    bandwidth = statistics.median(pair.bandwidth_mbps for pair in measured)
+    latency = statistics.median(pair.latency_ms for pair in measured)
+    yield "links:"
+    if len(measured) > 1:
+        yield _comment(
+            f"payload of TCP, as channels get it; default: median of {len(measured)} pairs", 2
+        )
+    else:
+        yield _comment(f"payload of TCP, as channels get it; {_directions(measured[0])}", 2)
+    yield f"  default: {{{_link(bandwidth, latency)}}}"
+    others = [pair for pair in measured if _differs(pair, bandwidth, latency)]
+    if others:
+        yield "  pairs:"
+    for pair in others:
+        ends = ", ".join(map(_scalar, pair.boards))
+        link = _link(pair.bandwidth_mbps, pair.latency_ms)
+        yield _comment(_directions(pair), 4)
+        yield f"    - {{between: [{ends}], {link}}}"
+
+
+def _differs(pair: Pair, bandwidth: float, latency: float) -> bool:
+    """Tell whether a pair is far enough from the default to have a line of its own."""
+    wide = abs(pair.bandwidth_mbps - bandwidth) > _BANDWIDTH_DIFFERS * bandwidth
+    apart = abs(pair.latency_ms - latency)
+    return wide or apart > max(_LATENCY_DIFFERS * latency, _LEAST_DIFFERENCE_MS)
+
+
+def _directions(pair: Pair) -> str:
+    return ", ".join(
+        f"{route.source} to {route.target} {route.bits_per_s / 1e6:.4g} Mbit/s"
+        f" and {route.latency_us / 1e3:.3g} ms"
+        for route in (pair.there, pair.back)
+    )
+
+
+def _link(bandwidth: float, latency: float) -> str:
+    return f"bandwidth_mbps: {_digits(bandwidth)}, latency_ms: {_digits(latency)}"
+
+
+def _digits(value: float) -> str:
+    """Return a number with three digits, without an exponent."""
+    return f"{float(f'{value:.3g}'):f}".rstrip("0").rstrip(".")
+
+
+# Text
+
+
+def _entry(key: str, value: str, source: str) -> str:
+    return f"{key}: {value}" + (f"  # {on_one_line(source)}" if source else "")
+
+
+def _comment(text: str, indent: int = 0) -> str:
+    return f"{' ' * indent}# {on_one_line(text)}"
+
+
+def _scalar(text: str) -> str:
+    """Return a text as YAML: as it is where that is safe."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return json.dumps(text)

@@ -1,0 +1,74 @@
+"""What boards were found to have, and what keeps jobs from running, printed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankslice.framework.commands.check_platform import FAIL, OK, WARN, Finding
+from rankslice.framework.commands.probed_accelerators import LITERT_PACKAGES, accelerators_of
+from rankslice.framework.commands.probed_platform import measured_pairs
+from rankslice.framework.probed import BoardReport, Cluster, Probed
+from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.wording import on_one_line
+
+__all__ = ["print_findings", "print_probed"]
+
+_COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
+
+
+def print_probed(probed: Probed, console: Console) -> None:
+    """Print what boards have, and what was measured between them."""
+    table = Table("board", "host", "model", "arch", "cores", "memory", "gpu", "npu", "engines")
+    for board in probed.boards:
+        report = board.report
+        usable = {each.unit: dict(each.spec) for each in accelerators_of(report).usable}
+        units = [usable.get(unit, {}).get("engine", "-") for unit in ("gpu", "npu")]
+        cells = [board.name, board.host, report.model or "-", report.arch, _cores(report.clusters)]
+        cells += [f"{report.memory_mb} MB", *units, _engines(report)]
+        table.add_row(*(escape(on_one_line(cell)) for cell in cells))
+    console.print(table)
+    if probed.routes:
+        console.print(_route_table(probed))
+
+
+def _cores(clusters: Sequence[Cluster]) -> str:
+    return ", ".join(
+        core_ranges(cluster.cores) + (f" ({cluster.most_mhz} MHz)" if cluster.most_mhz else "")
+        for cluster in clusters
+    )
+
+
+def _engines(report: BoardReport) -> str:
+    names = [
+        f"{name} {version}".strip()
+        for name, version in report.environment.packages
+        if name in LITERT_PACKAGES or name.startswith("onnxruntime")
+    ]
+    return ", ".join(names) or "-"
+
+
+def _route_table(probed: Probed) -> Table:
+    table = Table("from", "to", "Mbit/s", "ms")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for pair in measured_pairs(probed.routes):
+        for route in (pair.there, pair.back):
+            figures = [f"{route.bits_per_s / 1e6:.4g}", f"{route.latency_us / 1e3:.3g}"]
+            cells = [route.complaint, "-"] if route.complaint else figures
+            table.add_row(*(escape(cell) for cell in (route.source, route.target, *cells)))
+    return table
+
+
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print a line for each check."""
+    table = Table("board", "check", "", "found", "what to do")
+    for finding in findings:
+        colour = _COLOURS[finding.state]
+        cells = [escape(on_one_line(text)) for text in (finding.place, finding.check)]
+        found = [escape(on_one_line(text)) for text in (finding.found, finding.remedy)]
+        table.add_row(*cells, f"[{colour}]{finding.state}[/{colour}]", *found)
+    console.print(table)

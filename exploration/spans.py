@@ -1,0 +1,346 @@
+"""How long contiguous layers take: which of them to measure, and what follows for all others.
+
+Engines merge layers and change the layout of tensors, so a slice takes less than its layers one
+by one, and a cut costs something on both of its sides. A few hundred spans are measured. The
+others follow from a model of three terms per layer: what it takes within a slice, what it takes to
+begin a slice with it, and what it takes to end one. The terms are fitted to what was measured,
+long spans trusted more than short ones, whose weights stay in the caches. What was
+measured counts as it was measured.
+
+The spans that a planner chooses are those whose times were guessed too low. So
+:func:`refine` has them measured and plans again, until the plan's times are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.framework.profile import Profile, ProfiledKind
+
+__all__ = [
+    "KindTimes",
+    "MeasuredTimes",
+    "Refinement",
+    "Round",
+    "Slice",
+    "Span",
+    "first_spans",
+    "kind_times",
+    "measured_times",
+    "refine",
+]
+
+_CUTS = 16
+"""Places, spread over the model, where everything before and everything after is measured."""
+
+_LONG_NOISE = 0.02
+_SHORT_NOISE = 0.2
+"""By how much a measured time may be off the model of three terms, as shares: of long spans, and
+added to it, of single layers."""
+
+_LEAST_NOISE_S = 2e-6
+_DOUBT = 0.5
+"""By how much a layer's terms may be off the first guess, as a share of the layer's time."""
+
+_LEAST_S = 1e-7
+"""No span is estimated to take less."""
+
+Span = tuple[int, int]
+"""First and last layer, included."""
+
+
+class Slice(NamedTuple):
+    """A span on a kind of accelerator."""
+
+    kind: int
+    first: int
+    last: int
+
+    @property
+    def span(self) -> Span:
+        """First and last layer."""
+        return self.first, self.last
+
+
+def first_spans(layers: int, cuts: int = _CUTS) -> tuple[Span, ...]:
+    """Return the spans to measure before anything is known, each once, the longest first.
+
+    These are all single layers and all pairs; runs of 4, 8, 16, ... layers side by side; and for
+    ``cuts`` places, spread over the model, all layers before and all after. There are about
+    2.5 spans a layer. A frame passes each layer about ``log2(layers) + cuts`` times.
+    """
+    found = {(0, layers - 1)}
+    size = 1
+    while size < layers:
+        step = 1 if size <= 2 else size
+        found |= {(begin, begin + size - 1) for begin in range(0, layers - size + 1, step)}
+        size *= 2
+    for number in range(1, cuts + 1):
+        cut = round(number * layers / (cuts + 1))
+        if 0 < cut < layers:
+            found |= {(0, cut - 1), (cut, layers - 1)}
+    return tuple(sorted(found, key=lambda span: (span[0] - span[1], span)))
+
+
+class KindTimes:
+    """Times of all spans on one kind of accelerator, measured or estimated."""
+
+    def __init__(
+        self,
+        layers: int,
+        measured_s: Mapping[Span, float],
+        refused: Collection[Span] = (),
+    ) -> None:
+        """Take what was measured.
+
+        Args:
+            layers: how many there are.
+            measured_s: seconds by span.
+            refused: spans that the accelerator cannot run. A layer that it cannot run alone makes
+                every span with it impossible, unless one with it ran.
+        """
+        self.layers = layers
+        self.measured_s = dict(measured_s)
+        self.refused = frozenset(refused)
+        self._layer_s, self._begin_s, self._end_s = self._fit()
+
+    def with_measured(
+        self, measured_s: Mapping[Span, float], refused: Collection[Span]
+    ) -> KindTimes:
+        """Return these times with more that was measured, in place of older figures."""
+        gone = (self.refused - measured_s.keys()) | frozenset(refused)
+        known = {
+            span: s for span, s in {**self.measured_s, **measured_s}.items() if span not in gone
+        }
+        return KindTimes(self.layers, known, gone)
+
+    @property
+    def layer_s(self) -> NDArray[np.float64]:
+        """(layers,): what each layer takes within a slice, in seconds; inf where it cannot run."""
+        return np.where(self._cannot_run, np.inf, np.maximum(self._layer_s, 0.0))
+
+    def span_s(self, first: int, last: int) -> float:
+        """Return the seconds that layers ``first`` to ``last``, included, take."""
+        return float(self.table[first, last])
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """(layers, layers), by first and last layer, in seconds; inf for what cannot run."""
+        sums = np.concatenate([[0.0], np.cumsum(self._layer_s)])
+        table: NDArray[np.float64] = sums[np.newaxis, 1:] - sums[:-1, np.newaxis]
+        table = table + self._begin_s[:, np.newaxis] + self._end_s[np.newaxis, :]
+        np.maximum(table, _LEAST_S, out=table)
+        gone = np.concatenate([[0], np.cumsum(self._cannot_run)])
+        table[gone[np.newaxis, 1:] > gone[:-1, np.newaxis]] = np.inf
+        for span, seconds in self.measured_s.items():
+            table[span] = seconds
+        for span in self.refused:
+            table[span] = np.inf
+        table[np.tri(self.layers, k=-1, dtype=bool)] = np.inf
+        table.flags.writeable = False
+        return table
+
+    @cached_property
+    def _cannot_run(self) -> NDArray[np.bool_]:
+        """(layers,): whether a layer was refused alone, and in no company did run."""
+        ran = np.zeros(self.layers + 1, np.int64)
+        for first, last in self.measured_s:
+            ran[first] += 1
+            ran[last + 1] -= 1
+        refused = np.array([(n, n) in self.refused for n in range(self.layers)], bool)
+        cannot: NDArray[np.bool_] = refused & (np.cumsum(ran)[:-1] == 0)
+        return cannot
+
+    def _fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return the three terms of each layer: the most likely ones given what was measured.
+
+        All terms are normally distributed around the first guess, and so is what a measured time
+        is off their sum; so the answer is a linear system with a row for each measured span.
+        """
+        layer, begin, end = self._first_guess()
+        if not self.measured_s:
+            return layer, begin, end
+        spans = np.array(list(self.measured_s), np.int64)
+        first, last = spans[:, 0], spans[:, 1]
+        seconds = np.array(list(self.measured_s.values()))
+        doubt = (_DOUBT * self._layer_scale()) ** 2
+        sums, doubts = (np.concatenate([[0.0], np.cumsum(each)]) for each in (layer, doubt))
+        off = seconds - (sums[last + 1] - sums[first] + begin[first] + end[last])
+        common = doubts[np.minimum.outer(last, last) + 1] - doubts[np.maximum.outer(first, first)]
+        matrix = np.maximum(common, 0.0)
+        matrix += np.equal.outer(first, first) * doubt[first]
+        matrix += np.equal.outer(last, last) * doubt[last]
+        share = _LONG_NOISE + _SHORT_NOISE / (last - first + 1)
+        matrix[np.diag_indices(len(spans))] += (share * seconds + _LEAST_NOISE_S) ** 2
+        weights = np.linalg.solve(matrix, off)
+        steps = np.zeros(self.layers + 1)
+        np.add.at(steps, first, weights)
+        np.add.at(steps, last + 1, -weights)
+        return (
+            layer + doubt * np.cumsum(steps)[:-1],
+            begin + doubt * np.bincount(first, weights, self.layers),
+            end + doubt * np.bincount(last, weights, self.layers),
+        )
+
+    def _layer_scale(self) -> NDArray[np.float64]:
+        """Return about what each layer takes, above zero, (layers,) in seconds."""
+        alone = np.array([self.measured_s.get((n, n), np.nan) for n in range(self.layers)])
+        known = alone[np.isfinite(alone)]
+        usual = float(np.mean(known)) if len(known) else self._mean_s()
+        return np.maximum(np.where(np.isfinite(alone), alone, usual), usual / 100)
+
+    def _mean_s(self) -> float:
+        """Return the mean time of a layer by the spans that were measured."""
+        shares = [s / (last - first + 1) for (first, last), s in self.measured_s.items()]
+        return float(np.mean(shares)) if shares else _LEAST_S
+
+    def _first_guess(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return terms that make single layers and pairs take what was measured.
+
+        What two layers take less together than alone is what a cut between them costs, one half
+        on each side.
+        """
+        alone = np.array([self.measured_s.get((n, n), np.nan) for n in range(self.layers)])
+        pairs = [self.measured_s.get((n, n + 1), np.nan) for n in range(self.layers - 1)]
+        cut = np.nan_to_num(alone[:-1] + alone[1:] - np.array(pairs, np.float64))
+        limit = np.nan_to_num(np.minimum(alone[:-1], alone[1:]))
+        cut = np.clip(cut, 0.0, limit)
+        usual = float(np.min(cut)) if len(cut) else 0.0
+        begin = np.concatenate([[usual / 2], cut / 2])
+        end = np.concatenate([cut / 2, [usual / 2]])
+        scale = self._layer_scale()
+        return np.where(np.isfinite(alone), alone - begin - end, scale), begin, end
+
+
+class MeasuredTimes:
+    """Times of all spans on all kinds: what planners ask (see ``problem.SpanTimes``)."""
+
+    def __init__(self, kinds: Sequence[KindTimes]) -> None:
+        """Take the kinds in the order of the problem's."""
+        self.kinds = tuple(kinds)
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """(kinds, layers): what each layer takes within a slice, in seconds."""
+        return np.stack([kind.layer_s for kind in self.kinds])
+
+    def span_s(self, kind: int, first: int, last: int) -> float:
+        """Return the seconds that layers ``first`` to ``last``, included, take on a kind."""
+        return self.kinds[kind].span_s(first, last)
+
+    def table(self, kind: int) -> NDArray[np.float64]:
+        """Return all of them, (layers, layers), by first and last layer, in seconds."""
+        return self.kinds[kind].table
+
+    def with_measured(self, measured: Mapping[Slice, float]) -> MeasuredTimes:
+        """Return these times with more that was measured; inf: the accelerator cannot run it."""
+        kinds = list(self.kinds)
+        for number, kind in enumerate(kinds):
+            own = {s.span: seconds for s, seconds in measured.items() if s.kind == number}
+            ran = {span: seconds for span, seconds in own.items() if np.isfinite(seconds)}
+            if own:
+                kinds[number] = kind.with_measured(ran, own.keys() - ran.keys())
+        return MeasuredTimes(kinds)
+
+
+def kind_times(kind: ProfiledKind, layers: int) -> KindTimes:
+    """Return the times of all spans on a kind that was profiled."""
+    ran = {(span.first, span.last): span.seconds for span in kind.spans}
+    measured = {span: seconds for span, seconds in ran.items() if seconds is not None}
+    refused = {(span.first, span.last) for span in kind.spans if span.refused}
+    return KindTimes(layers, measured, refused)
+
+
+def measured_times(profile: Profile, keys: Sequence[str]) -> MeasuredTimes:
+    """Return the times of all spans on the kinds to which mapping keys belong, in their order.
+
+    Raises:
+        KeyError: a key was not profiled.
+    """
+    kinds = []
+    for key in keys:
+        kind = profile.kind_of(key)
+        if kind is None:
+            raise KeyError(key)
+        kinds.append(kind_times(kind, len(profile.model.layers)))
+    return MeasuredTimes(kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A plan, what its slices were expected to take, and what they took."""
+
+    slices: tuple[Slice, ...]
+    expected_s: tuple[float, ...]
+    measured_s: tuple[float, ...]
+
+    @property
+    def error(self) -> float:
+        """Largest difference, as a share of the slice's time.
+
+        Slices of less than a tenth of the longest one count as if they took that tenth.
+        """
+        longest = max(self.measured_s)
+        return max(
+            0.0
+            if expected == measured  # both may be infinite
+            else abs(expected - measured) / max(measured, longest / 10)
+            if np.isfinite(measured)
+            else float("inf")
+            for expected, measured in zip(self.expected_s, self.measured_s, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """How a plan was found whose times are true, or how far they still are off."""
+
+    times: MeasuredTimes
+    """With all that was measured."""
+    rounds: tuple[Round, ...]
+    within: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether the last plan's times were true. There is none if nothing can be planned."""
+        return bool(self.rounds) and self.rounds[-1].error <= self.within
+
+
+def refine(
+    times: MeasuredTimes,
+    plan: Callable[[MeasuredTimes], Sequence[Slice]],
+    measure: Callable[[Sequence[Slice]], Sequence[float]],
+    *,
+    within: float = 0.05,
+    most_rounds: int = 12,
+    on_round: Callable[[Round], None] = lambda done: None,
+) -> Refinement:
+    """Plan, have the plan's slices measured, and plan again, until expectations are met.
+
+    Args:
+        times: what is known.
+        plan: returns the slices of the best plan, given times; none if there is no plan.
+        measure: returns what slices take now, in seconds; inf for one that cannot run.
+        within: largest difference allowed, as a share.
+        most_rounds: plans that are tried at most.
+        on_round: told each round.
+    """
+    rounds: list[Round] = []
+    while len(rounds) < most_rounds:
+        slices = tuple(plan(times))
+        if not slices:
+            break
+        expected = tuple(times.span_s(*each) for each in slices)
+        measured = tuple(measure(slices))
+        rounds.append(Round(slices, expected, measured))
+        times = times.with_measured(dict(zip(slices, measured, strict=True)))
+        on_round(rounds[-1])
+        if rounds[-1].error <= within:
+            break
+    return Refinement(times, tuple(rounds), within)

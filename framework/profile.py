@@ -1,0 +1,248 @@
+"""What was measured of a model on accelerators: the record of ``profile.json``.
+
+All numbers are whole (nanoseconds, bytes, microjoules), so that a file says exactly what was
+measured. What could not be measured is absent; it is never zero.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Tensor
+from rankslice.framework.records import read_record, record_schema
+from rankslice.framework.specs.read_json import read_json
+from rankslice.framework.wording import described, quoted
+
+__all__ = [
+    "Core",
+    "MeasuredBoard",
+    "Profile",
+    "ProfiledKind",
+    "ProfiledModel",
+    "Span",
+    "profile_from_json",
+    "profile_schema",
+    "profile_to_json",
+]
+
+FORMAT = "rankslice-profile"
+VERSION = 1
+
+_T = TypeVar("_T")
+
+_SHAPE = "expected one that `rankslice profile` made"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledModel:
+    """The model that was measured."""
+
+    name: str
+    """File name, without folders."""
+    sha256: str
+    """Of the model file."""
+    inputs: tuple[Tensor, ...]
+    """What a frame brings; shapes that a file leaves open were given."""
+    layers: tuple[str, ...]
+    """Names in the order in which spans count them; layers that are copied to their readers, and
+    those that no output needs, are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A core of a board, and what sets its clock."""
+
+    number: int
+    governor: str | None
+    """Linux' policy for the clock, such as ``performance``; absent where the board has none."""
+    most_khz: int | None
+    """Highest clock that the policy allows, in kHz."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBoard:
+    """The board where a kind of accelerator was measured, as it describes itself."""
+
+    name: str
+    """In the platform file."""
+    host: str
+    """What the board calls itself."""
+    machine: str
+    """Architecture: ``aarch64``, ``x86_64``."""
+    processor: str
+    """Name of the board or of its processor; empty if it does not tell."""
+    python: str
+    memory_bytes: int
+    cores: tuple[Core, ...]
+    sensor: str | None
+    """What energy was read from; absent: the board has no sensor that we know or may read."""
+    idle_mw: int | None
+    """Power before anything was computed, by the sensor, in milliwatts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Contiguous layers that ran as one sub-model."""
+
+    first: int
+    """Index of the first layer."""
+    last: int
+    """Index of the last layer, included."""
+    samples_ns: tuple[int, ...]
+    """Times of single runs, in nanoseconds, in the order of measuring; none if it did not run."""
+    memory_bytes: int | None
+    """By how much the process's memory grew at most, its slots for inputs and outputs left out."""
+    energy_uj: int | None
+    """Energy of the whole board during a run, in microjoules, while nothing else computed."""
+    problem: str | None
+    """Why there are no times."""
+    refused: bool
+    """Whether the accelerator cannot run these layers."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Median of the samples, in seconds; ``None`` if there are none."""
+        return statistics.median(self.samples_ns) / 1e9 if self.samples_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledKind:
+    """One kind of accelerator of one kind of board."""
+
+    key: str
+    """Mapping key of the accelerator that was measured."""
+    keys: tuple[str, ...]
+    """Mapping keys of all accelerators of this kind, this one included."""
+    accelerator: str
+    """``cpu``, ``gpu`` or ``npu``, the latter two with their number if the board has several."""
+    threads: int
+    engine: str
+    engine_version: str
+    options: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...]
+    allow_fallback: bool
+    neighbours: tuple[str, ...]
+    """Mapping keys of the board's accelerators that computed meanwhile; none: it was alone."""
+    rank_bytes: int
+    """Memory of the process with its engine, before it loaded layers."""
+    board: MeasuredBoard
+    spans: tuple[Span, ...]
+    """By first and last layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured of a model."""
+
+    model: ProfiledModel
+    kinds: tuple[ProfiledKind, ...]
+
+    def kind_of(self, key: str) -> ProfiledKind | None:
+        """Return the kind that a mapping key belongs to; ``None``: it was not measured."""
+        return next((kind for kind in self.kinds if key in kind.keys), None)
+
+
+def profile_to_json(profile: Profile) -> str:
+    """Return the text of ``profile.json``: ASCII, a span on each line."""
+    kinds = ",\n".join(_kind_text(asdict(kind)) for kind in profile.kinds)
+    return _object_text(
+        {
+            "format": json.dumps(FORMAT),
+            "version": json.dumps(VERSION),
+            "model": json.dumps(asdict(profile.model)),
+            "kinds": f"[\n{kinds}\n]",
+        }
+    )
+
+
+def _kind_text(kind: dict[str, Any]) -> str:
+    spans = ",\n".join(map(json.dumps, kind["spans"]))
+    pairs = {name: dict(kind[name]) for name in ("options", "environment")}
+    texts = {name: json.dumps(value) for name, value in {**kind, **pairs}.items()}
+    return _object_text({**texts, "spans": f"[\n{spans}\n]"}).rstrip("\n")
+
+
+def _object_text(fields: dict[str, str]) -> str:
+    """Return a JSON object whose values are texts of JSON."""
+    return "{\n" + ",\n".join(f'"{name}": {text}' for name, text in fields.items()) + "\n}\n"
+
+
+def profile_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``profile.json``, for other tools that read it."""
+    schema = record_schema(Profile)
+    record = schema["$defs"].pop("Profile")
+    head = {"format": {"const": FORMAT}, "version": {"const": VERSION}}
+    return {
+        "title": "RankSlice profile",
+        **record,
+        "required": [*head, *record["required"]],
+        "properties": {**head, **record["properties"]},
+        "$defs": schema["$defs"],
+    }
+
+
+def profile_from_json(text: str, place: str = "profile.json") -> Profile:
+    """Return the profile of a text that :func:`profile_to_json` made, after checking it.
+
+    Args:
+        text: the text of the file.
+        place: name of the file, for messages.
+
+    Raises:
+        RankSliceError: it is not JSON, another format or version, has a field of another type, or
+            contradicts itself. All mistakes at once.
+    """
+    try:
+        record = read_json(text, place, _SHAPE)
+    except RankSliceError:
+        found = "this is no profile, or a damaged one"
+        raise RankSliceError(Mistake(place, found, _SHAPE)) from None
+    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
+        raise RankSliceError(Mistake(place, "this is no profile", _SHAPE))
+    version = record.pop("version", None)
+    if type(version) is not int or version != VERSION:
+        found = f"this is a profile of version {described(version)}"
+        raise RankSliceError(Mistake(place, found, f"expected {VERSION}; measure anew"))
+    profile = read_record(Profile, record, place)
+    raise_mistakes(_mistakes(profile, place))
+    return profile
+
+
+def _mistakes(profile: Profile, place: str) -> Iterator[Mistake]:
+    """Yield what contradicts itself."""
+    layers = profile.model.layers
+    for name in _repeated(layers):
+        yield Mistake(f"{place}: model.layers", f"two layers are called {quoted(name)}")
+    for key in _repeated(key for kind in profile.kinds for key in kind.keys):
+        yield Mistake(f"{place}: kinds", f"the key {quoted(key)} is there twice")
+    for number, kind in enumerate(profile.kinds):
+        here = f"{place}: kinds[{number}]"
+        if kind.key not in kind.keys:
+            yield Mistake(f"{here}.keys", f"{quoted(kind.key)} is not among them")
+        for first, last in _repeated((span.first, span.last) for span in kind.spans):
+            yield Mistake(f"{here}.spans", f"layers {first} to {last} are there twice")
+        for position, span in enumerate(kind.spans):
+            if fault := _span_fault(span, len(layers)):
+                yield Mistake(f"{here}.spans[{position}]", *fault)
+
+
+def _repeated(items: Iterable[_T]) -> list[_T]:
+    return [item for item, times in Counter(items).items() if times > 1]
+
+
+def _span_fault(span: Span, layers: int) -> tuple[str, str] | None:
+    """Return what is wrong with a span, and what was expected."""
+    if not 0 <= span.first <= span.last < layers:
+        return f"layers {span.first} to {span.last} are none of the model's", ""
+    if not span.samples_ns and span.problem is None:
+        return "it has neither times nor a problem", ""
+    amounts = (*span.samples_ns, span.memory_bytes or 0, span.energy_uj or 0)
+    if min(amounts) < 0 or min(span.samples_ns, default=1) == 0:
+        return "a time, memory or energy is below zero, or no time at all", "measure anew"
+    return None

@@ -9,6 +9,17 @@ from boards.names import RackNames
 from boards.needs import why_not
 from boards.network import Traffic
 from boards.rack import Boards
+from boards.roots import make_root, usual_root, why_no_root
 from boards.system import BoardsError
 
-__all__ = ["Board", "Boards", "BoardsError", "RackNames", "Traffic", "why_not"]
+__all__ = [
+    "Board",
+    "Boards",
+    "BoardsError",
+    "RackNames",
+    "Traffic",
+    "make_root",
+    "usual_root",
+    "why_no_root",
+    "why_not",
+]

@@ -1,4 +1,4 @@
-"""The command line of the boards: ``python tests/boards up|down|status``."""
+"""The command line of the boards: ``python tests/boards up|down|status|root``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 if not __package__:  # started by the folder's path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from boards.disks import OWN_ROOT
 from boards.leftovers import racks_here, remove_rack
 from boards.names import RackNames
 from boards.needs import why_not
 from boards.rack import Boards, RackLock, boards_of, wish_of
+from boards.roots import make_root, usual_root
 from boards.system import BoardsError
 
 
@@ -34,6 +36,7 @@ def parsed() -> argparse.Namespace:
     """Return what was typed."""
     parser = argparse.ArgumentParser(prog="boards", description="Virtual boards on this machine.")
     actions = parser.add_subparsers(required=True)
+    root_help = f"folder with the root for boards of aarch64 ({usual_root()})"
     rack_help = "number of the rack, 0 to 255, which is part of all names and addresses"
 
     up_parser = actions.add_parser("up", help="have boards up, as they are or made anew")
@@ -41,11 +44,17 @@ def parsed() -> argparse.Namespace:
     up_parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of each cable (1000)")
     up_parser.add_argument("--disk", type=int, default=2048, help="MiB of each disk (2048)")
     up_parser.add_argument("--rack", type=int, default=0, help=f"{rack_help} (0)")
+    up_parser.add_argument("--aarch64", type=int, default=0, help="how many are of aarch64 (0)")
+    up_parser.add_argument("--root", type=Path, default=usual_root(), help=root_help)
     up_parser.set_defaults(action=up)
 
     down_parser = actions.add_parser("down", help="remove boards")
     down_parser.add_argument("--rack", type=int, help=f"{rack_help} (all that no process holds)")
     down_parser.set_defaults(action=down)
+
+    root_parser = actions.add_parser("root", help="make a root for boards of aarch64 (minutes)")
+    root_parser.add_argument("--root", type=Path, default=usual_root(), help=root_help)
+    root_parser.set_defaults(action=root)
 
     actions.add_parser("status", help="tell which boards there are").set_defaults(action=status)
     return parser.parse_args()
@@ -53,7 +62,11 @@ def parsed() -> argparse.Namespace:
 
 def up(options: argparse.Namespace) -> None:
     """Have boards up and tell how to reach them."""
-    boards = Boards(options.count, options.rate, disk_mb=options.disk, rack=options.rack)
+    roots = [options.root.absolute()] * options.aarch64
+    if roots:
+        make_root(roots[0])
+    sizes = (options.count, options.rate)
+    boards = Boards(*sizes, disk_mb=options.disk, rack=options.rack, roots=roots)
     boards.up()
     tell(boards.names)
     boards.leave()
@@ -78,6 +91,12 @@ def remove_unheld(rack: RackNames) -> bool:
         lock.release()
 
 
+def root(options: argparse.Namespace) -> None:
+    """Have a root for boards of aarch64."""
+    make_root(options.root.absolute())
+    print(f"the root is {options.root.absolute()}")
+
+
 def status(options: argparse.Namespace) -> None:
     """Tell of all racks."""
     del options
@@ -97,7 +116,8 @@ def tell(rack: RackNames) -> None:
     host = f"this machine is {rack.host_address}"
     print(f"{rack.name}: {wish.count} boards, {wish.rate_mbit:g} Mbit/s each, {host}")
     for board in boards_of(rack, wish):
-        state = "" if board.is_on() else "  off"
+        state = "" if board.root == OWN_ROOT else "  aarch64"
+        state += "" if board.is_on() else "  off"
         print(f"  ssh -F {rack.ssh_config} {board.name}    # {board.address}{state}")
 
 

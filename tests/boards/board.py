@@ -34,10 +34,17 @@ UPTIME_STEP_S = 1000
 class Board:
     """A board that has a disk and a name, and is on or off."""
 
-    def __init__(self, names: BoardNames, rate_mbit: float, disk_mb: int) -> None:
+    def __init__(
+        self,
+        names: BoardNames,
+        rate_mbit: float,
+        disk_mb: int,
+        root: Path = disks.OWN_ROOT,
+    ) -> None:
         self.names = names
         self.rate_mbit = rate_mbit
         self.disk_mb = disk_mb
+        self.root = root
 
     def __repr__(self) -> str:
         return f"<Board {self.name} at {self.address}>"
@@ -163,7 +170,8 @@ class Board:
         spaces = ["--uts", "--ipc", "--mount", "--pid", "--time", *clocks, "--fork"]
         network_space = f"--net={NAMESPACES / names.namespace}"
         script = ["/bin/sh", f"{names.disk}/boot.sh", str(names.disk), names.name]
-        boot = ["nsenter", network_space, "unshare", *spaces, *script, *disks.overlay_places(names)]
+        places = disks.overlay_places(names, self.root)
+        boot = ["nsenter", network_space, "unshare", *spaces, *script, *places]
         with (names.disk / "boot.log").open("w") as log:
             subprocess.run(
                 ["setsid", "--fork", *boot],

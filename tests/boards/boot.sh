@@ -1,13 +1,13 @@
 #!/bin/sh
 # Builds a board's file system and goes there. Runs as the board's first process, in its namespaces.
-# Usage: boot.sh DISK NAME KEPT...
+# Usage: boot.sh DISK NAME LOWER KEPT...: LOWER is the root that lies below the board's own files.
 set -eu
-disk=$1 name=$2
-shift 2
+disk=$1 name=$2 lower=$3
+shift 3
 hostname "$name"
 root=$disk/root
 mount -t overlay "$name" \
-    -o "lowerdir=/,upperdir=$disk/upper,workdir=$disk/work" "$root"
+    -o "lowerdir=$lower,upperdir=$disk/upper,workdir=$disk/work" "$root"
 
 number=0
 for kept in "$@"; do

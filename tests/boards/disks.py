@@ -1,4 +1,4 @@
-"""A board's disk: this machine's files below, the board's own on a tmpfs above them."""
+"""A board's disk: the files of a root below, this machine's as a rule, its own on a tmpfs above."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ PYENV = Path.home() / ".pyenv" / "versions"
 
 HIDDEN = tuple(map(Path, ("/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", str(CHECKOUT))))
 """Folders of this machine that are empty on a board: what a board has of them was brought there."""
+
+OWN_ROOT = Path("/")
+"""Root of boards that have this machine's files and programs."""
 
 MODES = {Path("/tmp"): 0o1777, Path("/var/tmp"): 0o1777, Path("/root"): 0o700}
 
@@ -52,19 +55,21 @@ def resize_disk(board: BoardNames, size_bytes: int) -> None:
     command(["mount", "-o", f"remount,size={pages * 4096}", board.disk])
 
 
-def install(board: BoardNames, boards: Sequence[BoardNames], keys: Keys) -> None:
+def install(
+    board: BoardNames, boards: Sequence[BoardNames], keys: Keys, root: Path = OWN_ROOT
+) -> None:
     """Fill an empty disk: which folders are empty, host names, keys, and what a board starts."""
     for name in ("upper", "work", "root", "kept"):
         (board.disk / name).mkdir()
     upper = board.disk / "upper"
-    for folder in HIDDEN:
+    for folder in HIDDEN if root == OWN_ROOT else ():
         hide(upper, folder)
     for name in ("boot.sh", "first_process.sh"):
         shutil.copy(HERE / name, board.disk / name)
     for path, text in files_of(board, boards, keys).items():
         write(upper, Path(path), text)
     make_folder(upper, Path("/run/sshd"))
-    use_path(board, [Path(sys.prefix) / "bin"])
+    use_path(board, [Path(sys.prefix) / "bin"] if root == OWN_ROOT else [])
 
 
 def files_of(board: BoardNames, boards: Sequence[BoardNames], keys: Keys) -> dict[str, str]:
@@ -141,17 +146,17 @@ def write(upper: Path, path: Path, text: str) -> None:
     target.chmod(0o600 if private else 0o644)
 
 
-def overlay_places(board: BoardNames) -> list[str]:
-    """Return the kept folders as arguments of ``boot.sh``; make what their overlays need.
+def overlay_places(board: BoardNames, root: Path = OWN_ROOT) -> list[str]:
+    """Return the root and the kept folders as arguments of ``boot.sh``; make what overlays need.
 
     Raises:
         BoardsError: a folder has a character that has a meaning in mount options.
     """
-    folders = [str(folder) for folder in kept_folders()]
-    odd = [folder for folder in folders if set(folder) & set(',:\\"\n')]
+    folders = [str(folder) for folder in kept_folders()] if root == OWN_ROOT else []
+    odd = [folder for folder in [str(root), *folders] if set(folder) & set(',:\\"\n')]
     if odd:
         raise BoardsError(f"no board can have the folder {odd[0]!r}: rename it")
     for number in range(len(folders)):
         for name in ("upper", "work"):
             (board.disk / "kept" / str(number) / name).mkdir(parents=True, exist_ok=True)
-    return folders
+    return [str(root), *folders]

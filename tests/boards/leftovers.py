@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+from boards import emulation
 from boards.names import RACK_NAME, RUN_FOLDER, BoardNames, RackNames
 from boards.network import remove_cables
 from boards.system import NAMESPACES, BoardsError, command, mounts_below, processes_in
@@ -52,7 +53,8 @@ def remove_rack(rack: RackNames) -> bool:
     for namespace in namespaces:
         end_processes(namespace)
     remove_cables(namespaces, links)
-    return remove_folder(rack.folder) or bool(namespaces or links)
+    was_emulated = emulation.disable(rack.prefix)
+    return remove_folder(rack.folder) or was_emulated or bool(namespaces or links)
 
 
 def remove_board(board: BoardNames) -> None:

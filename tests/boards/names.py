@@ -30,6 +30,11 @@ class RackNames:
         return f"{self.name}-"
 
     @property
+    def emulation(self) -> str:
+        """The entry of binfmt_misc for boards of another architecture."""
+        return f"{self.prefix}aarch64"
+
+    @property
     def folder(self) -> Path:
         """The private folder with keys and disks."""
         return RUN_FOLDER / self.name

@@ -67,15 +67,25 @@ def lay_cable(board: BoardNames, rate_mbit: float) -> None:
 
 def shape(board: BoardNames, rate_mbit: float) -> None:
     """Limit both directions of a cable; let packets be as small as they are on a wire."""
-    burst = max(SMALLEST_BURST, int(rate_mbit * 1e6 / 8 * BURST_MS / 1e3))
-    limit = f"root tbf rate {rate_mbit}mbit burst {burst}b latency {QUEUE_MS}ms"
+    limit = limit_to(rate_mbit)
     for inside, device in (([], board.cable), (["-netns", board.namespace], "eth0")):
-        command(["tc", *inside, "qdisc", "replace", "dev", device, *limit.split()])
+        command(["tc", *inside, "qdisc", "replace", "dev", device, *limit])
     offloads = ["tso", "off", "gso", "off", "gro", "off"]
     command(["ethtool", "-K", board.cable, *offloads])
     command(
         ["nsenter", f"--net={NAMESPACES / board.namespace}", "ethtool", "-K", "eth0", *offloads]
     )
+
+
+def shape_host(rack: RackNames, rate_mbit: float) -> None:
+    """Limit what this machine sends to all boards together."""
+    command(["tc", "qdisc", "replace", "dev", rack.name, *limit_to(rate_mbit)])
+
+
+def limit_to(rate_mbit: float) -> list[str]:
+    """Return what tells ``tc`` a rate."""
+    burst = max(SMALLEST_BURST, int(rate_mbit * 1e6 / 8 * BURST_MS / 1e3))
+    return f"root tbf rate {rate_mbit}mbit burst {burst}b latency {QUEUE_MS}ms".split()
 
 
 def set_cable(board: BoardNames, *, plugged: bool) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from boards import disks, needs, network
+from boards import disks, emulation, needs, network
 from boards.board import Board
 from boards.keys import Keys, make_keys
 from boards.leftovers import remove_rack
@@ -29,6 +29,17 @@ class Wish:
     count: int
     rate_mbit: float
     disk_mb: int
+    roots: list[str] = field(default_factory=list)
+    """Folders with the root file systems of the first boards; ``/``, too: this machine's own."""
+
+    def root(self, index: int) -> Path:
+        """Return the root of a board; the first has index 1."""
+        return Path(self.roots[index - 1]) if index <= len(self.roots) else disks.OWN_ROOT
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a board has another root than this machine's."""
+        return any(Path(root) != disks.OWN_ROOT for root in self.roots)
 
 
 class RackLock:
@@ -66,6 +77,8 @@ class Boards:
         disk_mb: what a board can write, in MiB; it is memory of this machine.
         rack: number of the rack, which is part of all names and addresses; without it, the first
             from 1 on that no process holds. Rack 0 is that of ``make boards``.
+        roots: folders with the root file systems of the first boards, ``/`` for this machine's
+            own, which the others have, too. Another one is for aarch64: :func:`make_root`.
 
     Raises:
         BoardsError: there can be none here, and why.
@@ -78,6 +91,7 @@ class Boards:
         *,
         disk_mb: int = 2048,
         rack: int | None = None,
+        roots: Sequence[Path] = (),
     ) -> None:
         if not 1 <= count <= MOST_BOARDS:
             raise BoardsError(f"1 to {MOST_BOARDS} boards are possible, not {count}")
@@ -85,7 +99,7 @@ class Boards:
             raise BoardsError("rate and disk must be above 0")
         if rack is not None and not 0 <= rack <= LAST_RACK:
             raise BoardsError(f"racks have numbers from 0 to {LAST_RACK}, not {rack}")
-        self.wish = Wish(count, rate_mbit, disk_mb)
+        self.wish = Wish(count, rate_mbit, disk_mb, [str(root) for root in roots])
         self._number = rack
         self._lock: RackLock | None = None
         self._boards: tuple[Board, ...] = ()
@@ -149,10 +163,16 @@ class Boards:
         names.folder.mkdir(mode=0o700)
         keys = make_keys(names, names.boards(self.wish.count))
         network.lay_network(names)
+        if self.wish.is_foreign:
+            emulation.enable(names.emulation)
         with ThreadPoolExecutor(STARTED_AT_ONCE) as starters:
             list(starters.map(lambda board: start(board, self.wish, keys), self._boards))
         # Written last: half a rack is never taken for a whole one.
         wish_file(names).write_text(json.dumps(asdict(self.wish)))
+
+    def set_host_rate(self, rate_mbit: float) -> None:
+        """Give this machine, too, a cable: a rate in Mbit/s for what it sends to all boards."""
+        network.shape_host(self.names, rate_mbit)
 
     def down(self) -> None:
         """Remove the boards and all that belongs to them."""
@@ -186,7 +206,10 @@ def taken_lock(number: int | None) -> RackLock:
 
 def boards_of(names: RackNames, wish: Wish) -> tuple[Board, ...]:
     """Return the boards that a wish asks for, whether or not they are there."""
-    return tuple(Board(board, wish.rate_mbit, wish.disk_mb) for board in names.boards(wish.count))
+    return tuple(
+        Board(board, wish.rate_mbit, wish.disk_mb, wish.root(board.index))
+        for board in names.boards(wish.count)
+    )
 
 
 def wish_file(names: RackNames) -> Path:
@@ -206,5 +229,5 @@ def start(board: Board, wish: Wish, keys: Keys) -> None:
     """Make a board's disk and switch it on."""
     rack = board.names.rack
     disks.make_disk(board.names, wish.disk_mb)
-    disks.install(board.names, rack.boards(wish.count), keys)
+    disks.install(board.names, rack.boards(wish.count), keys, board.root)
     board.power_on()

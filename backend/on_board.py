@@ -591,10 +591,23 @@ def _kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
+# Before a mapping is chosen
+
+
+def _measure(request: Request) -> Answer:
+    """Become the program of a package that measures; return what keeps it from running here."""
+    problems = [*_package_problems(request), *_python_problems(), *_requirement_problems(request)]
+    if problems:
+        return {"problems": problems}
+    os.chdir(_package_of(request))
+    os.execv(sys.executable, [sys.executable, "-m", "runtime.measuring", request["what"]])
+
+
 ACTIONS = {
     "receive": _receive,
     "commit": _commit,
     "make_environment": _make_environment,
     "look": _look,
     "watch": _watch,
+    "measure": _measure,
 }

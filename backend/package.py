@@ -17,7 +17,7 @@ from rankslice.framework.mapping import Placement
 from rankslice.framework.names import safe_file_name
 from rankslice.framework.plan import Plan, plan_to_json
 
-__all__ = ["requirements", "write_driver", "write_packages"]
+__all__ = ["requirements", "write_driver", "write_measuring_package", "write_packages"]
 
 _COMMON_FILES = (
     "driver.py",
@@ -99,6 +99,24 @@ def _write_package(
     if archive:
         _write_archive(package)
     return package
+
+
+def write_measuring_package(
+    folder: Path, board: str, wanted: Sequence[str], sources: Sequence[Path]
+) -> None:
+    """Write what measures sub-models on a board: the runtime, and files they are put together from.
+
+    Args:
+        folder: to fill.
+        board: its name.
+        wanted: what pip installs there for it.
+        sources: the model and files beside it; the package has them as ``sources/0`` and so on.
+    """
+    _copy_runtime(folder / "runtime")
+    for number, source in enumerate(sources):
+        _link_or_copy(source.resolve(), folder / "sources" / str(number))
+    (folder / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
+    _write_manifest(folder, board)
 
 
 def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:

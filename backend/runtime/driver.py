@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .engines import engine_settings, prepare_engine
+from .environment import start_again_with
 from .errors import ElsewhereError, JobError
 from .guard import DONE, FAILED, STOPPED, StatusPage, say, start_guard
 from .job import Job, load_job, place_of
@@ -41,7 +41,7 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
     """
     folder = Path(driver).resolve().parent
     with contextlib.suppress(JobError):  # what is wrong with the plan is told together
-        _start_again_with(_environment(folder))
+        start_again_with(_environment(folder))
     process = _Process(ranks, parse_options())
     try:
         process.run(folder, plan_sha256)
@@ -170,24 +170,6 @@ def _environment(folder: Path) -> dict[str, str]:
     ranks = load_job(folder / "plan.json").ranks
     number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
     return ranks[number].environment if number < len(ranks) else {}
-
-
-def _start_again_with(variables: dict[str, str]) -> None:
-    """Run this program anew if variables are missing: the system reads some at its start only."""
-    wanted = {name: _value(name, value) for name, value in variables.items()}
-    if wanted.items() <= os.environ.items():
-        return
-    os.environ.update(wanted)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-def _value(name: str, value: str) -> str:
-    """Return what a variable is set to: its value, in front of other folders with libraries."""
-    found = os.environ.get(name, "")
-    if name != "LD_LIBRARY_PATH" or not found or found == value:
-        return value
-    # The MPI library may be found by what is there.
-    return found if found.startswith(f"{value}:") else f"{value}:{found}"
 
 
 def _check_size(job: Job, size: int) -> None:

@@ -17,10 +17,10 @@ from rankslice.framework.plan import plan_to_json
 PROGRAM = textwrap.dedent("""
     import os, sys
     from pathlib import Path
-    from rankslice.backend.runtime import driver
+    from rankslice.backend.runtime import driver, environment
     with open(sys.argv[1], "a") as starts:
         print(os.getpid(), file=starts)
-    driver._start_again_with(driver._environment(Path(sys.argv[1]).parent))
+    environment.start_again_with(driver._environment(Path(sys.argv[1]).parent))
     print(os.environ.get("A", ""), os.environ.get("LD_LIBRARY_PATH", ""), sys.argv[2:])
 """)
 

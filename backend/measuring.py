@@ -1,0 +1,353 @@
+"""Sub-models measured on an accelerator of a board, by the runtime's own program there.
+
+A board gets a package with the runtime and the model file, once. Sub-models are told as the ranges
+of that file that they consist of, so they are put together on the board, byte for byte as ``build``
+would write them, and nothing large travels.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rankslice.backend.deploy import Package, deploy_packages
+from rankslice.backend.on_board import MARK
+from rankslice.backend.package import requirements, write_measuring_package
+from rankslice.backend.ssh import BoardShell, ssh_complaint
+from rankslice.framework.graph import ByteRange, Tensor
+from rankslice.framework.mapping import Placement
+from rankslice.framework.profile import Core, MeasuredBoard
+
+__all__ = [
+    "Accelerator",
+    "Greeting",
+    "Reading",
+    "Runs",
+    "SubModel",
+    "deploy_measuring",
+    "measuring_package",
+]
+
+_START_S = 60.0
+_BLOCK = 1 << 16
+_REMEDY = "rankslice profile ... --venv"
+
+
+@dataclass(frozen=True, slots=True)
+class SubModel:
+    """A sub-model that is put together where it runs."""
+
+    files: Mapping[str, Sequence[bytes | ByteRange]]
+    """Content by name; the model first, then what lies beside it."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How often a sub-model runs."""
+
+    least: int = 5
+    least_s: float = 0.03
+    """Runs go on until they have taken this time together, in seconds, ..."""
+    most: int = 50
+    """... or there were so many."""
+    energy_s: float = 0.0
+    """For how many seconds it runs once more while energy is read; 0: not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What an accelerator's program says first."""
+
+    engine_version: str
+    rank_bytes: int
+    """Memory of a process that has loaded the engine and no layers."""
+    sensor: str | None
+    """The board's energy sensor."""
+    idle_mw: int | None
+    host: str
+    machine: str
+    processor: str
+    python: str
+    memory_bytes: int
+    cores: list[list[Any]]
+
+    def board(self, name: str) -> MeasuredBoard:
+        """Return the board as a profile has it."""
+        return MeasuredBoard(
+            name=name,
+            host=self.host,
+            machine=self.machine,
+            processor=self.processor,
+            python=self.python,
+            memory_bytes=self.memory_bytes,
+            cores=tuple(Core(*core) for core in self.cores),
+            sensor=self.sensor,
+            idle_mw=self.idle_mw,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was measured of a sub-model, or why nothing was."""
+
+    samples_ns: tuple[int, ...] = ()
+    memory_bytes: int | None = None
+    energy_uj: int | None = None
+    problem: str | None = None
+    refused: bool = False
+
+
+def measuring_package(
+    folder: Path, board: str, ranks: Sequence[Placement], sources: Sequence[Path]
+) -> Package:
+    """Write what a board needs to measure sub-models, and return it.
+
+    Args:
+        folder: to fill.
+        board: its name.
+        ranks: accelerators of the board that are to be measured.
+        sources: the files of which sub-models consist; the package has them by their numbers.
+    """
+    wanted = [name for name in requirements(ranks) if not name.startswith("mpi4py")]
+    write_measuring_package(folder, board, wanted, sources)
+    manifest = (folder / "manifest.json").read_bytes()
+    digest = hashlib.sha256(manifest).hexdigest()
+    return Package(board, folder, digest, digest, json.loads(manifest)["files"])
+
+
+class Accelerator:
+    """An accelerator of a board, with the program there that measures: a context manager."""
+
+    def __init__(
+        self, shell: BoardShell, package: Package, rank: Placement, sources: Sequence[Path]
+    ) -> None:
+        """Take a board and the package that it has.
+
+        Args:
+            shell: reaches the board.
+            package: of :func:`measuring_package`; on other machines than this one it must have
+                been deployed.
+            rank: the accelerator.
+            sources: as given to :func:`measuring_package`.
+        """
+        self._shell, self._package, self._rank = shell, package, rank
+        self._numbers = {path: f"sources/{number}" for number, path in enumerate(sources)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers, self._over = b"", False
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+
+    @property
+    def key(self) -> str:
+        """Mapping key of the accelerator."""
+        return self._rank.key
+
+    def __enter__(self) -> Accelerator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the program on the board."""
+        self._end()
+        self._errors.close()
+
+    def greet(self, *, idle_s: float = 0.0) -> Greeting:
+        """Start the program; return what it says of the accelerator.
+
+        Args:
+            idle_s: for how long the board's power is read before anything is computed.
+
+        Raises:
+            RankSliceError: the board cannot be reached, lacks something, or has no such
+                accelerator.
+        """
+        self._end()
+        what = {
+            "key": self._rank.key,
+            "accelerator": self._rank.accelerator,
+            "cores": list(self._rank.cores),
+            "engine": self._rank.engine,
+            "options": dict(self._rank.options),
+            "environment": {**dict(self._rank.environment), "OPENBLAS_NUM_THREADS": "1"},
+            "allow_fallback": self._rank.allow_fallback,
+            "idle_s": idle_s,
+        }
+        self._start(json.dumps(what))
+        answer = self._answer(_START_S + idle_s)
+        if answer is None:
+            raise self._shell.mistake(ssh_complaint(self._last_words(), self._code()))
+        if "error" in answer:
+            raise self._shell.mistake(f"{self._rank.key}: {answer['error']}")
+        if "problems" in answer:
+            found = "; ".join(answer["problems"])
+            raise self._shell.mistake(found.replace("rankslice deploy OUT --venv", _REMEDY))
+        return Greeting(**answer)
+
+    def measure(self, model: SubModel, runs: Runs, *, timeout_s: float = 120.0) -> Reading:
+        """Return how long a sub-model takes.
+
+        An engine that crashes or hangs is told in the reading, and started anew.
+
+        Raises:
+            RankSliceError: the board cannot be reached any more.
+        """
+        request = {
+            "action": "measure",
+            "least_runs": runs.least,
+            "least_s": runs.least_s,
+            "most_runs": runs.most,
+            "energy_s": runs.energy_s,
+        }
+        answer = self._ask({**request, **self._told(model)}, timeout_s)
+        if "samples_ns" not in answer:
+            refused = answer.get("refused")
+            return Reading(problem=refused or answer.get("problem"), refused=refused is not None)
+        samples = tuple(answer["samples_ns"])
+        return Reading(samples, answer["memory_bytes"], answer.get("energy_uj"))
+
+    def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
+        """Let a sub-model run again and again until something else is asked.
+
+        Returns:
+            Why it does not; empty: it does.
+        """
+        answer = self._ask({"action": "compute", **self._told(model)}, timeout_s)
+        return str(answer.get("refused") or answer.get("problem") or "")
+
+    def rest(self) -> None:
+        """End what runs again and again."""
+        self._ask({"action": "rest"}, _START_S)
+
+    def _told(self, model: SubModel) -> dict[str, Any]:
+        return {
+            "files": {name: [*map(self._piece, pieces)] for name, pieces in model.files.items()},
+            "inputs": [_spec(tensor) for tensor in model.inputs],
+            "outputs": [_spec(tensor) for tensor in model.outputs],
+        }
+
+    def _piece(self, piece: bytes | ByteRange) -> str | list[Any]:
+        if isinstance(piece, bytes):
+            return base64.b64encode(piece).decode()
+        return [self._numbers[piece.path], piece.offset, piece.length]
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if self._process is None:
+            self.greet()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = self._answer(timeout_s)
+        except OSError:
+            answer = None
+        if answer is not None:
+            return answer
+        hangs = self._process.poll() is None and not self._over
+        words = self._last_words().strip().splitlines()
+        self._end()
+        found = f"no answer within {timeout_s:g} s" if hangs else "the program there has ended"
+        return {"problem": f"{found}: {words[-1]}" if words else found}
+
+    def _start(self, what: str) -> None:
+        self._errors.seek(0)
+        self._errors.truncate()
+        self._answers, self._over = b"", False
+        local = [sys.executable, "-m", "runtime.measuring", what]
+        self._process = subprocess.Popen(
+            local if self._shell.is_here else self._shell.command(),
+            cwd=self._package.folder if self._shell.is_here else None,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        if not self._shell.is_here:
+            assert self._process.stdin is not None
+            details = {"what": what, "requirements": self._package.requirements}
+            program = self._shell.request("measure", **details, **self._package.identity())
+            self._process.stdin.write(program)
+            self._process.stdin.flush()
+
+    def _answer(self, timeout_s: float) -> dict[str, Any] | None:
+        """Return the next answer; ``None``: none came."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            line, found, rest = self._answers.partition(b"\n")
+            if found:
+                self._answers = rest
+                if line.startswith(MARK.encode()):
+                    answer: dict[str, Any] = json.loads(line[len(MARK) :])
+                    return answer
+                continue
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, left))
+            block = os.read(self._process.stdout.fileno(), _BLOCK) if ready else b""
+            if not block:
+                self._over = bool(ready)
+                return None
+            self._answers += block
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def _code(self) -> int:
+        assert self._process is not None
+        try:
+            return self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            return 0
+
+    def _end(self) -> None:
+        """End the program; closing its stdin tells it to."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except OSError:  # what was not written yet
+                continue
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def deploy_measuring(
+    work: Iterable[tuple[BoardShell, Package]], *, environment: bool = False
+) -> None:
+    """Bring packages to the boards among them that are not this machine.
+
+    Raises:
+        RankSliceError: some boards do not have theirs.
+    """
+    elsewhere = [(shell, package) for shell, package in work if not shell.is_here]
+    if elsewhere:
+        deploy_packages(elsewhere, environment=environment)
+
+
+def _spec(tensor: Tensor) -> list[Any]:
+    return [tensor.name, tensor.dtype, list(tensor.shape or ())]

@@ -1,0 +1,468 @@
+"""How long sub-models take on one accelerator of this board: ``python -m runtime.measuring WHAT``.
+
+``WHAT`` is a JSON object: the accelerator as the plan would describe it. Requests come on stdin,
+one JSON object a line, and each is answered by a line on stdout before the next one is read. At the
+end of stdin the program ends.
+
+Sub-models run as a rank would run them: the same engine and options, on the same cores, on slots
+of the runtime's own. Each runs in a process forked for it, so that its memory can be told, and so
+that an engine that crashes takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import platform
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .affinity import bind_to_cores
+from .engines import Engine, engine_settings, open_engine, prepare_engine
+from .environment import start_again_with
+from .errors import JobError
+from .job import RankSpec, TensorSpec
+from .measure import peak_memory_mb
+from .sensors import find_sensor
+from .slots import Ring
+from .sources import RandomSource
+from .version import RUNTIME_VERSION
+
+__all__ = ["main"]
+
+Record = dict[str, Any]
+
+_MARK = "rankslice-answer "
+_PR_SET_PDEATHSIG = 1
+_BLOCK = 1 << 20
+_SLOTS = 2
+_WARM_RUNS = 2
+_WARM_S = 0.5
+"""Warming up ends after this time, once there was a run."""
+
+
+def main(text: str) -> None:
+    """Answer requests until there are no more."""
+    what = json.loads(text)
+    rank = _rank(what)
+    start_again_with(rank.environment)
+    # Python warns of forks in processes with threads; those of numpy's library wait for work.
+    warnings.simplefilter("ignore")
+    say = _take_stdout()
+    requests = _Requests()
+    with _folder() as folder:
+        service = _Service(rank, folder, requests)
+        try:
+            say(service.greeting(what["idle_s"]))
+        except JobError as error:
+            say({"error": str(error)})
+            return
+        while (request := requests.next()) is not None:
+            say(service.answer(request))
+        service.stop()
+
+
+def _rank(what: Record) -> RankSpec:
+    return RankSpec(
+        rank=0,
+        key=what["key"],
+        board="",
+        host="",
+        accelerator=what["accelerator"],
+        cores=tuple(what["cores"]),
+        engine=what["engine"],
+        options=dict(what["options"]),
+        environment=dict(what["environment"]),
+        allow_fallback=what["allow_fallback"],
+    )
+
+
+def _take_stdout() -> Callable[[Record], None]:
+    """Return what prints answers; all else that is printed from now on goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(record: Record) -> None:
+        answers.write(f"{_MARK}{json.dumps(record)}\n")
+        answers.flush()
+
+    return say
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder in memory, if there is such a place; remove what killed processes left."""
+    memory = Path("/dev/shm")
+    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    for left in parent.glob("rankslice-measuring-*-*"):
+        if not Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=f"rankslice-measuring-{os.getpid()}-", dir=parent)
+
+
+class _Requests:
+    """Lines of stdin, read without a buffer that a child would share."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    def next(self) -> Record | None:
+        """Return the next request; ``None``: there are no more."""
+        while b"\n" not in self._left:
+            block = os.read(0, _BLOCK)
+            if not block:
+                return None
+            self._left += block
+        line, _, self._left = self._left.partition(b"\n")
+        record: Record = json.loads(line)
+        return record
+
+
+class _Service:
+    """What answers requests, one after the other."""
+
+    def __init__(self, rank: RankSpec, folder: str, requests: _Requests) -> None:
+        self._rank = rank
+        self._settings = engine_settings(rank, exact=False)
+        self._folder = Path(folder)
+        self._requests = requests
+        self._busy: int | None = None
+
+    def greeting(self, idle_s: float) -> Record:
+        """Return what there is to know before the first request.
+
+        Raises:
+            JobError: the accelerator cannot be used here.
+        """
+        if self._rank.cores:
+            bind_to_cores(self._rank.cores)
+        sensor = find_sensor()
+        idle_mw = None
+        if sensor is not None and idle_s:
+            with sensor:
+                time.sleep(idle_s)
+                idle_mw = round(1e3 * sensor.joules() / idle_s)
+        open_engine(self._rank.engine, self._settings).close()
+        return {
+            "engine_version": _engine_version(self._rank.engine),
+            "rank_bytes": round(1e6 * peak_memory_mb()),
+            "sensor": sensor.name if sensor is not None else None,
+            "idle_mw": idle_mw,
+            **_board(),
+        }
+
+    def answer(self, request: Record) -> Record:
+        """Return what a request asks for."""
+        self.stop()
+        if request["action"] == "measure":
+            return self._measured(request)
+        if request["action"] == "compute":
+            return self._computing(request)
+        return {}
+
+    def _measured(self, request: Record) -> Record:
+        """Run a sub-model a few times in a process of its own."""
+        child, pipe = _fork(lambda say: say(self._measure(request)))
+        return _result_of(child, pipe)
+
+    def _computing(self, request: Record) -> Record:
+        """Begin to run a sub-model again and again, until the next request."""
+
+        def compute(say: Callable[[Record], None]) -> NoReturn:
+            with self._loaded(request) as loaded:
+                loaded.run()
+                say({})
+                while True:
+                    loaded.run()
+
+        child, pipe = _fork(lambda say: say(_told(lambda: compute(say))))
+        line = _line_of(pipe)
+        if not line:
+            return {"problem": _how_it_ended(child)}
+        self._busy = child
+        answer: Record = json.loads(line)
+        return answer
+
+    def stop(self) -> None:
+        """End what computes."""
+        if self._busy is not None:
+            _end(self._busy)
+            self._busy = None
+        for left in self._folder.iterdir():
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _measure(self, request: Record) -> Record:
+        def measure() -> Record:
+            with self._loaded(request) as loaded:
+                samples = list(_samples(loaded.run, request))
+                record: Record = {"samples_ns": samples, "memory_bytes": loaded.memory_bytes()}
+                if request["energy_s"]:
+                    record["energy_uj"] = _energy_uj(loaded.run, request["energy_s"])
+            return record
+
+        return _told(measure)
+
+    def _loaded(self, request: Record) -> _Loaded:
+        return _Loaded(self._rank, self._settings, request, self._folder)
+
+
+def _told(step: Callable[[], Record]) -> Record:
+    """Return what a step gives, or what went wrong."""
+    try:
+        return step()
+    except _RefusedError as error:
+        return {"refused": str(error)}
+    except JobError as error:
+        return {"problem": str(error)}
+    except Exception as error:  # whatever an engine raises is told, and the next one measured
+        return {"problem": f"{type(error).__name__}: {error}"}
+
+
+class _RefusedError(Exception):
+    """The accelerator cannot run the layers."""
+
+
+class _Loaded:
+    """A sub-model in its engine, with slots: a context manager."""
+
+    def __init__(self, rank: RankSpec, settings: Any, request: Record, folder: Path) -> None:
+        self._rank, self._settings, self._request = rank, settings, request
+        self._folder = folder
+        self._resources = ExitStack()
+        self._turn = 0
+
+    def __enter__(self) -> _Loaded:
+        inputs, outputs = (_specs(self._request[side]) for side in ("inputs", "outputs"))
+        self._inputs = [Ring(spec, _SLOTS, 0).slots for spec in inputs]
+        self._outputs = [Ring(spec, _SLOTS, 0).slots for spec in outputs]
+        self._fill(inputs)
+        path = _write_files(self._request["files"], self._folder)
+        self._before_mb = peak_memory_mb()
+        prepare_engine(self._rank.engine, self._settings, 1)
+        self._engine: Engine = open_engine(self._rank.engine, self._settings)
+        self._resources.callback(self._engine.close)
+        try:
+            self._engine.load(path, inputs, outputs)
+        except JobError as error:
+            self._resources.close()
+            raise _RefusedError(str(error)) from None
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._resources.close()
+
+    def _fill(self, inputs: list[TensorSpec]) -> None:
+        source = RandomSource(inputs, _SLOTS)
+        for turn in range(_SLOTS):
+            source.read(turn, _of_turn(self._inputs, turn))
+            for slot in _of_turn(self._outputs, turn):
+                slot[...] = 0
+
+    def run(self) -> None:
+        """Run once, on the next slots: a rank's slots take turns, too."""
+        self._turn = (self._turn + 1) % _SLOTS
+        self._engine.run(_of_turn(self._inputs, self._turn), _of_turn(self._outputs, self._turn))
+
+    def memory_bytes(self) -> int:
+        """Return by how much memory has grown at most since before loading."""
+        return max(0, round(1e6 * (peak_memory_mb() - self._before_mb)))
+
+
+def _of_turn(slots: list[tuple[NDArray[Any], ...]], turn: int) -> list[NDArray[Any]]:
+    return [each[turn] for each in slots]
+
+
+def _specs(records: list[list[Any]]) -> list[TensorSpec]:
+    return [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in records]
+
+
+def _samples(run: Callable[[], None], request: Record) -> Iterator[int]:
+    """Yield times of single runs in nanoseconds: enough of them, for long enough."""
+    begin = time.perf_counter_ns()
+    for _ in range(_WARM_RUNS):
+        run()
+        if time.perf_counter_ns() - begin > 1e9 * _WARM_S:
+            break
+    total = count = 0
+    while count < request["least_runs"] or (
+        total < 1e9 * request["least_s"] and count < request["most_runs"]
+    ):
+        begin = time.perf_counter_ns()
+        run()
+        taken = max(1, time.perf_counter_ns() - begin)
+        yield taken
+        total, count = total + taken, count + 1
+
+
+def _energy_uj(run: Callable[[], None], seconds: float) -> int | None:
+    """Return the energy of a run in microjoules, the mean over some time; ``None``: no sensor."""
+    sensor = find_sensor()
+    if sensor is None:
+        return None
+    count = 0
+    with sensor:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            run()
+            count += 1
+        return round(1e6 * sensor.joules() / count)
+
+
+def _write_files(files: dict[str, list[Any]], folder: Path) -> Path:
+    """Write a sub-model's files; return the first one's path.
+
+    A piece is bytes, in base64, or a range of one of the package's files: name, offset, length.
+    """
+    target = Path(tempfile.mkdtemp(dir=folder))
+    for name, pieces in files.items():
+        with (target / name).open("wb") as file:
+            for piece in pieces:
+                if isinstance(piece, str):
+                    file.write(base64.b64decode(piece))
+                else:
+                    _copy(file, *piece)
+    return target / next(iter(files))
+
+
+def _copy(target: Any, name: str, offset: int, length: int) -> None:
+    with Path(name).open("rb") as source:
+        source.seek(offset)
+        while length > 0:
+            block = source.read(min(length, _BLOCK))
+            if not block:
+                raise JobError(f"{name}: ends too early: was it changed?")
+            target.write(block)
+            length -= len(block)
+
+
+def _board() -> Record:
+    """Return what the board says of itself, and what sets its clocks."""
+    return {
+        "host": socket.gethostname(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "python": platform.python_version(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "cores": [_core(number) for number in range(os.cpu_count() or 1)],
+    }
+
+
+def _processor() -> str:
+    """Return the name of the board, or else of its processor; empty if it does not tell."""
+    named = _text(Path("/proc/device-tree/model")).strip("\0")
+    if named:
+        return named
+    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "")
+
+
+def _core(number: int) -> list[Any]:
+    """Return a core's number, its clock's policy, and the highest clock in kHz under it."""
+    policy = Path(f"/sys/devices/system/cpu/cpu{number}/cpufreq")
+    most = _text(policy / "scaling_max_freq")
+    return [number, _text(policy / "scaling_governor") or None, int(most) if most else None]
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text().strip()
+    return ""
+
+
+def _engine_version(engine: str) -> str:
+    if engine == "onnxruntime":
+        import onnxruntime
+
+        return f"onnxruntime {onnxruntime.__version__}"
+    if engine == "litert":
+        from .engines.litert_package import find_package
+
+        return find_package().name
+    return f"{engine} {RUNTIME_VERSION}"
+
+
+# Processes
+
+
+def _fork(work: Callable[[Callable[[Record], None]], None]) -> tuple[int, int]:
+    """Start a process that does some work and says what came of it; return it and its pipe."""
+    pipe, answers = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(answers)
+        return child, pipe
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(pipe)
+        if os.getppid() == parent:
+            with os.fdopen(answers, "wb", buffering=0) as out:
+                work(lambda record: _write_all(out, json.dumps(record).encode() + b"\n"))
+    finally:
+        os._exit(0)
+
+
+def _write_all(out: Any, data: bytes) -> None:
+    while data:
+        data = data[out.write(data) :]
+
+
+def _result_of(child: int, pipe: int) -> Record:
+    line = _line_of(pipe, child)
+    if not line:
+        return {"problem": _how_it_ended(child)}
+    os.waitpid(child, 0)
+    record: Record = json.loads(line)
+    return record
+
+
+def _line_of(pipe: int, child: int | None = None) -> bytes:
+    """Return the line that a child says; end everything if the launcher goes meanwhile."""
+    line = b""
+    with os.fdopen(pipe, "rb", buffering=0) as answers:
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([answers.fileno(), 0], [], [])
+            if answers.fileno() not in ready:  # nobody asks before an answer: it is the end
+                if child is not None:
+                    _end(child)
+                raise SystemExit
+            block = answers.read(_BLOCK)
+            if not block:
+                return b""
+            line += block
+    return line
+
+
+def _end(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
+def _how_it_ended(child: int) -> str:
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"the engine was killed or crashed ({signal.Signals(-code).name})"
+    return "the engine ended the process"
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    main(sys.argv[1])

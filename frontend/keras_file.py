@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.keras_config import config_mistakes
+from rankslice.frontend.positioned_file import PositionedFile
 
 __all__ = ["MISSING", "check_keras_file"]
 
@@ -56,15 +57,8 @@ def check_keras_file(path: Path) -> None:
 
 
 def _beginning(path: Path) -> bytes:
-    try:
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "no such file"
-            raise RankSliceError(Mistake(str(path), what, "expected a Keras model file"))
-        with path.open("rb") as file:
-            return file.read(len(_HDF5))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no valid file name"
-        raise RankSliceError(Mistake(str(path), str(reason))) from None
+    with PositionedFile(path, "expected a Keras model file") as file:
+        return file.bytes_at(0, len(_HDF5))
 
 
 def _check_archive(path: Path) -> object:

@@ -12,15 +12,14 @@ those of ``onnx.proto``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
+from rankslice.frontend.positioned_file import PositionedFile
 
 __all__ = ["SMALL", "Field", "Scan", "WireFile", "scan_model", "varint"]
 
@@ -90,43 +89,19 @@ def varint(number: int) -> bytes:
     return bytes(parts)
 
 
-class WireFile:
-    """An open protobuf file, read by position: a file that shrinks is an error, never a signal."""
+class WireFile(PositionedFile):
+    """An open protobuf file."""
 
     def __init__(self, path: Path) -> None:
         """Open the file; raise :class:`RankSliceError` unless it is a readable ordinary file."""
-        self.path = path
-        try:
-            if not path.is_file():
-                what = "is no ordinary file" if path.exists() else "no such file"
-                what = "is a folder" if path.is_dir() else what
-                raise RankSliceError(Mistake(str(path), what, "expected an ONNX model file"))
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "this is no file name"
-            raise RankSliceError(Mistake(str(path), f"cannot be read: {reason}")) from None
-        self.size = os.fstat(self._descriptor).st_size
+        super().__init__(path, "expected an ONNX model file")
         self._fields_left = _MAX_FIELDS
-
-    def __enter__(self) -> WireFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._descriptor)
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from offset ``start`` up to ``end``."""
-        found = os.pread(self._descriptor, end - start, start)
-        while len(found) < end - start:
-            more = os.pread(self._descriptor, end - start - len(found), start + len(found))
-            if not more:
-                raise self.malformed(start + len(found), "the file ends early")
-            found += more
+        found = self.bytes_at(start, end - start)
+        if len(found) < end - start:
+            raise self.malformed(start + len(found), "the file ends early")
         return found
 
     def record(self, field: Field) -> ByteRange:

@@ -9,17 +9,16 @@ read at all, so a model of any size costs as much memory as its tables do.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias, Union
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
+from rankslice.frontend.positioned_file import PositionedFile
 from rankslice.frontend.tflite_schema import CODES, SCALARS, TABLES, UNIONS, Field
 
 __all__ = ["FlatFile", "Table", "Value", "packed", "read_tables"]
@@ -27,6 +26,7 @@ __all__ = ["FlatFile", "Table", "Value", "packed", "read_tables"]
 Value: TypeAlias = Union[bytes, ByteRange, "Table", tuple["Table", ...]]
 """What a field holds: a scalar, a string or a vector of scalars as bytes; a payload; tables."""
 
+_EXPECTED = "expected a .tflite model file"
 _IDENTIFIER = b"TFL3"
 _PAGE = 1 << 16
 _PAGES = 64  # kept at a time
@@ -99,33 +99,13 @@ def packed(code: str, *numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}{SCALARS[code]}", *numbers)
 
 
-class FlatFile:
-    """An open file, read by position: one that shrinks is an error, never a signal."""
+class FlatFile(PositionedFile):
+    """An open flatbuffer, with the pages of it that were read last."""
 
     def __init__(self, path: Path) -> None:
         """Open the file; raise :class:`RankSliceError` unless it is a readable ordinary file."""
-        self.path = path
-        try:
-            if not path.is_file():
-                what = "is a folder" if path.is_dir() else "no such file"
-                raise RankSliceError(Mistake(str(path), what, "expected a .tflite model file"))
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "no valid file name"
-            raise RankSliceError(Mistake(str(path), str(reason))) from None
-        self.size = os.fstat(self._descriptor).st_size
+        super().__init__(path, _EXPECTED)
         self._pages: OrderedDict[int, bytes] = OrderedDict()
-
-    def __enter__(self) -> FlatFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._descriptor)
 
     def read(self, start: int, length: int) -> bytes:
         """Return ``length`` bytes from offset ``start``; raise if the file has not that many."""
@@ -134,7 +114,7 @@ class FlatFile:
         if offset + length <= _PAGE:
             found = self._page(page)[offset : offset + length]
         else:
-            found = self._pread(start, length)
+            found = self.bytes_at(start, length)
         if len(found) < length:
             raise self.malformed(start, "the file ends early")
         return found
@@ -146,28 +126,17 @@ class FlatFile:
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
         """Return the error that the file is no model, with the offset where that shows."""
-        return RankSliceError(
-            Mistake(str(self.path), f"{found} (at byte {offset})", "expected a .tflite model file")
-        )
+        return RankSliceError(Mistake(str(self.path), f"{found} (at byte {offset})", _EXPECTED))
 
     def _page(self, number: int) -> bytes:
         page = self._pages.get(number)
         if page is None:
-            page = self._pages[number] = self._pread(number * _PAGE, _PAGE)
+            page = self._pages[number] = self.bytes_at(number * _PAGE, _PAGE)
             if len(self._pages) > _PAGES:
                 self._pages.popitem(last=False)
         else:
             self._pages.move_to_end(number)
         return page
-
-    def _pread(self, start: int, length: int) -> bytes:
-        found = b""
-        while len(found) < length:
-            more = os.pread(self._descriptor, length - len(found), start + len(found))
-            if not more:
-                break
-            found += more
-        return found
 
 
 def read_tables(file: FlatFile) -> Table:

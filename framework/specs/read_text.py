@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.ordinary_file import open_ordinary
 from rankslice.framework.wording import bare
 
 __all__ = ["MOST_BYTES", "read_text"]
@@ -41,29 +41,15 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
 
 
 def _content(path: Path, expected: str, most: int) -> bytes:
-    place = bare(str(path))
+    descriptor = open_ordinary(path, expected)
     try:
-        # Opening a pipe would wait for somebody to write into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            if fault := _fault(os.fstat(descriptor), most):
-                raise RankSliceError(Mistake(place, fault, expected))
-            return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
-        finally:
-            os.close(descriptor)
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            found = f"has {size} bytes, and {most} are the most"
+            raise RankSliceError(Mistake(str(path), found, expected))
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
     except OSError as error:
         found = f"cannot be read: {error.strerror}"
-        raise RankSliceError(Mistake(place, found, expected)) from None
-    except ValueError:  # a NUL
-        raise RankSliceError(Mistake(place, "is no file name", expected)) from None
-
-
-def _fault(status: os.stat_result, most: int) -> str:
-    """Return why a file is not read, as a clause; empty: it may be."""
-    if stat.S_ISDIR(status.st_mode):
-        return "is a folder"
-    if not stat.S_ISREG(status.st_mode):
-        return "is no ordinary file"
-    if status.st_size > most:
-        return f"has {status.st_size} bytes, and {most} are the most"
-    return ""
+        raise RankSliceError(Mistake(str(path), found, expected)) from None
+    finally:
+        os.close(descriptor)

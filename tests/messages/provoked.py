@@ -300,6 +300,10 @@ def _no_models() -> Iterator[Provoked]:
         BUILD.replace("model.onnx", "model.tflite"),
         {"model.tflite": b"\x1c\0\0\0TFL3"},
     )
+    for suffix in ("tflite", "keras"):
+        command = BUILD.replace("model.onnx", f"model.{suffix}")
+        yield Provoked(f"no such .{suffix} file", command)
+        yield Provoked(f"a .{suffix} pipe", command, {f"model.{suffix}": os.mkfifo})
     yield Provoked("a long name", BUILD.replace("model.onnx", f"{'m' * 10_000}.onnx"))
     yield Provoked("an evil name", BUILD.replace("model.onnx", "$'a\\n\\u202eb.onnx'"))
 

@@ -12,27 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnx_models import LIGHT_MODELS
+from sample_model import SAMPLE_MODEL
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.onnx_wire import WireFile, scan_model, varint
 
-MODEL = onnx.parser.parse_model(
-    """<ir_version: 8, opset_import: ["" : 17, "local" : 1], producer_name: "test">
-    g (bool condition, float[2, 3] x) => (float[2, 3] y)
-    <float[3] w = {1.0, 2.0, 3.0}, int64[2] shape = {3, 2}>
-    { [a] a = Add(x, w)
-      [b] b = Reshape(a, shape)
-      [c] c = local.Twice(b)
-      [d] d = Transpose<perm = [1, 0]>(c)
-      [e] y = If (condition) <
-        then_branch = t () => (float[2, 3] p) { p = Neg(d) },
-        else_branch = e () => (float[2, 3] q) { q = Add(d, w) }> }
-    <domain: "local", opset_import: ["" : 17]>
-    Twice (v) => (u) { u = Add(v, v) }
-    """
-)
-CONTENT = MODEL.SerializeToString()
+CONTENT = SAMPLE_MODEL.SerializeToString()
 bounded = settings(
     max_examples=150,
     deadline=None,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from sample_model import SAMPLE_MODEL
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
@@ -119,23 +120,6 @@ def _read_results(path: Path) -> None:
         results.values(output)
 
 
-_MODEL = onnx.parser.parse_model(
-    """<ir_version: 8, opset_import: ["" : 17, "local" : 1], producer_name: "test">
-    g (bool condition, float[2, 3] x) => (float[2, 3] y)
-    <float[3] w = {1.0, 2.0, 3.0}, int64[2] shape = {3, 2}>
-    { [a] a = Add(x, w)
-      [b] b = Reshape(a, shape)
-      [c] c = local.Twice(b)
-      [d] d = Transpose<perm = [1, 0]>(c)
-      [e] y = If (condition) <
-        then_branch = t () => (float[2, 3] p) { p = Neg(d) },
-        else_branch = e () => (float[2, 3] q) { q = Add(d, w) }> }
-    <domain: "local", opset_import: ["" : 17]>
-    Twice (v) => (u) { u = Add(v, v) }
-    """
-)
-
-
 def _external() -> bytes:
     """Return a model whose weight lies in the model file itself, as if it were another one."""
     model = onnx.parser.parse_model(
@@ -155,7 +139,7 @@ def _graph() -> Graph:
     """Return the graph that mappings are for."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        path.write_bytes(_MODEL.SerializeToString())
+        path.write_bytes(SAMPLE_MODEL.SerializeToString())
         return read_onnx(path).graph
 
 
@@ -200,7 +184,11 @@ TARGETS = {
     "model": Target(
         "model.onnx",
         _read_model,
-        (_MODEL.SerializeToString(), _external(), (ROOT / "models" / "digits.onnx").read_bytes()),
+        (
+            SAMPLE_MODEL.SerializeToString(),
+            _external(),
+            (ROOT / "models" / "digits.onnx").read_bytes(),
+        ),
         (b"\x08", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x0a\x00", b"\x2a", b"../x", b"y"),
     ),
     "mapping": Target(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from mobilenet import mobilenet_v2
 from onnx_models import LIGHT_MODELS, read
 
 from rankslice.frontend.costs import LayerCost, layer_costs
 from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.measurement.networks import mobilenet_v2, resnet101
 from rankslice.measurement.zoo import zoo_model
 
 PUBLISHED_GMACS = {
@@ -55,6 +55,13 @@ def test_mobilenet_v2_costs_what_is_published(tmp_path):
     costs = layer_costs(read_onnx(tmp_path / "m.onnx").graph)
     assert pytest.approx(0.3008, abs=5e-5) == gmacs(costs)
     assert (3_504_872, 3_538_984) == (trained(costs), parameters(costs))
+
+
+@pytest.mark.slow
+def test_resnet101_costs_what_is_published(tmp_path):
+    onnx.save(resnet101(), tmp_path / "m.onnx")
+    costs = layer_costs(read_onnx(tmp_path / "m.onnx").graph)
+    assert pytest.approx(7.801, abs=5e-4) == gmacs(costs)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ Images are float32 of [1, 3, 224, 224], answers have 1000 classes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -77,7 +78,7 @@ class _Network:
     weights: list[TensorProto] = field(default_factory=list)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def add(self, op: str, name: str, *inputs: str, **settings: object) -> str:
+    def add(self, op: str, name: str, *inputs: str, **settings: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **settings))
         return f"{name}_out"
 

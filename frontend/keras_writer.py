@@ -16,11 +16,10 @@ from rankslice.framework.graph import Layer, Tensor
 from rankslice.frontend.keras_calls import Call, replay
 from rankslice.frontend.keras_reader import KerasModel
 from rankslice.frontend.keras_tensorflow import first_line, quiet, tensorflow
-from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import Piece
 from rankslice.frontend.tflite_renamed import renamed_model
 
-__all__ = ["FLOAT32", "KINDS", "Conversion", "Frames", "keras_submodel", "split_normalisations"]
+__all__ = ["FLOAT32", "KINDS", "Conversion", "Frames", "keras_submodel"]
 
 KINDS = ("float32", "float16", "dynamic", "int8")
 """How weights and activations are stored: both in float32; weights in float16; weights in int8,
@@ -83,28 +82,6 @@ def keras_submodel(
         file = Path(folder) / name
         file.write_bytes(content)
         return b"".join(map(_bytes, renamed_model(file, inputs, outputs)))
-
-
-def split_normalisations(cut: Partition) -> tuple[str, ...]:
-    """Return the normalisations that a cut keeps the converter from merging, by their names.
-
-    A BatchNormalization is merged into the weights of the convolution before it, if both are in
-    one segment. Otherwise it is computed by itself, which rounds a little differently.
-    """
-    maker = {
-        tensor.name: segment
-        for segment in cut.segments
-        for layer in segment.layers
-        for tensor in layer.outputs
-        if "Conv" in layer.op or layer.op == "Dense"
-    }
-    return tuple(
-        layer.name
-        for segment in cut.segments
-        for layer in segment.layers
-        if layer.op == "BatchNormalization"
-        if maker.get(layer.inputs[0].name, segment) is not segment
-    )
 
 
 def _bytes(piece: Piece) -> bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.frontend.keras_merging import with_merged_normalisations
 from rankslice.frontend.keras_reader import KerasModel
 from rankslice.frontend.keras_tensorflow import quiet
 from rankslice.frontend.keras_writer import FLOAT32, Conversion, keras_submodel
@@ -142,11 +144,29 @@ def convolutions() -> Any:
     )
 
 
+def normalised() -> Any:
+    """Normalisations after convolutions and a dense layer; and such as no layer can take up."""
+    from keras import Input, Model, layers
+
+    image = Input((8, 8, 3), name="image")
+    x = layers.Conv2D(6, 3, use_bias=False, name="conv1")(image)
+    x = layers.ReLU(name="relu1")(layers.BatchNormalization(name="norm1")(x))
+    x = layers.DepthwiseConv2D(3, padding="same", name="depthwise")(x)
+    y = layers.ReLU(name="relu2")(layers.BatchNormalization(name="norm2")(x))
+    y = layers.Conv2D(6, 1, activation="relu", name="conv2")(y)
+    y = layers.BatchNormalization(name="after_relu")(y)
+    join = layers.Concatenate(name="join")([x, y])
+    x = layers.BatchNormalization(name="after_join")(join)
+    x = layers.GlobalAveragePooling2D(name="pool")(x)
+    x = layers.BatchNormalization(name="norm3")(layers.Dense(5, name="dense")(x))
+    return Model(image, layers.Softmax(name="scores")(x))
+
+
 NETWORKS: Mapping[str, Callable[[], Any]] = {
     function.__name__: function
     for function in (
         *(residual, shared, nested, several, operations, passing, masked, attention),
-        convolutions,
+        *(convolutions, normalised),
     )
 }
 
@@ -188,8 +208,30 @@ def _random(random: np.random.Generator, tensor: Any) -> Array:
     return random.standard_normal(tensor.shape).astype(tensor.dtype)
 
 
+def contiguous(model: KerasModel, ranks: int) -> dict[str, int]:
+    layers = model.graph.layers
+    return {layer.name: n * ranks // len(layers) for n, layer in enumerate(layers)}
+
+
+def interleaved(model: KerasModel, ranks: int, seed: int = 0) -> dict[str, int]:
+    """Return a mapping in which about 16 runs of layers are each on any rank."""
+    random, layers = Random(seed), model.graph.layers
+    assigned, rank = {}, 0
+    for layer in layers:
+        if random.random() < 16 / len(layers):
+            rank = random.randrange(ranks)
+        assigned[layer.name] = rank
+    return assigned
+
+
+MAPPINGS = {"contiguous": contiguous, "interleaved": interleaved}
+
+
 class Sliced:
-    """A model's segments for some mapping, and the unsliced model, as LiteRT runs them."""
+    """A model's segments for some mapping, and the unsliced model, as LiteRT runs them.
+
+    Normalisations are where ``build`` has them, or literally where ``ranks`` says.
+    """
 
     def __init__(
         self,
@@ -197,12 +239,18 @@ class Sliced:
         ranks: Mapping[str, int],
         folder: Path,
         conversion: Conversion = FLOAT32,
+        *,
+        literally: bool = False,
     ) -> None:
         from litert import Runner
 
         graph = model.graph
         self.graph = graph
-        self.segments = partition(graph, ranks).segments
+        merged = with_merged_normalisations(graph, ranks)
+        self.partition = (
+            partition(graph, ranks) if literally else partition(merged.graph, merged.rank_of)
+        )
+        self.segments = self.partition.segments
         self._parts = []
         for number, segment in enumerate(self.segments):
             file = folder / f"{number}.tflite"

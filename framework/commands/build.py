@@ -26,8 +26,9 @@ from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.place import place
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.keras_merging import split_normalisations
 from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel
-from rankslice.frontend.keras_writer import Conversion, keras_submodel, split_normalisations
+from rankslice.frontend.keras_writer import Conversion, keras_submodel
 from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import write_pieces
 from rankslice.frontend.rankfile import hostfile, rankfile

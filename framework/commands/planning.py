@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -16,8 +16,10 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import Model, read_model
+from rankslice.frontend.keras_merging import Merged, with_merged_normalisations
+from rankslice.frontend.keras_reader import KerasModel
 from rankslice.frontend.partition import Partition, partition
 from rankslice.frontend.planner import make_plan
 
@@ -83,10 +85,27 @@ def plan_model(
 
     on_step("partitioning")
     ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
-    cut = partition(loaded.graph, ranks)
+    merged = _merged(loaded, ranks)
+    cut = partition(merged.graph, merged.rank_of)
     source = _source_rank(cut, placements.ranks, source_board)
     plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
-    return Planned(loaded, cut, plan, tuple(placements.warnings))
+    return Planned(loaded, cut, plan, (*placements.warnings, *_warnings(merged)))
+
+
+def _merged(model: Model, ranks: Mapping[str, int]) -> Merged:
+    """Return the ranks that layers have once the model is converted, if it is to be."""
+    if isinstance(model, KerasModel):
+        return with_merged_normalisations(model.graph, ranks)
+    return Merged(model.graph, ranks, ())
+
+
+def _warnings(merged: Merged) -> Iterator[str]:
+    """Yield where the plan is not what the mapping says."""
+    if merged.moved:
+        yield (
+            "normalisations are merged into the weights of the layers before them, and so run on"
+            f" their ranks, not on those that the mapping says: {listed(merged.moved)}"
+        )
 
 
 class _Mistakes:

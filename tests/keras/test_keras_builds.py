@@ -122,15 +122,27 @@ def test_building_twice_gives_the_same_bytes_and_force_replaces(tmp_path):
     assert (tmp_path / "out" / "model.tflite") in contents[0]
 
 
-def test_normalisations_that_a_cut_separates_are_told(tmp_path):
-    path = saved(drawn("residual"), tmp_path / "m.keras")
+def test_normalisations_go_with_their_layers_and_that_is_told(tmp_path):
+    path = saved(drawn("normalised"), tmp_path / "m.keras")
     out = tmp_path / "out"
     ended = rankslice("build", path, "--cuts", "2", "--share-cores", "--out", out)
     assert 0 == ended.code
-    assert "cuts separate 'norm1' from the layers before" in ended.err
+    assert "run on their ranks, not on those that the mapping says: 'norm1'\n" in ended.err
+    ended = rankslice("run", out, "--frames", "5", "--verify")
+    assert 0 == ended.code, ended.err
+    assert "5 frames compared, bit-equal" in ended.out
     ended = rankslice("inspect", out)
     assert 0 == ended.code, ended.err
     assert "ranks" in ended.out
+
+
+def test_a_rank_of_a_normalisation_alone_keeps_it_and_that_is_told(tmp_path):
+    path = saved(drawn("normalised"), tmp_path / "m.keras")
+    out = tmp_path / "out"
+    ended = rankslice("build", path, "--cuts", "2,3", "--share-cores", "--out", out)
+    assert 0 == ended.code
+    assert "cuts separate 'norm1' from the layers before" in ended.err
+    assert "not on those" not in ended.err
 
 
 def test_inspect_shows_calls_weights_and_products(tmp_path):

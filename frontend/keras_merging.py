@@ -1,0 +1,98 @@
+"""Normalisations that become part of the layer before them when a Keras model is converted.
+
+The converter merges a ``BatchNormalization`` into the weights of a convolution or a dense layer,
+if nothing else reads what that makes. So the unsliced model has no operator for it. Were the two
+in different sub-models, the weights would be rounded differently, and so would all that follows:
+not less precisely, but the results would not be those of the unsliced model. So a normalisation
+goes where its layer goes. Its result crosses the cut instead of what it reads, and is as large.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rankslice.framework.graph import Bond, Graph, Layer
+from rankslice.frontend.partition import Partition, used_layers
+
+__all__ = [
+    "Merged",
+    "merged_normalisations",
+    "split_normalisations",
+    "with_merged_normalisations",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A model and the ranks of its layers, with normalisations where they are merged."""
+
+    graph: Graph
+    """Has a bond for each normalisation that is on the rank of its layer."""
+    rank_of: Mapping[str, int]
+    moved: tuple[str, ...]
+    """Normalisations that have another rank than they were given, by name."""
+
+
+def merged_normalisations(graph: Graph) -> dict[str, str]:
+    """Return the normalisations that converting merges, each with the layer into which."""
+    used = used_layers(graph)
+    readers = Counter(
+        tensor.name for layer in graph.layers if layer.name in used for tensor in layer.inputs
+    )
+    given = {tensor.name for tensor in graph.outputs}
+    maker = {
+        tensor.name: layer
+        for layer in graph.layers
+        if _takes_factors(layer)
+        for tensor in layer.outputs
+        if readers[tensor.name] == 1 and tensor.name not in given
+    }
+    return {
+        layer.name: maker[layer.inputs[0].name].name
+        for layer in graph.layers
+        if layer.op == "BatchNormalization" and layer.name in used
+        if layer.inputs[0].name in maker
+    }
+
+
+def _takes_factors(layer: Layer) -> bool:
+    """Return whether factors of a layer's result could as well be factors of its weights."""
+    has_weights = "Conv" in layer.op or layer.op == "Dense"
+    return has_weights and layer.settings.get("activation", "linear") == "linear"
+
+
+def with_merged_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Merged:
+    """Return the ranks with normalisations on those of the layers into which they are merged.
+
+    A rank that has nothing else to run keeps its normalisations.
+
+    Args:
+        graph: of a Keras model.
+        rank_of: the rank of each layer; constant and unused ones may be missing.
+    """
+    merged = merged_normalisations(graph)
+    others = used_layers(graph) - merged.keys()
+    busy = {rank_of[name] for name in others if name in rank_of}
+    ranks = dict(rank_of)
+    ranks |= {name: rank_of[layer] for name, layer in merged.items() if rank_of[name] in busy}
+    bonds = tuple(
+        Bond((layer, name), "become one operator")
+        for name, layer in merged.items()
+        if ranks[layer] == ranks[name]
+    )
+    moved = tuple(name for name in merged if ranks[name] != rank_of[name])
+    return Merged(replace(graph, bonds=(*graph.bonds, *bonds)), ranks, moved)
+
+
+def split_normalisations(cut: Partition) -> tuple[str, ...]:
+    """Return the normalisations that a cut keeps the converter from merging, by name."""
+    segment_of = {
+        layer.name: number for number, part in enumerate(cut.segments) for layer in part.layers
+    }
+    return tuple(
+        name
+        for name, layer in merged_normalisations(cut.graph).items()
+        if segment_of[name] != segment_of[layer]
+    )

@@ -123,7 +123,8 @@ def _or_inf(value: float | None) -> float:
 
 def _sums(row: Indices, column: Indices, values: Floats, shape: tuple[int, int]) -> Floats:
     """Return the sums of values by row and column."""
-    flat = np.bincount(row * shape[1] + column, weights=values, minlength=shape[0] * shape[1])
+    at, size = row * shape[1] + column, shape[0] * shape[1]
+    flat: Floats = np.bincount(at, weights=values, minlength=size).astype(np.float64, copy=False)
     return flat.reshape(shape)
 
 
@@ -324,7 +325,8 @@ def _latencies(problem: Problem, population: Indices) -> Floats:
         free[at] = begin
     outputs = [tensor for tensor in problem.tensors if tensor.is_output]
     leaving = [arrival(tensor, columns[problem.sink_layer]) for tensor in outputs]
-    return np.max([*leaving, np.zeros(len(population))], axis=0)
+    last: Floats = np.max([*leaving, np.zeros(len(population))], axis=0)
+    return last
 
 
 def _layer_times(problem: Problem, population: Indices) -> Floats:

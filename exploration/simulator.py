@@ -508,9 +508,9 @@ class _Machine:
                     users[placement.board, core].append(rank)
         for ranks in users.values():
             if len(ranks) > 1:
-                core = _Core()
+                shared = _Core()
                 for rank in ranks:
-                    rank.cores.append(core)
+                    rank.cores.append(shared)
 
     # Running.
 

@@ -578,6 +578,107 @@ def probe(
         _out.print(f"written to {escape(str(out))}", soft_wrap=True)
 
 
+@app.command(
+    epilog="Examples: rankslice simulate out --profile profile.json --frames 500 --fps 30"
+    " | rankslice simulate model.onnx --mapping mapping.json --platform boards.yaml"
+    " --profile profile.json --svg timeline.svg"
+)
+def simulate(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT|MODEL", readable=False, help="A folder made by 'build', or a model."
+        ),
+    ],
+    mapping: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Of a model: which layers go to which accelerator."),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(help="YAML or .txt: the boards and their links (default: 'local')."),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="How long layers take: made by 'profile'."),
+    ] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
+    ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000_000, help="How many frames (default: 1000, or the trace)."),
+    ] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Instead: a file with each arrival's second, a line."),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
+    ] = None,
+    queue: Annotated[
+        int | None,
+        typer.Option(min=1, help="Frames that may wait (default: those of a second)."),
+    ] = None,
+    scatter: Annotated[
+        bool,
+        typer.Option("--scatter", help="Let times differ from frame to frame as measured ones do."),
+    ] = False,
+    jitter: Annotated[
+        float,
+        typer.Option(
+            min=0, max=10, help="Instead: standard deviation of times, as a share of the mean."
+        ),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of --scatter and --jitter.")] = 0,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            callback=_writable,
+            readable=False,
+            help="Draw which rank computes which of the first frames when; '-' for stdout.",
+        ),
+    ] = None,
+    drawn: Annotated[int, typer.Option(min=1, max=1000, help="Frames in the drawing.")] = 12,
+    json_file: _Json = None,
+) -> None:
+    """Predict rate, latency and queues of a job without its boards, event by event."""
+    from rankslice.framework.commands.show_simulation import print_simulation
+    from rankslice.framework.commands.simulate import Scatter, Traffic
+    from rankslice.framework.commands.simulate import simulate as simulate_job
+    from rankslice.framework.commands.timeline import timeline_of
+
+    if trace is not None:
+        _refuse_with("--trace", fps=fps)
+    if scatter:
+        _refuse_with("--scatter", jitter=jitter)
+    if svg == json_file == Path("-"):
+        raise typer.BadParameter("one of --svg and --json can go to stdout", param_hint="--svg")
+    simulated = simulate_job(
+        target,
+        mapping=mapping,
+        platform=platform,
+        profile=profile,
+        shapes=_shapes(shape),
+        traffic=Traffic(frames, fps, trace, window, queue),
+        scatter=Scatter(scatter, jitter, seed),
+        traced=drawn if svg is not None else 0,
+    )
+    if svg is not None:
+        _write(svg, timeline_of(simulated), "--svg")
+    if json_file is not None:
+        _write_json(json_file, simulated.to_json())
+    if Path("-") not in (svg, json_file):
+        print_simulation(simulated, _out)
+
+
 @app.command(epilog="Example: rankslice demo")
 def demo(
     folder: Annotated[

@@ -1,0 +1,136 @@
+"""How long the segments of a plan take, by a profile: what the simulator is told."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.spans import KindTimes, kind_times
+from rankslice.framework.errors import Mistake, nearest, raise_mistakes
+from rankslice.framework.mapping import Placement
+from rankslice.framework.plan import Plan
+from rankslice.framework.profile import Profile, ProfiledKind
+from rankslice.framework.wording import listed, quoted
+
+__all__ = ["SegmentTime", "segment_times", "slept_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTime:
+    """How long a segment computes for each frame."""
+
+    seconds: float
+    samples: NDArray[np.float64]
+    """Measured times over their median: how they scatter. Of this segment if it was measured, else
+    of the longest span that was measured of its accelerator; one 1 where none was."""
+    source: str
+    """Where it is from."""
+
+
+_STEADY = np.ones(1)
+
+
+def segment_times(plan: Plan, profile: Profile | None, source: str) -> tuple[SegmentTime, ...]:
+    """Return the times of a plan's segments.
+
+    Ranks of the ``null`` engine sleep as long as the plan says; the others take what a profile
+    tells of their layers.
+
+    Args:
+        plan: of the profile's model.
+        profile: what was measured; ``None``: nothing.
+        source: name of the profile's file, for people.
+
+    Raises:
+        RankSliceError: an accelerator or a layer was not profiled, or an accelerator cannot run
+            its layers. All mistakes at once.
+    """
+    kinds = {rank.rank: _kind(profile, rank) for rank in plan.ranks if slept_s(rank) is None}
+    raise_mistakes(_unknown(plan, kinds, profile, source))
+    known = {rank: kind for rank, kind in kinds.items() if kind is not None}
+    layers = profile.model.layers if profile is not None else ()
+    times = {id(kind): kind_times(kind, len(layers)) for kind in known.values()}
+    position = {name: index for index, name in enumerate(layers)}
+    found = []
+    for segment in plan.segments:
+        sleep = slept_s(plan.ranks[segment.rank])
+        if sleep is not None:
+            found.append(SegmentTime(sleep, _STEADY, "plan.json: it sleeps"))
+            continue
+        kind = known[segment.rank]
+        indices = sorted(position[name] for name in segment.layers if name in position)
+        found.append(_segment_time(kind, times[id(kind)], indices, source))
+    raise_mistakes(_impossible(plan, found, source))
+    return tuple(found)
+
+
+def slept_s(rank: Placement) -> float | None:
+    """Return how long each segment of a rank sleeps instead of computing; ``None``: it computes."""
+    if rank.engine != "null":
+        return None
+    try:
+        return float(dict(rank.options).get("sleep_ms", "0")) / 1e3
+    except ValueError:
+        return 0.0
+
+
+def _kind(profile: Profile | None, rank: Placement) -> ProfiledKind | None:
+    """Return what was measured of a rank's accelerator, its number among sharers left out."""
+    if profile is None:
+        return None
+    key, _, sharer = rank.key.rpartition(".")
+    whole = key if sharer.isdigit() and key else rank.key
+    return profile.kind_of(whole) or profile.kind_of(whole.partition("@")[0])
+
+
+def _unknown(
+    plan: Plan, kinds: Mapping[int, ProfiledKind | None], profile: Profile | None, source: str
+) -> Iterator[Mistake]:
+    """Yield accelerators of which nothing is known."""
+    known = [key for kind in (profile.kinds if profile is not None else ()) for key in kind.keys]
+    for number, kind in kinds.items():
+        key = plan.ranks[number].key
+        if kind is None and profile is None:
+            yield Mistake(
+                f"rank {number}, key {quoted(key)}",
+                "nobody knows how long its layers take",
+                "give --profile, a file that `rankslice profile` made",
+            )
+        elif kind is None:
+            expected = nearest(key, known) or f"it has {listed(known)}; profile this one, too"
+            yield Mistake(source, f"the accelerator {quoted(key)} was not measured", expected)
+
+
+def _segment_time(
+    kind: ProfiledKind, times: KindTimes, layers: list[int], source: str
+) -> SegmentTime:
+    runs = [
+        [layer for _, layer in run]
+        for _, run in itertools.groupby(enumerate(layers), key=lambda pair: pair[1] - pair[0])
+    ]
+    seconds = sum(times.span_s(run[0], run[-1]) for run in runs)
+    spans = {(span.first, span.last): span for span in kind.spans if span.samples_ns}
+    own = spans.get((layers[0], layers[-1])) if len(runs) == 1 else None
+    if own is not None:
+        return SegmentTime(seconds, _scatter(own.samples_ns), f"{source}: measured")
+    longest = max(spans.values(), key=lambda s: s.last - s.first, default=None)
+    scatter = _STEADY if longest is None else _scatter(longest.samples_ns)
+    return SegmentTime(seconds, scatter, f"{source}: estimated of other spans")
+
+
+def _scatter(samples_ns: tuple[int, ...]) -> NDArray[np.float64]:
+    samples = np.array(samples_ns, np.float64)
+    return samples / np.median(samples)
+
+
+def _impossible(plan: Plan, times: list[SegmentTime], source: str) -> Iterator[Mistake]:
+    """Yield segments that their accelerator cannot run."""
+    for segment, time in zip(plan.segments, times, strict=True):
+        if not np.isfinite(time.seconds):
+            rank = plan.ranks[segment.rank]
+            found = f"{rank.key} could not run some of {listed(segment.layers)}"
+            yield Mistake(source, found, "give these layers to another accelerator")

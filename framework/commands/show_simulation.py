@@ -1,0 +1,95 @@
+"""A simulated job, printed for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankslice.exploration.simulator import RankUse
+from rankslice.framework.commands.simulate import Simulated
+
+__all__ = ["print_simulation"]
+
+_MOST_RANKS = 40
+_MOST_LINKS = 16
+_MOST_DROPPED = 20
+
+
+def print_simulation(simulated: Simulated, console: Console) -> None:
+    """Print what each rank and link did, rate and latency, and what limits them."""
+    simulation = simulated.simulation
+    console.print(_rank_table(simulated))
+    for link in simulation.links[:_MOST_LINKS]:
+        way = "leave" if link.is_outgoing else "reach"
+        console.print(
+            f"{link.messages} messages {way} {escape(link.board)}:"
+            f" the link is busy for {100 * link.utilisation:.0f} % of the time"
+        )
+    console.print(
+        f"{simulation.completed} frames, {simulation.throughput_fps:.2f} frames/s"
+        f" ({simulation.throughput_of}), window {simulation.window}"
+    )
+    if simulation.waiting_max:
+        console.print(
+            f"{simulation.waiting_mean:.1f} frames wait at the source on average,"
+            f" {simulation.waiting_max} at most"
+        )
+    if simulation.dropped:
+        shown = ", ".join(map(str, simulation.dropped[:_MOST_DROPPED]))
+        more = len(simulation.dropped) - _MOST_DROPPED
+        console.print(
+            f"{len(simulation.dropped)} arrivals find no room, at which a run fails unless"
+            f" --overflow drop is given: {shown}" + (f" and {more} more" if more > 0 else ""),
+            soft_wrap=True,
+        )
+    latency = simulation.latency_ms
+    console.print(
+        "latency "
+        + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
+    )
+    console.print(f"bottleneck: {escape(simulated.busiest)}", soft_wrap=True)
+    for note in simulated.notes:
+        console.print(f"note: {escape(note)}", soft_wrap=True)
+
+
+def _rank_table(simulated: Simulated) -> Table:
+    """Return a row for each rank; of very many the busiest."""
+    ranks = simulated.simulation.ranks
+    busiest = sorted(ranks, key=lambda rank: -rank.utilisation)[:_MOST_RANKS]
+    shown = ranks if len(ranks) <= _MOST_RANKS else busiest
+    left = len(ranks) - len(shown)
+    table = Table(
+        "rank",
+        "accelerator",
+        "compute",
+        "busy",
+        "of the time",
+        "waiting",
+        "known by",
+        caption="milliseconds per frame; waiting: frames in the rank's slots, on average"
+        + (f"; {left} ranks that are less busy are not shown" if left else ""),
+    )
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for rank in shown:
+        table.add_row(*_cells(simulated, rank))
+    return table
+
+
+def _cells(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
+    own = [
+        time
+        for segment, time in zip(simulated.plan.segments, simulated.times, strict=True)
+        if segment.rank == rank.rank
+    ]
+    sources = dict.fromkeys(time.source.rpartition(": ")[2] for time in own)
+    return (
+        str(rank.rank),
+        escape(rank.key),
+        f"{1e3 * sum(time.seconds for time in own):.2f}",
+        f"{rank.busy_ms:.2f}",
+        f"{100 * rank.utilisation:.0f} %",
+        f"{rank.queue_mean:.1f}",
+        escape(", ".join(sources)),
+    )

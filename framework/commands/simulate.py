@@ -1,0 +1,335 @@
+"""``rankslice simulate``: what a job would show, without its boards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.links import Network
+from rankslice.exploration.problem import USUAL_OVERHEADS, Overheads
+from rankslice.exploration.segment_times import SegmentTime, segment_times
+from rankslice.exploration.simulator import (
+    Arrivals,
+    Simulation,
+    at_rate,
+    jittered,
+    sampled,
+)
+from rankslice.exploration.simulator import simulate as simulate_plan
+from rankslice.framework.commands.planning import plan_model
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import Placements
+from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.platform import Board, Platform
+from rankslice.framework.profile import Profile, profile_from_json
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.wording import joined, listed, quoted
+
+__all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate"]
+
+_FRAMES = 1000
+_MOST_FRAMES = 10_000_000
+_MOST_PROFILE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Frames, and how they come."""
+
+    frames: int | None = None
+    """How many; ``None``: as many as the trace has, else 1000."""
+    fps: float | None = None
+    """They arrive at this rate; ``None``: each as soon as it is let in."""
+    trace: Path | None = None
+    """Instead: a file with the time of each arrival."""
+    window: int | None = None
+    """Most frames inside; ``None``: the plan's."""
+    queue: int | None = None
+    """How many may wait; ``None``: those of a second, at least the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """How times of computing differ from frame to frame."""
+
+    measured: bool = False
+    """As the profile's samples do."""
+    jitter: float = 0.0
+    """Standard deviation over mean, by a gamma distribution."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A simulated job, and what it rests on."""
+
+    plan: Plan
+    times: tuple[SegmentTime, ...]
+    """By segment of the plan."""
+    overheads: Overheads
+    simulation: Simulation
+    notes: tuple[str, ...]
+    """What was counted as nothing because nobody knows it."""
+
+    @property
+    def busiest(self) -> str:
+        """What limits the rate, in words."""
+        return _busiest(self.plan, self.simulation)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record for ``--json``."""
+        return {
+            **self.simulation.to_json(),
+            "bottleneck": self.busiest,
+            "segments": [
+                {
+                    "rank": segment.rank,
+                    "segment": segment.index,
+                    "compute_ms": 1e3 * time.seconds,
+                    "source": time.source,
+                }
+                for segment, time in zip(self.plan.segments, self.times, strict=True)
+            ],
+            "overheads": {
+                "frame_ms": 1e3 * self.overheads.frame_s,
+                "message_ms": 1e3 * self.overheads.message_s,
+                "source": self.overheads.source,
+            },
+            "notes": list(self.notes),
+        }
+
+
+def simulate(
+    target: Path,
+    *,
+    mapping: Path | None = None,
+    platform: str | None = None,
+    profile: Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    traffic: Traffic = Traffic(),
+    scatter: Scatter = Scatter(),
+    overheads: Overheads = USUAL_OVERHEADS,
+    traced: int = 0,
+) -> Simulated:
+    """Return what a job would show; the same arguments give the same answer.
+
+    Args:
+        target: a folder made by ``build``, or a model file.
+        mapping: of a model: which layers go where.
+        platform: the boards and links; ``local`` by default.
+        profile: how long layers take; not needed for ranks of the ``null`` engine.
+        shapes: sizes of model inputs that the file leaves open.
+        traffic: frames, and how they come.
+        scatter: how times differ from frame to frame.
+        overheads: what the runtime takes of the cores.
+        traced: for how many frames from the first the steps are kept.
+
+    Raises:
+        RankSliceError: a file cannot be read, or does not belong to the others; something was not
+            profiled. All mistakes at once.
+    """
+    plan = _plan(target, mapping, platform, shapes)
+    boards = read_platform(platform or "local")
+    raise_mistakes(_unknown_boards(plan, boards, platform))
+    measured = None if profile is None else _profile(profile)
+    source = "profile" if profile is None else profile.name
+    if measured is not None:
+        raise_mistakes(_other_model(plan, measured, source))
+    times = segment_times(plan, measured, source)
+    network = Network(_with_boards(boards, plan))
+    window = traffic.window or plan.window
+    frames, arrivals = _arrivals(traffic, window)
+    random = np.random.default_rng(scatter.seed)
+    simulation = simulate_plan(
+        plan,
+        [_compute_s(time, scatter, frames, random) for time in times],
+        network,
+        frames=frames,
+        arrivals=arrivals,
+        window=window,
+        overheads=overheads,
+        traced=traced,
+    )
+    return Simulated(plan, times, overheads, simulation, tuple(_notes(plan, network)))
+
+
+def _profile(path: Path) -> Profile:
+    return profile_from_json(read_text(path, "a profile", _MOST_PROFILE_BYTES), str(path))
+
+
+def _plan(
+    target: Path,
+    mapping: Path | None,
+    platform: str | None,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+) -> Plan:
+    """Return the plan of a build folder, or of a model and a mapping."""
+    file = target / "plan.json"
+    if file.is_file():
+        if mapping is not None or shapes:
+            name = "--mapping" if mapping is not None else "--shape"
+            found = f"{target} was built with a mapping and shapes of its own"
+            raise RankSliceError(Mistake(name, found, "give the model's file instead"))
+        return plan_from_json(read_text(file, "a plan"), str(file))
+    if target.is_dir():
+        expected = "expected a model file, or a folder made by 'rankslice build'"
+        raise RankSliceError(Mistake(str(target), "is a folder without plan.json", expected))
+    if mapping is None:
+        expected = "give a mapping file, or a folder made by 'rankslice build'"
+        raise RankSliceError(Mistake("--mapping", "is missing: where do the layers run?", expected))
+    engine = "onnxruntime" if target.suffix.lower() == ".onnx" else "litert"
+
+    def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
+        return place(wanted, boards, share_cores=True, default_engine=engine)
+
+    planned = plan_model(target, mapping, platform or "local", where=anywhere, shapes=shapes)
+    plan = planned.plan
+    return replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
+
+
+def _unknown_boards(plan: Plan, boards: Platform, given: str | None) -> Iterator[Mistake]:
+    """Yield boards of the plan that a platform that was given does not have."""
+    known = {board.name for board in boards.boards}
+    unknown = [name for name in _board_names(plan) if name not in known]
+    if unknown and given is not None:
+        found = f"has no {'board' if len(unknown) == 1 else 'boards'} {listed(unknown)}"
+        yield Mistake(boards.source, found, f"the plan was made for {joined(_board_names(plan))}")
+
+
+def _board_names(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(rank.board for rank in plan.ranks))
+
+
+def _with_boards(platform: Platform, plan: Plan) -> Platform:
+    """Return a platform that has the boards of a plan; of links it says what it said."""
+    known = {board.name for board in platform.boards}
+    more = (Board(name, name) for name in _board_names(plan) if name not in known)
+    return replace(platform, boards=(*platform.boards, *more))
+
+
+def _other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
+    if profile.model.sha256 != plan.model.sha256:
+        same = profile.model.name == plan.model.name
+        found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"
+        yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
+
+
+def _arrivals(traffic: Traffic, window: int) -> tuple[int, Arrivals | None]:
+    """Return how many frames come, and when, if by the clock."""
+    if traffic.trace is None:
+        frames = _FRAMES if traffic.frames is None else traffic.frames
+        if traffic.fps is None:
+            return frames, None
+        times = at_rate(frames, traffic.fps)
+    else:
+        times = read_trace(traffic.trace)[: traffic.frames]
+    rate = _most_in_a_second(times)
+    queue = max(window, rate) if traffic.queue is None else traffic.queue
+    return len(times), Arrivals(times, queue)
+
+
+def _most_in_a_second(times_s: NDArray[np.float64]) -> int:
+    """Return how many frames arrive within a second at most."""
+    ends = np.searchsorted(times_s, times_s + 1.0, side="left")
+    return int((ends - np.arange(len(times_s))).max(initial=0))
+
+
+def read_trace(path: Path) -> NDArray[np.float64]:
+    """Return the times of arrivals in a file, ascending, in seconds.
+
+    The file has a number a line; what follows a ``#`` is left out.
+
+    Raises:
+        RankSliceError: it cannot be read, a line is no time, or times run backwards.
+    """
+    times: list[float] = []
+    mistakes = []
+    for number, line in enumerate(read_text(path, "a trace").splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        fault, seconds = _time(text, times[-1] if times else 0.0)
+        if fault:
+            expected = "expected seconds from the start, ascending, one number a line"
+            mistakes.append(Mistake(f"{path.name}, line {number}", fault, expected))
+        else:
+            times.append(seconds)
+    raise_mistakes(mistakes)
+    if not times:
+        raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number a line"))
+    if len(times) > _MOST_FRAMES:
+        raise RankSliceError(Mistake(path.name, f"has more than {_MOST_FRAMES} arrivals"))
+    return np.array(times)
+
+
+def _time(text: str, least: float) -> tuple[str, float]:
+    """Return what is wrong with a line of a trace, and its time."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0:
+        return f"{quoted(text)} is no time", 0.0
+    if seconds < least:
+        return f"{text} comes after {least:g}", 0.0
+    return "", seconds
+
+
+def _compute_s(
+    time: SegmentTime, scatter: Scatter, frames: int, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return what a segment takes, frame by frame."""
+    if scatter.measured and len(time.samples) > 1:
+        return sampled(time.seconds, time.samples, frames, random)
+    return jittered(time.seconds, scatter.jitter, frames, random)
+
+
+def _notes(plan: Plan, network: Network) -> Iterator[str]:
+    boards = [rank.board for rank in plan.ranks]
+    ends = ((boards[c.source], boards[c.destination]) for c in plan.channels)
+    sources = {network.source(*pair) for pair in ends if pair[0] != pair[1]}
+    yield from sorted(source for source in sources if "counted as nothing" in source)
+    driven = [rank.key for rank in plan.ranks if rank.accelerator != "cpu" and rank.shared]
+    if driven:
+        yield f"how long {joined(driven)} keeps its host core busy is counted as nothing"
+
+
+_BUSY = 0.9
+
+
+def _busiest(plan: Plan, simulation: Simulation) -> str:
+    """Return what is busy nearly all the time, in words."""
+    shares: list[tuple[float, str]] = [
+        (rank.utilisation, f"rank {rank.rank} ({rank.key})") for rank in simulation.ranks
+    ]
+    shares += [
+        (link.utilisation, f"{'sending from' if link.is_outgoing else 'receiving on'} {link.board}")
+        for link in simulation.links
+    ]
+    shares += list(_shared_cores(plan, simulation))
+    share, name = max(shares, key=lambda pair: pair[0])
+    if share >= _BUSY:
+        return f"{name} is busy for {100 * share:.0f} % of the time"
+    return f"nothing: the busiest, {name}, is busy for {100 * share:.0f} % of the time"
+
+
+def _shared_cores(plan: Plan, simulation: Simulation) -> Iterable[tuple[float, str]]:
+    """Yield for how much of the time cores are busy that several ranks have."""
+    users: dict[tuple[str, int], list[int]] = {}
+    for rank in plan.ranks:
+        for core in rank.cores if rank.accelerator == "cpu" else ():
+            users.setdefault((rank.board, core), []).append(rank.rank)
+    for (board, core), ranks in users.items():
+        if len(ranks) > 1:
+            share = sum(simulation.ranks[rank].utilisation for rank in ranks)
+            yield min(1.0, share), f"core {core} of {board} ({len(ranks)} ranks)"

@@ -1,0 +1,144 @@
+"""A picture of a simulated job: which rank computes which frame when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib.resources import files
+
+import jinja2
+
+from rankslice.exploration.simulator import Step
+from rankslice.framework.commands.simulate import Simulated
+from rankslice.framework.wording import bare
+
+__all__ = ["timeline_of"]
+
+_LEFT, _RIGHT, _TOP = 220, 1180, 84
+_LANE, _GAP = 24, 6
+_MOST_LANES = 64
+_MOST_NAME = 22
+_LEAST_NUMBERED = 18
+_COLOURS = ("#4269d0", "#e2711d", "#3a9d5d", "#a463f2", "#c2185b", "#0f8b8d", "#8a6d3b", "#5c6770")
+"""Of frames, again and again; white text can be read on each."""
+
+_STEPS = (1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    y: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    x: float
+    y: int
+    width: float
+    height: int
+    colour: str
+    text: str
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Timeline:
+    """All that the template draws."""
+
+    title: str
+    subtitle: str
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    lane_height: int
+    lanes: tuple[_Lane, ...]
+    ticks: tuple[_Tick, ...]
+    steps: tuple[_Bar, ...]
+
+
+def timeline_of(simulated: Simulated) -> str:
+    """Return the text of an SVG file: a lane for each rank, a bar for each step that was kept."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.get_template("timeline.svg.j2")
+    return template.render(timeline=_timeline(simulated))
+
+
+def _template(name: str) -> str:
+    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _timeline(simulated: Simulated) -> _Timeline:
+    plan, steps = simulated.plan, simulated.simulation.steps
+    end_s = max((step.end_s for step in steps), default=0.0) or 1e-3
+    lanes = tuple(
+        _Lane(_TOP + (_LANE + _GAP) * rank.rank, f"{rank.rank} {_short(bare(rank.key))}")
+        for rank in plan.ranks[:_MOST_LANES]
+    )
+    bottom = lanes[-1].y + _LANE
+    frames = len({step.frame for step in steps})
+    hidden = len(plan.ranks) - len(lanes)
+    more = f"; {hidden} more ranks are not drawn" if hidden else ""
+    return _Timeline(
+        title=f"The first {frames} frames through {bare(plan.model.name)}",
+        subtitle=f"simulated; {simulated.simulation.throughput_fps:.4g} frames/s,"
+        f" window {simulated.simulation.window}; bars have the number of their frame{more}",
+        width=_RIGHT + 20,
+        height=bottom + 36,
+        left=_LEFT,
+        right=_RIGHT,
+        top=_TOP,
+        bottom=bottom,
+        lane_height=_LANE,
+        lanes=lanes,
+        ticks=tuple(_ticks(end_s)),
+        steps=tuple(_bar(step, lanes, end_s) for step in steps if step.rank < len(lanes)),
+    )
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _MOST_NAME else f"{key[: _MOST_NAME - 1]}…"
+
+
+def _x(time_s: float, end_s: float) -> float:
+    return round(_LEFT + (_RIGHT - _LEFT) * time_s / end_s, 2)
+
+
+def _bar(step: Step, lanes: tuple[_Lane, ...], end_s: float) -> _Bar:
+    x = _x(step.begin_s, end_s)
+    width = max(0.5, _x(step.end_s, end_s) - x)
+    milliseconds = f"{1e3 * step.begin_s:.4g} to {1e3 * step.end_s:.4g} ms"
+    return _Bar(
+        x=x,
+        y=lanes[step.rank].y + 2,
+        width=round(width, 2),
+        height=_LANE - 4,
+        colour=_COLOURS[step.frame % len(_COLOURS)],
+        text=str(step.frame) if width >= _LEAST_NUMBERED else "",
+        tooltip=f"rank {step.rank}, segment {step.segment}, frame {step.frame}: {milliseconds}",
+    )
+
+
+def _ticks(end_s: float) -> list[_Tick]:
+    """Return about eight times at round numbers of milliseconds."""
+    end_ms = 1e3 * end_s
+    power = 10 ** math.floor(math.log10(end_ms / 8))
+    step = next((s * power for s in _STEPS if end_ms / (s * power) <= 9), 10 * power)
+    count = math.floor(end_ms / step)
+    return [_Tick(_x(n * step / 1e3, end_s), f"{n * step:g} ms") for n in range(count + 1)]

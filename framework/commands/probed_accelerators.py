@@ -208,11 +208,9 @@ def _missing_engine(way: _Way, environment: Environment) -> list[str]:
 
 
 def _matching(devices: Sequence[Device], patterns: Sequence[str]) -> Device | None:
-    """Return the first device of a kind, one that may be opened if there is any."""
+    """Return a device of the first pattern that has any; one that may be opened if there is."""
     kind = [
-        device
-        for device in devices
-        if any(fnmatchcase(device.path, pattern) for pattern in patterns)
+        device for pattern in patterns for device in devices if fnmatchcase(device.path, pattern)
     ]
     return next((device for device in kind if device.may_open), kind[0] if kind else None)
 

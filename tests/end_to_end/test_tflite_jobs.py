@@ -81,6 +81,17 @@ def test_inputs_of_another_size_are_followed_through_the_job(tmp_path):
     assert (3, 3) == next(t.shape for t in plan.tensors if t.name == plan.model.outputs[0])
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_variables_begin_alike_where_inputs_have_another_size(exact, tmp_path):
+    model = model_file("open_variable")
+    graph = read_tflite(model).graph
+    ranks = {layer.name: int(layer.op in ("MUL", "RELU")) for layer in graph.layers}
+    assert 2 == len(set(ranks.values()))
+    shapes = {graph.inputs[0].name: (3, 4)}
+    _, verdict = run_sliced(model, ranks, tmp_path, shapes=shapes, exact=exact)
+    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+
+
 def test_tensors_without_names_of_their_own_arrive(tmp_path):
     model = model_file("same_names")
     _, verdict = run_sliced(model, in_turn(model, 2), tmp_path)

@@ -1,4 +1,4 @@
-"""Make the small ``.tflite`` models of this folder, which the tests read.
+"""Make the small ``.tflite`` models of this folder, which the tests read, or those that are named.
 
 Run it in an environment with TensorFlow and ai-edge-litert; the files in the repository come from
 TensorFlow 2.21. Weights are drawn from a seed. Each model is small, and has what a reader of the
@@ -10,6 +10,7 @@ format can stumble over:
 ``many_outputs``        layers with several outputs, weights that layers share, an unused output
 ``control_flow``        IF and WHILE, whose bodies are subgraphs with weights of their own
 ``variable``            a variable that is set up once, read by one layer and written by another
+``open_variable``       the same with the batch size left open
 ``hash_table``          a table from integers to text, filled once
 ``lstm``                a loop over a sequence
 ``variable_tensor``     a layer with a variable tensor, and an optional input left out
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -152,8 +154,19 @@ class Counter(tf.Module):
         return tf.nn.relu(after) + mixed
 
 
-def variable() -> bytes:
-    module = Counter()
+class OpenCounter(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = tf.Variable(np.full((1, 4), 0.5, np.float32), name="total")
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32)])
+    def run(self, x: tf.Tensor) -> tf.Tensor:
+        mixed = self.total + tf.nn.relu(x * 3.0)
+        self.total.assign(tf.reduce_mean(tf.tanh(mixed), axis=0, keepdims=True))
+        return tf.nn.relu(mixed) + 1.0
+
+
+def variable(module: tf.Module) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [module.run.get_concrete_function()], module
     )
@@ -332,7 +345,8 @@ MODELS: dict[str, Callable[[], bytes]] = {
     "open_batch": open_batch,
     "many_outputs": many_outputs,
     "control_flow": control_flow,
-    "variable": variable,
+    "variable": lambda: variable(Counter()),
+    "open_variable": lambda: variable(OpenCounter()),
     "hash_table": hash_table,
     "lstm": lstm,
     "sparse": sparse,
@@ -345,7 +359,8 @@ MODELS: dict[str, Callable[[], bytes]] = {
 
 
 if __name__ == "__main__":
-    for name, make in MODELS.items():
+    for name in sys.argv[1:] or MODELS:
+        make = MODELS[name]
         with contextlib.redirect_stdout(None):
             content = make()
         (FOLDER / f"{name}.tflite").write_bytes(content)

@@ -105,21 +105,29 @@ class InterpreterEngine:
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Build the interpreter, apply the delegate, and compare the signature with the plan's."""
-        self._build(path, inputs, only_delegates=bool(self._delegate))
+        only_delegates = bool(self._delegate)
+        resized = self._build(path, inputs, only_delegates=only_delegates)
         self._acceleration = self._count()
         if self._delegate and not self._acceleration.is_full:
             if not self._settings.allow_fallback:
                 refuse_fallback(path.name, self._acceleration)
             # Once the delegate's own operators are known, XNNPACK may have the others.
+            only_delegates = False
             self._build(path, inputs)
-        found = _file_tensors(self._interpreter, "input")
-        self._inputs = self._setters(match_tensors(path.name, "input", inputs, found))
-        found = _file_tensors(self._interpreter, "output")
-        self._outputs = self._accessors(match_tensors(path.name, "output", outputs, found))
+        if resized:
+            # Sizes that follow from those of the inputs may be known after a run only.
+            self._invoke(path)
+        given, made = (_file_tensors(self._interpreter, side) for side in ("input", "output"))
+        if resized:
+            # That run has left something in the model's variables.
+            self._build(path, inputs, only_delegates=only_delegates)
+        self._inputs = self._setters(match_tensors(path.name, "input", inputs, given))
+        self._outputs = self._accessors(match_tensors(path.name, "output", outputs, made))
 
     def _build(
         self, path: Path, inputs: Sequence[TensorSpec], *, only_delegates: bool = False
-    ) -> None:
+    ) -> bool:
+        """Make an interpreter; return whether inputs were given other sizes than the file's."""
         self.close()
         if self._delegate:
             self._delegates = [self._package.load_delegate(self._delegate, self._delegate_options)]
@@ -129,13 +137,16 @@ class InterpreterEngine:
             )
             resized = _resize(interpreter, inputs)
             interpreter.allocate_tensors()
-            if resized:
-                # Sizes that follow from those of the inputs may be known after a run only.
-                interpreter.invoke()
-                interpreter.reset_all_variables()
         except (ValueError, RuntimeError) as error:
             raise JobError(f"{path.name}: {self._explain(error)}") from None
         self._interpreter = interpreter
+        return resized
+
+    def _invoke(self, path: Path) -> None:
+        try:
+            self._interpreter.invoke()
+        except (ValueError, RuntimeError) as error:
+            raise JobError(f"{path.name}: {self._explain(error)}") from None
 
     def _explain(self, error: Exception) -> str:
         text = first_line(error)

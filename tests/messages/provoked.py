@@ -56,6 +56,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Build folders that cannot be run": list(_folders()),
         "Options and inputs of run": list(_runs()),
         "Options and inputs of inspect": list(_inspections()),
+        "Boards and options of probe": list(_probes()),
     }
 
 
@@ -582,3 +583,22 @@ def _inspections() -> Iterator[Provoked]:
         "a delegate and an accelerator", "m.tflite --internals --delegate libX.so --accelerator npu"
     )
     yield inspect("an option without a value", "m.tflite --internals --option backend_type")
+
+
+def _probes() -> Iterator[Provoked]:
+    for title, arguments in {
+        "no board": "probe",
+        "hosts that are none": "probe -o new -- -oProxyCommand=x 'a b' pi@ x$y@edge01",
+        "a host twice": "probe edge01 pi@edge01 --out new",
+        "a platform file that is there": "probe local --out platform.yaml",
+        "a folder instead of a file": "probe local --out folder --force",
+        "a file in a folder that is not there": "probe local --out none/boards.yaml",
+        "platform and JSON in one place": "probe local --out - --json -",
+        "a configuration for ssh that is not there": "probe edge01 --ssh-config none --out new",
+        "an mpirun for nothing": "probe local --mpirun mpirun",
+        "a check of a platform that is missing": "probe --check none.yaml",
+        "a check of a platform with mistakes": "probe --check mapping.json",
+        "a check with a folder that is no build folder": "probe --check platform.yaml folder",
+        "a check with two build folders": "probe --check platform.yaml out out",
+    }.items():
+        yield Provoked(title, arguments)

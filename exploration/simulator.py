@@ -199,8 +199,8 @@ def simulate(
         arrivals: frames that come by the clock.
         window: most frames inside; the plan's by default.
         overheads: processor time of a rank besides computing.
-        host_shares: by rank: share of its time in which a GPU or NPU keeps its host core busy;
-            0 by default.
+        host_shares: by rank: share of its time in which it keeps its cores busy; by default 1 of
+            a CPU, and 0 of a GPU, an NPU, or the ``null`` engine, which sleeps.
         source_s: time to read a frame, in a thread of its own on no particular core.
         sink_s: time to take a result, likewise.
         traced: for how many frames from the first the steps are kept.
@@ -501,8 +501,9 @@ class _Machine:
         users: dict[tuple[str, int], list[_Rank]] = defaultdict(list)
         for placement in self.plan.ranks:
             rank = self.ranks[placement.rank]
-            if placement.accelerator != "cpu":
-                rank.held_share = host_shares.get(placement.rank, 0.0)
+            # Ranks of the null engine sleep: their cores are free meanwhile.
+            computes = placement.accelerator == "cpu" and placement.engine != "null"
+            rank.held_share = host_shares.get(placement.rank, 1.0 if computes else 0.0)
             if rank.held_share:
                 for core in placement.cores:
                     users[placement.board, core].append(rank)

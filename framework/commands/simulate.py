@@ -327,7 +327,8 @@ def _shared_cores(plan: Plan, simulation: Simulation) -> Iterable[tuple[float, s
     """Yield for how much of the time cores are busy that several ranks have."""
     users: dict[tuple[str, int], list[int]] = {}
     for rank in plan.ranks:
-        for core in rank.cores if rank.accelerator == "cpu" else ():
+        computes = rank.accelerator == "cpu" and rank.engine != "null"
+        for core in rank.cores if computes else ():
             users.setdefault((rank.board, core), []).append(rank.rank)
     for (board, core), ranks in users.items():
         if len(ranks) > 1:

@@ -1,0 +1,211 @@
+import json
+import xml.etree.ElementTree as ElementTree
+
+import onnx
+import pytest
+from command_line import rankslice
+from real_jobs import chain_folder, let_ranks_sleep
+
+from rankslice.framework.commands.simulate import read_trace
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.profile import (
+    MeasuredBoard,
+    Profile,
+    ProfiledKind,
+    ProfiledModel,
+    Span,
+    profile_to_json,
+)
+
+
+@pytest.fixture
+def sleeping(tmp_path):
+    """A build folder of three ranks that sleep for 20 ms."""
+    folder = chain_folder(tmp_path, 3)
+    let_ranks_sleep(folder, 20)
+    return folder
+
+
+def simulated(*arguments):
+    ended = rankslice("simulate", *arguments, "--json", "-")
+    assert 0 == ended.code, ended.err
+    return json.loads(ended.out)
+
+
+def profile_of(model, layers, milliseconds, keys=("local_cpu0",)):
+    """Return the text of a profile in which every layer took the same."""
+    spans = tuple(
+        Span(first, last, tuple(round(1e6 * ms * (last - first + 1)) for ms in milliseconds),
+             None, None, None, False)
+        for first in range(layers)
+        for last in range(first, layers)
+    )  # fmt: skip
+    board = MeasuredBoard("local", "here", "x86_64", "", "3.11", 10**9, (), None, None)
+    kind = ProfiledKind(
+        keys[0], keys, "cpu", 1, "onnxruntime", "1", (), (), False, (), 10**6, board, spans
+    )
+    names = tuple(f"L{number}" for number in range(layers))
+    return profile_to_json(
+        Profile(ProfiledModel(model.name, file_sha256(model), (), names), (kind,))
+    )
+
+
+def profiled(folder, milliseconds=(10.0, 10.0, 30.0), **more):
+    file = folder / "profile.json"
+    file.write_text(profile_of(folder / "model.onnx", 3, milliseconds, **more))
+    return file
+
+
+def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
+    found = simulated(sleeping, "--frames", "300")
+    assert found["throughput_fps"] == pytest.approx(50, rel=0.05)
+    assert [20.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
+    assert 3 == len(found["ranks"])
+
+
+def test_a_rate_of_arrival_is_kept(sleeping):
+    found = simulated(sleeping, "--fps", "10", "--frames", "100")
+    assert found["throughput_fps"] == pytest.approx(10)
+    assert found["latency_ms"]["p50"] == pytest.approx(61, abs=3)
+
+
+def test_arrivals_can_come_from_a_file(sleeping, tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("# seconds\n0\n0.5  # a pause\n\n1.0\n")
+    found = simulated(sleeping, "--trace", trace)
+    assert (3, 3) == (found["frames"], found["completed"])
+    assert found["throughput_fps"] == pytest.approx(2)
+
+
+def test_a_profile_tells_how_long_segments_take(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    file = profiled(tmp_path, keys=("local_cpu0", "local_cpu1"))
+    found = simulated(folder, "--profile", file, "--frames", "500")
+    assert [10.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
+    assert ["profile.json: measured"] * 3 == [segment["source"] for segment in found["segments"]]
+    # Ranks 0 and 2 share a core wherever the machine has two of them.
+    assert "core" in found["bottleneck"] or "rank" in found["bottleneck"]
+
+
+def test_times_scatter_as_they_were_measured(tmp_path):
+    folder = chain_folder(tmp_path, 1)
+    file = tmp_path / "profile.json"
+    file.write_text(profile_of(tmp_path / "model.onnx", 1, (10.0, 10.0, 40.0)))
+    found = simulated(folder, "--profile", file, "--scatter", "--frames", "2000")
+    assert found["ranks"][0]["busy_ms"] == pytest.approx(20.2, rel=0.05)
+
+
+def test_a_model_and_a_mapping_can_be_simulated_without_a_build(tmp_path):
+    chain_folder(tmp_path, 2)
+    file = tmp_path / "profile.json"
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, (10.0,), ("local_cpu0", "local_cpu1")))
+    mapping = tmp_path / "mapping.json"
+    found = simulated(tmp_path / "model.onnx", "--mapping", mapping, "--profile", file)
+    assert 2 == len(found["segments"])
+
+
+def test_a_platform_tells_the_links(tmp_path):
+    (tmp_path / "boards.yaml").write_text(
+        "boards: {one: {cores: 1}, two: {cores: 1}}\n"
+        "links: {default: {bandwidth_mbps: 0.001, latency_ms: 0}}\n"
+    )
+    chain_folder(tmp_path, 2)
+    (tmp_path / "mapping.json").write_text('{"one_cpu0": ["L0"], "two_cpu0": ["L1"]}')
+    file = tmp_path / "profile.json"
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, (10.0,), ("one_cpu0", "two_cpu0")))
+    found = simulated(
+        tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json", "--profile", file,
+        "--platform", tmp_path / "boards.yaml", "--frames", "100",
+    )  # fmt: skip
+    assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
+    assert "from one is busy" in found["bottleneck"] or "on two is busy" in found["bottleneck"]
+
+
+def test_what_is_found_is_printed_for_people(sleeping):
+    ended = rankslice("simulate", sleeping, "--frames", "100", "--fps", "80", "--queue", "1")
+    assert 0 == ended.code
+    assert "frames/s" in ended.out
+    assert "find no room" in ended.out
+    assert "bottleneck: " in ended.out
+
+
+def test_the_first_frames_can_be_drawn(sleeping, tmp_path):
+    drawing = tmp_path / "timeline.svg"
+    assert 0 == rankslice("simulate", sleeping, "--svg", drawing, "--drawn", "4").code
+    root = ElementTree.parse(drawing).getroot()
+    steps = [e for e in root.iter() if e.get("class") == "step"]
+    assert 3 * 4 == len(steps)
+
+
+def test_drawing_and_record_cannot_both_go_to_stdout(sleeping):
+    assert 2 == rankslice("simulate", sleeping, "--svg", "-", "--json", "-").code
+
+
+def mistakes(*arguments):
+    ended = rankslice("simulate", *arguments)
+    assert 1 == ended.code
+    return ended.err
+
+
+def test_a_model_without_a_mapping_is_refused(tmp_path):
+    chain_folder(tmp_path, 2)
+    assert "--mapping: is missing" in mistakes(tmp_path / "model.onnx")
+
+
+def test_ranks_that_compute_need_a_profile(tmp_path):
+    text = mistakes(chain_folder(tmp_path, 2))
+    assert 2 == text.count("give --profile")
+
+
+def test_a_profile_of_another_model_is_refused(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    file = profiled(tmp_path)
+    onnx.save(onnx.load(tmp_path / "model.onnx"), tmp_path / "other.onnx")
+    with (tmp_path / "other.onnx").open("ab") as other:
+        other.write(b"\x32\x00")  # an empty producer's name
+    file.write_text(profile_of(tmp_path / "other.onnx", 3, (10.0,)))
+    assert "profile.json: is a profile of 'other.onnx'" in mistakes(folder, "--profile", file)
+
+
+def test_an_accelerator_that_was_not_profiled_is_named(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    text = mistakes(folder, "--profile", profiled(tmp_path, keys=("local_cpu77",)))
+    assert "the accelerator 'local_cpu0' was not measured" in text
+
+
+def test_a_platform_without_the_plan_s_boards_is_refused(sleeping, tmp_path):
+    (tmp_path / "boards.yaml").write_text("boards: {edge01: {cores: 2}}\n")
+    text = mistakes(sleeping, "--platform", tmp_path / "boards.yaml")
+    assert "has no board 'local'" in text
+
+
+def test_a_build_folder_has_a_mapping_already(sleeping, tmp_path):
+    text = mistakes(sleeping, "--mapping", tmp_path / "mapping.json")
+    assert "was built with a mapping" in text
+
+
+def test_options_that_contradict_each_other_are_refused(sleeping, tmp_path):
+    (tmp_path / "t").write_text("0\n")
+    assert "--fps" in mistakes(sleeping, "--fps", "3", "--trace", tmp_path / "t")
+    assert "--jitter" in mistakes(sleeping, "--jitter", "0.3", "--scatter")
+
+
+def test_traces_are_checked_line_by_line(tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\nsoon\n-1\n2\n1\nnan\n")
+    with pytest.raises(RankSliceError) as caught:
+        read_trace(trace)
+    assert [
+        "trace.txt, line 2: 'soon' is no time",
+        "trace.txt, line 3: '-1' is no time",
+        "trace.txt, line 5: 1 comes after 2",
+        "trace.txt, line 6: 'nan' is no time",
+    ] == [str(mistake).partition(";")[0] for mistake in caught.value.mistakes]
+
+
+def test_a_trace_without_arrivals_is_refused(tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("# nothing\n")
+    with pytest.raises(RankSliceError, match="has no arrivals"):
+        read_trace(trace)

@@ -1,0 +1,28 @@
+"""What the simulator says, against the runtime under mpirun with ranks that sleep."""
+
+import pytest
+from real_jobs import chain_folder, let_ranks_sleep
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.run import prepare, run
+from rankslice.framework.commands.simulate import Traffic, simulate
+
+
+@pytest.mark.parametrize(("ranks", "window"), [(2, None), (4, None), (4, 2)])
+def test_a_simulated_job_has_about_the_rate_and_latency_of_the_real_one(tmp_path, ranks, window):
+    folder = chain_folder(tmp_path, ranks)
+    let_ranks_sleep(folder, 20)
+    real = run(prepare(folder, RunOptions(frames=80, window=window))).summary
+    told = simulate(folder, traffic=Traffic(frames=80, window=window)).simulation
+    assert 0.6 < told.throughput_fps / real.throughput_fps < 1.3
+    assert 0.6 < told.latency_ms["p50"] / real.latency_ms["p50"] < 1.3
+
+
+def test_a_simulated_job_keeps_a_rate_as_the_real_one_does(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    let_ranks_sleep(folder, 10)
+    real = run(prepare(folder, RunOptions(frames=60, fps=20))).summary
+    told = simulate(folder, traffic=Traffic(frames=60, fps=20)).simulation
+    assert told.throughput_fps == pytest.approx(20)
+    assert real.throughput_fps == pytest.approx(20, rel=0.1)
+    assert 0.4 < told.latency_ms["p50"] / real.latency_ms["p50"] < 1.3

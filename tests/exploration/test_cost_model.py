@@ -1,0 +1,223 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from line_graphs import line_graph
+from placements import placements
+from plans import planned
+from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, problem
+
+from rankslice.exploration.cost_model import evaluate, predict, predict_plan
+from rankslice.exploration.links import LOCAL_LINK
+from rankslice.exploration.problem import SummedTimes
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.platform import Link
+
+FREE = Link(float("inf"), 0.0)
+TENSOR_S = 16 / 125e6
+"""Of a float32 tensor of four numbers at a gigabit per second."""
+
+
+@given(assigned_problems())
+@settings(max_examples=60, deadline=None)
+def test_many_at_once_have_the_rate_energy_and_memory_of_one_explained(drawn):
+    given_problem, population = drawn
+    found = evaluate(given_problem, population)
+    for row, assignment in enumerate(population):
+        one = predict(given_problem, assignment)
+        assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9)
+        assert max(b.energy_j for b in one.boards) == pytest.approx(found.energy_j[row], rel=1e-9)
+        assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
+
+
+@given(assigned_problems())
+@settings(max_examples=60, deadline=None)
+def test_a_frame_that_is_alone_takes_at_least_the_bottleneck_and_its_layers_on_one_place(drawn):
+    given_problem, population = drawn
+    for assignment in population:
+        one = predict(given_problem, assignment)
+        assert one.latency_s >= max(place.busy_s for place in one.places) - 1e-12
+    alone = np.zeros((1, population.shape[1]), int)
+    found = evaluate(given_problem, alone)
+    assert found.latency_s[0] == pytest.approx(found.bottleneck_s[0])
+
+
+def test_the_slowest_place_sets_the_rate():
+    one = predict(problem(), [0, 0, 1])
+    assert (3.0, "computing on edge01_cpu0-1") == (one.bottleneck_s, one.bottleneck)
+    assert one.throughput_fps == pytest.approx(1 / 3)
+    assert [3.0, 3.0] == [place.compute_s for place in one.places]
+
+
+def test_latency_is_the_sum_over_a_chain_and_its_hops():
+    one = predict(problem(), [0, 1, 0])
+    assert one.latency_s == pytest.approx(6.0 + 2 * (TENSOR_S + 0.2e-3))
+
+
+def test_branches_on_different_places_overlap():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: t -> v\nd: u v -> y", outputs="y")
+    boards = platform(*(board(f"edge{n}") for n in range(3)), link=FREE)
+    parallel = problem(graph, boards, [[1.0, 2.0, 3.0, 1.0]])
+    assert predict(parallel, [0, 1, 2, 0]).latency_s == pytest.approx(5.0)
+    assert predict(parallel, [0, 0, 0, 0]).latency_s == pytest.approx(7.0)
+    assert evaluate(parallel, np.array([[0, 1, 2, 0]])).latency_s[0] == pytest.approx(5.0)
+
+
+def test_a_tensor_goes_once_to_each_place_that_needs_it():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: t u -> y", outputs="y")
+    one = predict(problem(graph), [0, 1, 1])
+    assert [("t", "edge01_cpu0-1", "edge02_cpu0-1")] == [
+        (channel.tensor, channel.origin, channel.target) for channel in one.channels
+    ]
+
+
+def test_a_board_s_link_is_shared_by_all_that_leaves_it():
+    graph = line_graph("a: x -> t u\nb: t -> v\nc: u -> w\nd: v w -> y", outputs="y")
+    boards = platform(*(board(f"edge{n}") for n in range(3)), link=Link(1e-3, 0.0))
+    one = predict(problem(graph, boards, [[1e-3] * 4]), [0, 1, 2, 1])
+    message_s = 16 / 125
+    assert one.bottleneck_s == pytest.approx(2 * message_s)
+    assert "sending from edge0" == one.bottleneck
+    outgoing = {link.board: link.seconds for link in one.links if link.is_outgoing}
+    assert outgoing == pytest.approx({"edge0": 2 * message_s, "edge2": message_s})
+
+
+def test_messages_inside_a_board_take_time_of_both_ranks():
+    slow = Link(bandwidth_mbps=128e-6, latency_ms=0.0)  # 16 bytes a second
+    local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2, local_link=slow)
+    one = predict(local, [0, 0, 1])
+    assert [3.0, 2.0] == [place.busy_s for place in one.places]
+    assert [1.0, 1.0] == [place.copy_s for place in one.places]
+
+
+def test_the_runtime_takes_time_for_each_frame_and_each_message():
+    one = predict(problem(overheads=OVERHEADS), [0, 1, 0])
+    assert [1e-3 + 2 * 2e-3] * 2 == pytest.approx([place.runtime_s for place in one.places])
+    assert one.latency_s == pytest.approx(6.01 + 2 * (TENSOR_S + 0.2e-3))
+
+
+def test_places_that_share_a_core_take_turns():
+    sharing = problem(keys=["edge01_cpu0", "edge01_cpu0.2"], local_link=FREE)
+    one = predict(sharing, [0, 1, 1])
+    assert (6.0, "core 0 of edge01, shared by edge01_cpu0 and edge01_cpu0.2") == (
+        one.bottleneck_s,
+        one.bottleneck,
+    )
+
+
+def test_what_an_engine_merges_counts_for_contiguous_layers():
+    class Merged(SummedTimes):
+        def table(self, kind):
+            table = super().table(kind)
+            table[0, 1] = 2.5
+            return table
+
+    merged = problem(spans=Merged(np.array([[1.0, 2.0, 3.0]])))
+    assert 2.5 == predict(merged, [0, 0, 1]).places[0].compute_s
+    assert 3.0 == evaluate(merged, np.array([[0, 0, 1]])).bottleneck_s[0]
+    assert 4.0 == predict(merged, [0, 1, 0]).places[0].compute_s
+
+
+def test_a_place_that_cannot_run_a_layer_has_no_rate():
+    broken = problem(times_s=[[1.0, math.inf, 1.0]])
+    assert math.inf == evaluate(broken, np.array([[0, 0, 0]])).bottleneck_s[0]
+    assert 0.0 == predict(broken, [0, 0, 0]).throughput_fps
+
+
+def test_energy_is_modelled_of_the_lines_that_give_power():
+    (used, other) = predict(problem(), [0, 0, 1]).boards
+    assert (3 * 1.0 + 3 * 2.0, "modelled") == (used.energy_j, used.energy_source)
+    assert "boards.yaml: boards.edge01.idle_w and busy_w" == used.energy_from
+    assert 3 * 1.0 + 3 * 2.0 == other.energy_j
+
+
+def test_energy_that_a_sensor_told_is_called_measured():
+    told = problem(measured_w=np.array([7.0]), times_source="profile.json")
+    (used,) = predict(told, [0, 0, 0]).boards
+    assert (6 * (1.0 + 7.0), "measured", "profile.json") == (
+        used.energy_j,
+        used.energy_source,
+        used.energy_from,
+    )
+
+
+def test_energy_that_nobody_knows_is_absent_and_not_zero():
+    boards = platform(board("edge01", busy_w=None), board("edge02"))
+    unknown = problem(boards=boards, times_s=[[1.0, 2.0, 3.0]] * 2)
+    (used,) = predict(unknown, [0, 0, 0]).boards
+    assert (None, None) == (used.energy_j, used.energy_source)
+    assert "boards.edge01" in used.energy_from
+    assert not unknown.has_energy
+    found = evaluate(unknown, np.array([[0, 0, 0], [1, 1, 1]]))
+    assert [True, False] == np.isnan(found.energy_j).tolist()
+
+
+def test_a_board_whose_memory_is_too_small_is_told_by_how_much():
+    small = problem(
+        boards=platform(board("edge01", memory_mb=1.0), board("edge02")),
+        times_s=[[1.0, 2.0, 3.0]] * 2,
+        rank_bytes=np.array([3e6, 3e6]),
+    )
+    found = evaluate(small, np.array([[0, 0, 0], [1, 1, 1]]))
+    assert found.memory_bytes == pytest.approx([3e6, 3e6], rel=1e-3)
+    assert found.excess_bytes == pytest.approx([2e6, 0.0], rel=1e-3)
+
+
+def test_every_figure_says_where_it_is_from():
+    one = predict(problem(times_source="profile.json"), [0, 1, 1])
+    assert ["profile.json"] * 2 == [place.source for place in one.places]
+    assert ["boards.yaml: links.default"] == [channel.source for channel in one.channels]
+    assert "boards.yaml: boards.edge01.memory_mb" in one.boards[0].memory_source
+    assert any("interpreters" in note for note in one.notes)
+
+
+def test_links_that_nobody_described_are_noted():
+    one = predict(problem(boards=platform(link=None)), [0, 1, 1])
+    assert any("describes no such link" in note for note in one.notes)
+
+
+def test_channels_inside_a_board_have_a_source_too():
+    local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2)
+    (channel,) = predict(local, [0, 1, 1]).channels
+    assert "shared memory, as measured on another machine" == channel.source
+    assert channel.seconds == pytest.approx(LOCAL_LINK.latency_ms / 1e3, rel=1e-3)
+
+
+def test_a_plan_costs_what_its_assignment_costs():
+    local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2)
+    plan = planned(CHAIN, {"a": 0, "b": 1, "c": 0}, placements("edge01_cpu0", "edge01_cpu1"))
+    assert predict(local, [0, 1, 0]) == predict_plan(local, plan)
+
+
+def test_a_prediction_can_be_written_as_json():
+    record = predict(problem(), [0, 1, 1]).to_json()
+    assert 5.0 == json.loads(json.dumps(record))["bottleneck_s"]
+
+
+def test_arrays_alone_are_a_problem_too():
+    assert 5.0 == predict(replace(problem(), graph=None), [0, 1, 1]).bottleneck_s
+
+
+def test_nothing_to_evaluate_gives_nothing():
+    assert 0 == len(evaluate(problem(), np.zeros((0, 3), int)).bottleneck_s)
+
+
+def test_layers_that_cannot_be_apart_have_no_rate_apart():
+    bound = replace(problem(), together=((0, 1),))
+    found = evaluate(bound, np.array([[0, 1, 1], [0, 0, 1]]))
+    assert [True, False] == np.isinf(found.bottleneck_s).tolist()
+
+
+def test_a_tensor_of_unknown_size_cannot_be_cut():
+    graph = line_graph("a: x -> t\nb: t -> y", outputs="y")
+    first, last = graph.layers
+    endless = replace(first.outputs[0], shape=None)
+    layers = (replace(first, outputs=(endless,)), replace(last, inputs=(endless,)))
+    open_ended = problem(replace(graph, layers=layers), times_s=[[1.0, 2.0]])
+    assert math.inf == evaluate(open_ended, np.array([[0, 1]])).bottleneck_s[0]
+    assert 3.0 == evaluate(open_ended, np.array([[0, 0]])).bottleneck_s[0]
+    with pytest.raises(RankSliceError, match="cannot be cut here"):
+        predict(open_ended, [0, 1])

@@ -1,0 +1,160 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from line_graphs import line_graph
+from problems import CHAIN, GIGABIT, board, platform, problem
+from strategies import random_graphs
+
+from rankslice.exploration.links import LOCAL_LINK, UNKNOWN_LINK, Network
+from rankslice.exploration.places import default_keys, kinds_and_places
+from rankslice.exploration.problem import SummedTimes, explored_layers, make_problem, mapping_of
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import Bond
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.platform import Accelerator, Board, Link, Platform
+from rankslice.framework.specs.assign import assign
+
+
+def places(*keys, boards=None):
+    return kinds_and_places(keys, boards or platform())
+
+
+def test_the_places_of_a_platform_are_its_whole_cpus_gpus_and_npus():
+    npu = Board("edge02", "edge02", cores=(0, 1, 2), npus=(Accelerator("litert"),))
+    expected = ("edge01_cpu0-1", "edge01_gpu", "edge01_gpu1", "edge02_cpu0-2", "edge02_npu")
+    assert expected == default_keys(platform(board("edge01", gpus=2), npu))
+
+
+def test_each_core_can_be_a_place():
+    assert ("edge01_cpu0", "edge01_cpu1") == default_keys(platform(board("edge01")), per_core=True)
+
+
+def test_equal_boards_share_a_kind():
+    kinds, found = places("edge01_cpu0-1", "edge02_cpu0-1")
+    assert ["edge01_cpu0-1"] == [kind.key for kind in kinds]
+    assert [(0, 0), (1, 0)] == [(place.board, place.kind) for place in found]
+
+
+def test_boards_that_are_described_differently_do_not():
+    other = replace(board("edge02"), memory_mb=50.0)
+    kinds, _ = places("edge01_cpu0-1", "edge02_cpu0-1", boards=platform(board("edge01"), other))
+    assert 2 == len(kinds)
+
+
+def test_other_cores_are_another_kind_as_boards_can_have_cores_of_several_speeds():
+    assert 2 == len(places("edge01_cpu0", "edge01_cpu1")[0])
+
+
+def test_on_this_machine_single_cores_are_alike():
+    local = Platform("local", (Board("local", "localhost", cores=(0, 1)),))
+    assert 1 == len(places("local_cpu0", "local_cpu1", boards=local)[0])
+
+
+def test_a_share_of_the_cores_has_that_share_of_the_power():
+    boards = platform(board("edge01", gpus=1))
+    _, found = places("edge01_cpu0", "edge01_cpu0-1", "edge01_gpu", boards=boards)
+    assert [0.25, 0.5, 0.5] == [place.power_share for place in found]
+
+
+def test_a_key_that_the_platform_does_not_have_is_refused():
+    with pytest.raises(RankSliceError, match="no board 'edge9'"):
+        places("edge9_cpu0")
+
+
+def test_layers_that_nobody_needs_and_constants_have_no_place():
+    graph = line_graph("c: -> k\na: x k -> t\nspare: t -> s\nb: t -> y", outputs="y")
+    assert ["a", "b"] == [layer.name for layer in explored_layers(graph)]
+
+
+def test_tensors_have_their_producers_and_readers():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: t u x -> y", outputs="u y")
+    assert [
+        ("x", -1, (0, 2), False),
+        ("t", 0, (1, 2), False),
+        ("u", 1, (2,), True),
+        ("y", 2, (), True),
+    ] == [(t.name, t.producer, t.readers, t.is_output) for t in problem(graph).tensors]
+
+
+def test_frames_enter_at_the_first_reader_and_leave_at_the_last_output():
+    graph = line_graph("r!: -> n\na: x n -> t\nb: t -> y\nc: t -> z", outputs="y z")
+    found = problem(graph, times_s=[[1.0] * 4])
+    assert (0, 3) == (found.source_layer, found.sink_layer)
+
+
+def test_bonds_keep_layers_together():
+    bound = replace(CHAIN, bonds=(Bond(("a", "c"), "share a variable"),))
+    assert ((0, 2),) == problem(bound).together
+
+
+def test_times_of_another_shape_are_refused():
+    with pytest.raises(RankSliceError, match=r"expected \(1, 3\): kinds of accelerators and"):
+        problem(times_s=[[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan")])
+def test_times_that_are_no_times_are_refused(wrong):
+    with pytest.raises(RankSliceError, match="no numbers, or below 0"):
+        problem(times_s=[[1.0, wrong, 2.0]])
+
+
+def test_spans_are_sums_unless_something_better_is_known():
+    times = SummedTimes(np.array([[1.0, np.inf, 2.0, 3.0]]))
+    assert (5.0, np.inf) == (times.span_s(0, 2, 3), times.span_s(0, 0, 1))
+    table = times.table(0)
+    assert [1.0, np.inf, 2.0, 5.0, 3.0] == [
+        table[at] for at in [(0, 0), (0, 2), (2, 2), (2, 3), (3, 3)]
+    ]
+
+
+def test_links_are_those_of_the_pair_or_the_default():
+    slow = Link(bandwidth_mbps=8.0, latency_ms=5.0)
+    boards = Platform(
+        "boards.yaml",
+        tuple(board(f"edge{n}") for n in range(3)),
+        GIGABIT,
+        (("edge2", "edge0", slow),),
+    )
+    found = problem(boards=boards)
+    assert [1e6, 125e6] == [found.bandwidth_bytes_s[0, 2], found.bandwidth_bytes_s[0, 1]]
+    assert 5e-3 == found.latency_s[2, 0]
+    assert "boards.yaml: links.pairs[0]" == found.link_sources[0][2]
+
+
+def test_a_platform_without_links_says_that_they_are_unknown():
+    network = Network(platform(link=None))
+    assert UNKNOWN_LINK == network.between("edge01", "edge02")
+    assert "counted as nothing" in network.source("edge01", "edge02")
+    assert LOCAL_LINK == network.between("edge01", "edge01")
+
+
+def test_a_mapping_has_ranges_in_the_order_of_a_frame():
+    expected = {"edge02_cpu0-1": ["a..b"], "edge01_cpu0-1": ["c"]}
+    assert expected == mapping_of(problem(), [1, 1, 0])
+
+
+def test_names_with_dots_are_not_made_ranges():
+    graph = line_graph("a..b: x -> t\nc: t -> u\nd: u -> y", outputs="y")
+    assert {"edge01_cpu0-1": ["a..b", "c", "d"]} == mapping_of(problem(graph), [0, 0, 0])
+
+
+@given(random_graphs(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_mapping_gives_each_layer_the_place_that_was_assigned(graph, data):
+    layers = explored_layers(graph)
+    found = make_problem(graph, platform(), np.ones((1, len(layers))))
+    chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(layers), max_size=len(layers)))
+    text = json.loads(json.dumps(mapping_of(found, chosen)))
+    mapping = Mapping("found", tuple(MappingEntry(k, tuple(v)) for k, v in text.items()))
+    ranks = assign(mapping, graph).ranks()
+    keys = [found.places[place].key for place in chosen]
+    assert keys == [mapping.entries[ranks[layer.name][0]].key for layer in layers]
+
+
+def test_a_mapping_needs_a_model():
+    with pytest.raises(RankSliceError, match="made without a model"):
+        mapping_of(replace(problem(), graph=None), [0, 0, 0])

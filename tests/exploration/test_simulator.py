@@ -1,0 +1,284 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from line_graphs import line_graph
+from placements import many_placements, placements
+from plans import FIGURE_2, FIGURE_2_RANKS, job_of, planned, plans
+from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
+
+from rankslice.backend.runtime.wiring import wire
+from rankslice.exploration.cost_model import evaluate, predict, predict_plan
+from rankslice.exploration.links import Network
+from rankslice.exploration.problem import Overheads
+from rankslice.exploration.simulator import (
+    Arrivals,
+    at_rate,
+    jittered,
+    sampled,
+    simulate,
+)
+from rankslice.framework.platform import Link, Platform
+
+FREE = Link(float("inf"), 0.0)
+TENSOR_BYTES = 16
+THREE = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
+
+
+def network(*names, link=FREE, local=FREE):
+    boards = tuple(board(name) for name in names or ("board",))
+    return Network(Platform("boards.yaml", boards, link), local)
+
+
+def took(*seconds):
+    return [np.array([each]) for each in seconds]
+
+
+def rate(plan, *seconds, link=FREE, local=FREE, **more):
+    names = dict.fromkeys(rank.board for rank in plan.ranks)
+    found = simulate(plan, took(*seconds), network(*names, link=link, local=local), **more)
+    assert found.completed == found.frames
+    return found.throughput_fps
+
+
+def test_the_rate_is_that_of_the_slowest_rank():
+    assert rate(THREE, 0.01, 0.02, 0.005, frames=200) == pytest.approx(50)
+
+
+def test_a_frame_that_is_alone_takes_the_sum_of_its_steps():
+    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=20, window=1)
+    assert found.latency_ms["p50"] == pytest.approx(35)
+    assert found.latency_ms["max"] == pytest.approx(35)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_a_small_window_limits_the_rate_to_window_over_latency(window):
+    slow = Link(bandwidth_mbps=float("inf"), latency_ms=10.0)
+    found = rate(THREE, 0.001, 0.001, 0.001, local=slow, frames=100, window=window)
+    # Three steps, two hops, and the credit's way back.
+    assert found == pytest.approx(window / 0.033)
+
+
+def test_a_large_window_leaves_the_rate_to_the_slowest_rank():
+    slow = Link(bandwidth_mbps=float("inf"), latency_ms=10.0)
+    assert rate(THREE, 0.02, 0.001, 0.001, local=slow, frames=100) == pytest.approx(50)
+
+
+def test_segments_of_one_rank_take_turns():
+    plan = planned(FIGURE_2, FIGURE_2_RANKS)
+    assert rate(plan, *[0.01] * 5, frames=500) == pytest.approx(50, rel=0.01)
+
+
+def test_a_skip_tensor_does_not_throttle_the_pipeline():
+    layers = "\n".join(f"l{n}: t{n} -> t{n + 1}" for n in range(6))
+    graph = line_graph(f"{layers}\nend: t6 t1 -> y", outputs="y", inputs="t0")
+    plan = planned(graph, {**{f"l{n}": n for n in range(6)}, "end": 6})
+    assert rate(plan, *[0.01] * 7, frames=200) == pytest.approx(100)
+
+
+def test_a_link_that_all_messages_share_sets_the_rate():
+    graph = line_graph("a: x -> t u\nb: t -> v\nc: u -> w\nd: v w -> y", outputs="y")
+    plan = planned(
+        graph,
+        {"a": 0, "b": 1, "c": 2, "d": 3},
+        placements("one_cpu0", "b_cpu0", "c_cpu0", "d_cpu0"),
+    )
+    slow = Link(bandwidth_mbps=TENSOR_BYTES * 8 / 1e6 / 0.05, latency_ms=0.0)  # 50 ms a tensor
+    assert rate(plan, *[0.001] * 4, link=slow, frames=200) == pytest.approx(10)
+
+
+def test_messages_to_several_boards_do_not_wait_for_each_other_s_receivers():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: u -> y", outputs="y")
+    plan = planned(graph, {"a": 0, "b": 1, "c": 2}, placements("a_cpu0", "b_cpu0", "c_cpu0"))
+    slow = Link(bandwidth_mbps=TENSOR_BYTES * 8 / 1e6 / 0.05, latency_ms=0.0)
+    assert rate(plan, *[0.001] * 3, link=slow, frames=200) == pytest.approx(20)
+
+
+def test_ranks_that_share_a_core_take_turns_on_it():
+    both = placements("board_cpu0", "board_cpu0.2")
+    one_core = tuple(
+        type(rank)(**{**{n: getattr(rank, n) for n in rank.__slots__}, "cores": (0,)})
+        for rank in both
+    )
+    plan = planned(CHAIN, {"a": 0, "b": 0, "c": 1}, one_core)
+    assert rate(plan, 0.01, 0.01, frames=200) == pytest.approx(50, rel=0.01)
+
+
+@given(plans(), st.integers(1, 12))
+@settings(max_examples=80, deadline=None)
+def test_every_frame_comes_out_in_any_plan_and_window(plan, window):
+    seconds = [0.01] * len(plan.segments)
+    found = simulate(plan, took(*seconds), network(), frames=15, window=window)
+    assert (15, ()) == (found.completed, found.dropped)
+    assert np.all(np.diff(found.completed_s) >= 0)
+
+
+@given(plans(), st.integers(1, 12))
+@settings(max_examples=80, deadline=None)
+def test_tensors_have_as_many_slots_as_the_runtime_gives_them(plan, window):
+    from rankslice.exploration.problem import NO_OVERHEADS
+    from rankslice.exploration.simulator import _Machine
+
+    seconds = took(*[0.01] * len(plan.segments))
+    machine = _Machine(plan, seconds, network(), window, NO_OVERHEADS, {}, 0)
+    for rank in plan.ranks:
+        rings = wire(job_of(plan), rank.rank, window).rings
+        expected = {r.tensor.name: (r.depth, r.readers) for r in rings}
+        expected.pop("completion credit", None)
+        own = {n: ring for (number, n), ring in machine.rings.items() if number == rank.rank}
+        assert expected == {name: (ring.depth, len(ring.read)) for name, ring in own.items()}
+
+
+@given(assigned_problems())
+@settings(max_examples=60, deadline=None)
+def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
+    """With windows and slots that are no limit, nothing is slower than the cost model says."""
+    given_problem, population = drawn
+    assert given_problem.graph is not None
+    names = {place: n for n, place in enumerate(dict.fromkeys(population[0].tolist()))}
+    chosen = dict(zip(given_problem.layers, population[0].tolist(), strict=True))
+    ranks = {name: names[place] for name, place in chosen.items()}
+    rest = {layer.name: 0 for layer in given_problem.graph.layers if layer.name not in ranks}
+    keys = [given_problem.places[place].key for place in names]
+    plan = planned(given_problem.graph, {**rest, **ranks}, on_boards(keys))
+    one = predict_plan(given_problem, plan)
+    boards = platform(board("edge01", gpus=1), board("edge02", gpus=1))
+    found = simulate(
+        plan,
+        [np.array([segment.compute_s]) for segment in one.segments],
+        Network(boards),
+        frames=300,
+        overheads=given_problem.overheads,
+    )
+    assert found.completed == 300
+    longest_s = max(p.busy_s for p in one.places)
+    assert found.duration_s >= 300 * longest_s * (1 - 1e-9)
+    assert one.bottleneck_s == pytest.approx(
+        evaluate(given_problem, population[:1]).bottleneck_s[0]
+    )
+
+
+def on_boards(keys):
+    """Return ranks on the boards that keys name, with a core of their own."""
+    return placements(*keys)
+
+
+def test_a_chain_reaches_the_rate_and_latency_that_the_cost_model_says():
+    chain = problem(overheads=Overheads(1e-3, 2e-3, "given"), times_s=[[0.01, 0.03, 0.02]])
+    one = predict(chain, [0, 1, 0])
+    plan = planned(CHAIN, {"a": 0, "b": 1, "c": 0}, placements("edge01_cpu0-1", "edge02_cpu0-1"))
+    compute = [np.array([segment.compute_s]) for segment in one.segments]
+    links = Network(platform(link=GIGABIT))
+    more = {"overheads": chain.overheads, "frames": 200}
+    fast = simulate(plan, compute, links, **more)
+    assert fast.throughput_fps == pytest.approx(one.throughput_fps, rel=0.01)
+    alone = simulate(plan, compute, links, window=1, **more)
+    assert alone.latency_ms["p50"] == pytest.approx(1e3 * one.latency_s)
+
+
+def test_frames_that_come_slower_than_the_pipeline_wait_for_nobody():
+    found = simulate(
+        THREE, took(0.01, 0.02, 0.005), network(), arrivals=Arrivals(at_rate(100, 20.0), 4)
+    )
+    assert found.throughput_fps == pytest.approx(20)
+    assert found.latency_ms["max"] == pytest.approx(35)
+    assert (0, ()) == (found.waiting_max, found.dropped)
+
+
+def test_frames_that_come_faster_wait_and_then_find_no_room():
+    found = simulate(
+        THREE, took(0.01, 0.02, 0.005), network(), arrivals=Arrivals(at_rate(200, 100.0), 5)
+    )
+    assert 5 == found.waiting_max
+    assert found.throughput_fps == pytest.approx(50)
+    assert 200 == found.completed + len(found.dropped)
+    assert len(found.dropped) == pytest.approx(100, abs=10)
+
+
+def test_a_burst_waits_at_the_source():
+    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), arrivals=Arrivals(np.zeros(10), 10))
+    assert (10, 10) == (found.completed, found.frames)
+    assert found.waiting_max == 10 - 2  # the model input has two slots
+    assert found.latency_ms["max"] == pytest.approx(1e3 * (0.01 + 10 * 0.02 + 0.005))
+
+
+def test_busy_ranks_are_told_with_what_waits_for_them():
+    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=300)
+    assert [0.5, 1.0, 0.25] == pytest.approx([r.utilisation for r in found.ranks], abs=0.01)
+    assert [20.0] == pytest.approx([found.ranks[1].busy_ms])
+    assert 1 == found.ranks[1].queue_max
+    assert 0 == found.ranks[2].queue_max
+
+
+def test_links_are_told_by_direction():
+    plan = planned(CHAIN, {"a": 0, "b": 1, "c": 1}, placements("a_cpu0", "b_cpu0"))
+    found = simulate(plan, took(0.01, 0.02), network("a", "b", link=GIGABIT), frames=50)
+    assert [("a", True, 50), ("b", False, 50)] == [
+        (link.board, link.is_outgoing, link.messages) for link in found.links
+    ]
+
+
+def test_reading_and_writing_frames_take_threads_of_their_own():
+    found = simulate(
+        THREE, took(0.001, 0.001, 0.001), network(), frames=200, source_s=0.01, sink_s=0.02
+    )
+    assert found.throughput_fps == pytest.approx(50)
+
+
+def test_steps_of_the_first_frames_are_kept():
+    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=20, traced=2)
+    assert [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] == sorted(
+        (step.rank, step.frame) for step in found.steps
+    )
+
+
+def test_a_jittered_pipeline_is_slower_than_a_steady_one_and_a_window_helps():
+    random = np.random.default_rng(0)
+    times = [jittered(0.01, 0.5, 2000, random) for _ in range(3)]
+    slower = simulate(THREE, times, network(), frames=2000, window=3).throughput_fps
+    faster = simulate(THREE, times, network(), frames=2000, window=50).throughput_fps
+    assert slower < faster < 100
+
+
+def test_jittered_times_have_the_mean_and_variation_that_were_asked_for():
+    times = jittered(0.02, 0.3, 200_000, np.random.default_rng(0))
+    assert (0.02, 0.006) == pytest.approx((times.mean(), times.std()), rel=0.02)
+    assert [0.02] == jittered(0.02, 0.0, 5, np.random.default_rng(0)).tolist()
+
+
+def test_sampled_times_are_measured_ones_in_proportion():
+    times = sampled(2.0, np.array([1.0, 1.0, 4.0]), 1000, np.random.default_rng(0))
+    assert {2.0, 8.0} == set(times.tolist())
+
+
+def test_the_same_seed_gives_the_same_answer():
+    def once():
+        times = [jittered(0.01, 0.3, 100, np.random.default_rng(3))] * 3
+        return simulate(THREE, times, network(), frames=100).completed_s.tolist()
+
+    assert once() == once()
+
+
+def test_a_simulation_can_be_written_as_json():
+    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=30)
+    assert 30 == json.loads(json.dumps(found.to_json()))["completed"]
+
+
+def test_no_frames_give_no_rate():
+    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=0)
+    assert (0, 0.0) == (found.completed, found.throughput_fps)
+    assert math.isnan(found.latency_ms["p50"])
+
+
+def test_hundreds_of_ranks_keep_the_rate_of_one():
+    ranks = 300
+    text = "\n".join(f"l{n}: t{n} -> t{n + 1}" for n in range(ranks))
+    plan = planned(
+        line_graph(text, outputs=f"t{ranks}", inputs="t0"),
+        {f"l{n}": n for n in range(ranks)},
+        many_placements(ranks),
+    )
+    assert rate(plan, *[0.01] * ranks, frames=50) == pytest.approx(100)

@@ -1,0 +1,131 @@
+"""What to take from an exploration, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rankslice.exploration.results import Choice
+from rankslice.framework.quantities import bytes_text
+
+__all__ = ["answer", "boards_text", "joules_text", "rate_text"]
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def answer(choices: Sequence[Choice], target_fps: float | None) -> tuple[str, ...]:
+    """Return sentences that say which mapping to take.
+
+    Args:
+        choices: those found; the best of each number of boards are among them.
+        target_fps: the rate at which frames come, if there is one.
+    """
+    best = dict(sorted(_best_by_boards(choices).items()))
+    first = _fastest(best) if target_fps is None else _enough(best, choices, target_fps)
+    return (first, *_extremes(choices))
+
+
+def rate_text(fps: float) -> str:
+    """Return a rate with about three digits: ``31.4``, ``812``."""
+    decimals = 2 if fps < 9.995 else 1 if fps < 99.95 else 0
+    return f"{fps:.{decimals}f}"
+
+
+def boards_text(count: int) -> str:
+    """Return ``one board``, ``two boards``, ``12 boards``."""
+    number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return f"{number} board{'s' if count != 1 else ''}"
+
+
+def joules_text(joules: float) -> str:
+    """Return an energy with about three digits: ``430 mJ``, ``1.52 J``."""
+    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{joules:.3g} J"
+
+
+def _rate(choice: Choice) -> float:
+    return choice.best_known.throughput_fps
+
+
+def _best_by_boards(choices: Sequence[Choice]) -> dict[int, Choice]:
+    """Return the fastest mapping of each number of boards."""
+    best: dict[int, Choice] = {}
+    for choice in choices:
+        count = len(choice.boards)
+        if count not in best or _rate(choice) > _rate(best[count]):
+            best[count] = choice
+    return best
+
+
+def _with_accelerators(choice: Choice) -> str:
+    kinds = "+".join(kind.upper() for kind in choice.accelerators)
+    return f"{boards_text(len(choice.boards))} with {kinds}"
+
+
+def _gives(choice: Choice) -> str:
+    verb = "gives" if len(choice.boards) == 1 else "give"
+    return f"{_with_accelerators(choice)} {verb} {rate_text(_rate(choice))} frames/s"
+
+
+def _fastest(best: dict[int, Choice]) -> str:
+    fastest = max(best.values(), key=_rate)
+    text = f"The fastest is mapping {fastest.number}: {_gives(fastest)}"
+    fewest = next(iter(best.values()))
+    if fewest is fastest:
+        return f"{text}."
+    return f"{text}; {_gives(fewest)} at best (mapping {fewest.number})."
+
+
+def _enough(best: dict[int, Choice], choices: Sequence[Choice], target_fps: float) -> str:
+    """Return the sentence that names the mapping for a camera's rate."""
+    needs = f"your camera needs {rate_text(target_fps)}"
+    reaching = [count for count, choice in best.items() if _rate(choice) >= target_fps]
+    if not reaching:
+        fastest = max(best.values(), key=_rate)
+        return (
+            f"No mapping found is fast enough: {_gives(fastest)} (mapping {fastest.number}),"
+            f" {needs}. What limits it: {fastest.bottleneck}."
+        )
+    count = min(reaching)
+    use = _frugal([c for c in choices if len(c.boards) == count and _rate(c) >= target_fps])
+    fewer = [best[fewest] for fewest in best if fewest < count]
+    if not fewer:
+        return f"{_capital(_gives(use))}, {needs}: use mapping {use.number}."
+    most = max(fewer, key=_rate)
+    return (
+        f"{_capital(_gives(most))}, {needs}: use mapping {use.number} on {boards_text(count)}"
+        f" ({rate_text(_rate(use))} frames/s)."
+    )
+
+
+def _frugal(choices: Sequence[Choice]) -> Choice:
+    """Return the one that needs least: energy if that is known of all, then memory."""
+
+    def needs(choice: Choice) -> tuple[float, float, float]:
+        figures = choice.best_known
+        return figures.energy_j or 0.0, float(figures.memory_bytes or 0), -_rate(choice)
+
+    return min(choices, key=needs)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _extremes(choices: Sequence[Choice]) -> Iterator[str]:
+    """Yield what needs least."""
+    known = [choice for choice in choices if choice.best_known.energy_j is not None]
+    if known:
+        least = min(known, key=lambda choice: choice.best_known.energy_j or 0.0)
+        joules = joules_text(least.best_known.energy_j or 0.0)
+        yield (
+            f"The least energy per board and frame, {joules} ({least.best_known.energy_source}):"
+            f" mapping {least.number}, {rate_text(_rate(least))} frames/s on"
+            f" {boards_text(len(least.boards))}."
+        )
+    sized = [choice for choice in choices if choice.best_known.memory_bytes is not None]
+    if sized:
+        least = min(sized, key=lambda choice: choice.best_known.memory_bytes or 0)
+        yield (
+            f"The least memory per board, {bytes_text(least.best_known.memory_bytes or 0)}:"
+            f" mapping {least.number}, {rate_text(_rate(least))} frames/s on"
+            f" {boards_text(len(least.boards))}."
+        )

@@ -1,0 +1,110 @@
+"""What a search has found, as mappings to choose from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.cost_model import BoardCost, Prediction, predict
+from rankslice.exploration.front import Archive, spread_out
+from rankslice.exploration.problem import Problem, mapping_of
+from rankslice.exploration.results import Channel, Choice, Figures, Stage
+
+__all__ = ["choices_of", "figures_of"]
+
+
+def choices_of(problem: Problem, found: Archive, most: int) -> tuple[Choice, ...]:
+    """Return mappings to choose from, the fastest first and numbered so.
+
+    They are at most ``most`` of the front, spread over all of it; then the fastest of each number
+    of boards, where another number of boards beats it in everything.
+
+    Args:
+        problem: what was searched.
+        found: throughput is its first objective.
+        most: how many of the front.
+    """
+    front = found.assignments[spread_out(found.values, most)]
+    known = {row.tobytes() for row in front}
+    whole = {row.tobytes() for row in found.assignments}
+    rows = [(row, True) for row in front]
+    for boards in found.groups:
+        best = found.best(boards, 0)
+        if best is not None and best.tobytes() not in known:
+            known.add(best.tobytes())
+            rows.append((best, best.tobytes() in whole))
+    choices = [_choice(problem, row, on_front) for row, on_front in rows]
+    choices.sort(key=_order)
+    return tuple(replace(choice, number=number) for number, choice in enumerate(choices, 1))
+
+
+def _order(choice: Choice) -> tuple[float, ...]:
+    figures = choice.figures[0]
+    return -figures.throughput_fps, len(choice.boards), float(figures.memory_bytes or 0)
+
+
+def _choice(problem: Problem, assignment: NDArray[np.int64], on_front: bool) -> Choice:
+    prediction = predict(problem, assignment)
+    return Choice(
+        number=0,
+        stages=tuple(_stages(problem, assignment, prediction)),
+        channels=tuple(_channels(prediction)),
+        figures=(figures_of(prediction),),
+        bottleneck=f"{prediction.bottleneck}, {1e3 * prediction.bottleneck_s:.3g} ms per frame",
+        on_front=on_front,
+    )
+
+
+def figures_of(prediction: Prediction) -> Figures:
+    """Return the figures of a prediction by the cost model."""
+    joules = [board.energy_j for board in prediction.boards]
+    known = [each for each in joules if each is not None]
+    is_known = len(known) == len(joules)
+    return Figures(
+        source="predicted",
+        throughput_fps=prediction.throughput_fps,
+        latency_s=prediction.latency_s,
+        memory_bytes=round(max(board.memory_bytes for board in prediction.boards)),
+        energy_j=max(known) if is_known else None,
+        energy_source=_energy_source(prediction.boards) if is_known else None,
+    )
+
+
+def _energy_source(boards: Iterable[BoardCost]) -> str:
+    """Return ``measured`` if all of it was."""
+    sources = {board.energy_source for board in boards}
+    return "measured" if sources == {"measured"} else "modelled"
+
+
+def _stages(
+    problem: Problem, assignment: NDArray[np.int64], prediction: Prediction
+) -> Iterator[Stage]:
+    costs = {place.key: place for place in prediction.places}
+    for key, layers in mapping_of(problem, _integers(assignment)).items():
+        yield Stage(
+            key=key,
+            board=costs[key].board,
+            layers=tuple(layers),
+            layer_count=costs[key].layers,
+            compute_s=costs[key].compute_s,
+            busy_s=costs[key].busy_s,
+        )
+
+
+def _integers(assignment: NDArray[np.int64]) -> Sequence[int]:
+    return [int(place) for place in assignment]
+
+
+def _channels(prediction: Prediction) -> Iterator[Channel]:
+    """Yield what each rank sends to each other one, all tensors together."""
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for channel in prediction.channels:
+        total = sums[channel.origin, channel.target]
+        total[0] += channel.nbytes
+        total[1] += channel.seconds
+    for (origin, target), (nbytes, seconds) in sums.items():
+        yield Channel(origin, target, round(nbytes), seconds)

@@ -1,0 +1,276 @@
+"""Exact plans of a problem: the best contiguous slices, for sets of boards and within limits.
+
+The planner knows chains: what crosses a cut is one message, and messages between ranks of one board
+are messages like others. So its plans are the best ones by that model;
+:mod:`rankslice.exploration.cost_model` tells what they really cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration import Device, NoPlanError, optimal_pipeline
+from rankslice.exploration.evaluation import SLOTS, evaluate
+from rankslice.exploration.exact import Objective
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.seeds import crossing_bytes
+
+__all__ = ["ExactPlanner", "exact_seeds", "exact_sweep"]
+
+Floats = NDArray[np.float64]
+
+_MOST_SUBSETS = 32
+"""Sets of boards that are planned for, one by one."""
+
+_LIMITS = 8
+"""Steps between the least and the greatest value of an objective that is held down."""
+
+_MOST_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class ExactPlanner:
+    """Asks the exact planner for plans of a problem."""
+
+    problem: Problem
+
+    def plan(
+        self,
+        places: Sequence[int],
+        objective: Objective = "throughput",
+        floor_fps: float = 0.0,
+        most_bytes: float = math.inf,
+    ) -> NDArray[np.int64] | None:
+        """Return the best plan on some of the places, (layers,); ``None``: there is none.
+
+        Args:
+            places: those that may be used.
+            objective: what is best.
+            floor_fps: frames per second that it has to reach.
+            most_bytes: memory that it may take of each board, if the board has so much.
+        """
+        try:
+            found = optimal_pipeline(
+                **self._arguments,
+                **self._between(places),
+                devices=[self._device(place, most_bytes) for place in places],
+                latency_s=self._latencies(places) if objective == "latency" else 0.0,
+                objective=objective,
+                throughput_floor_fps=floor_fps,
+                most_steps=_MOST_STEPS,
+            )
+        except NoPlanError:
+            return None
+        row = np.empty(len(self.problem.layers), np.int64)
+        for stage in found.stages:
+            row[stage.first : stage.last + 1] = places[stage.index]
+        return row
+
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        """What does not depend on the places."""
+        problem = self.problem
+        crossing = np.append(crossing_bytes(problem), 0.0)
+        finite = np.where(np.isfinite(crossing), crossing, 0.0)
+        arriving = np.concatenate([[0.0], finite[:-1]])
+        spans = self._spans(np.isinf(crossing) | self._inside_groups)
+        return {
+            "times_s": problem.times_s,
+            "output_bytes": finite,
+            "memory_bytes": _span_bytes(problem),
+            "spans_s": spans,
+            "receive_memory_bytes": SLOTS * arriving,
+            "send_memory_bytes": SLOTS * finite,
+        }
+
+    def _needs_at_most(self, board: int) -> float:
+        """Return what a board needs if each of its places has the whole model."""
+        tensors = 2 * float(self._arguments["send_memory_bytes"].max())
+        kinds = self.problem.place_kinds[self.problem.place_boards == board]
+        whole: Floats = self._arguments["memory_bytes"][kinds, 0, -1]
+        return float(whole.sum()) + len(kinds) * tensors
+
+    @cached_property
+    def _inside_groups(self) -> NDArray[np.bool_]:
+        """(layers,): whether a cut behind a layer would part what belongs together."""
+        inside = np.zeros(len(self.problem.layers), bool)
+        for group in self.problem.together:
+            inside[min(group) : max(group)] = True
+        return inside
+
+    def _spans(self, forbidden: NDArray[np.bool_]) -> Floats:
+        """Return (kinds, layers, layers): times of slices, with what the runtime takes."""
+        spans = self.problem.span_tables + self.problem.overheads.frame_s
+        spans[:, :, np.flatnonzero(forbidden)] = np.inf
+        spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf
+        return spans
+
+    def _between(self, places: Sequence[int]) -> dict[str, Any]:
+        boards = self.problem.place_boards[list(places)]
+        bandwidth = self.problem.bandwidth_bytes_s[np.ix_(boards, boards)]
+        return {"bandwidth_bytes_s": bandwidth}
+
+    def _latencies(self, places: Sequence[int]) -> Floats:
+        boards = self.problem.place_boards[list(places)]
+        latencies: Floats = self.problem.latency_s[np.ix_(boards, boards)]
+        return latencies
+
+    def _device(self, number: int, most_bytes: float) -> Device:
+        place = self.problem.places[number]
+        board = self.problem.boards[place.board]
+        watts = float(self.problem.active_w[number])
+        capacity = math.inf if board.memory_bytes is None else float(board.memory_bytes)
+        capacity = min(capacity, most_bytes)
+        return Device(
+            name=place.key,
+            kind=place.kind,
+            board=board.name,
+            # Planning takes less time where memory cannot matter.
+            memory_bytes=math.inf if self._needs_at_most(place.board) <= capacity else capacity,
+            busy_w=watts if math.isfinite(watts) else None,
+            idle_w=board.idle_w or 0.0,
+        )
+
+
+def _span_bytes(problem: Problem) -> Floats:
+    """Return (kinds, layers, layers): memory of a rank with the layers of a span."""
+    held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
+    table: Floats = held[np.newaxis, 1:] - held[:-1, np.newaxis] - _counted_twice(problem)
+    if len(problem.working_bytes):
+        work = problem.working_bytes.astype(np.float64)
+        for first in range(len(work)):
+            table[first, first:] += np.maximum.accumulate(work[first:])
+    table = np.maximum(table, 0.0)
+    alone = problem.rank_bytes if len(problem.rank_bytes) else np.zeros(len(problem.times_s))
+    return np.stack([table + each for each in alone])
+
+
+def _counted_twice(problem: Problem) -> Floats:
+    """Return (layers, layers): the size of weights that a span's layers share."""
+    layers = len(problem.layers)
+    again = np.zeros((layers, layers))
+    for weight in problem.shared_weights:
+        for one, other in itertools.pairwise(weight.readers):
+            again[one, other] += weight.nbytes
+    # Of each span, those whose both readers lie inside.
+    inside: Floats = np.cumsum(np.cumsum(again[::-1], axis=0)[::-1], axis=1)
+    return inside
+
+
+def exact_seeds(problem: Problem) -> NDArray[np.int64]:
+    """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
+    planner = ExactPlanner(problem)
+    found = [planner.plan(places) for places in place_sets(problem)]
+    rows = [row for row in found if row is not None]
+    return np.array(rows, np.int64).reshape(-1, len(problem.layers))
+
+
+def place_sets(problem: Problem) -> Iterator[list[int]]:
+    """Yield sets of places worth a plan: all of each set of different boards; then of one kind.
+
+    Of boards that are alike only how many there are counts. Where that makes too many sets, the
+    first board, the first two and so on are taken.
+    """
+    subsets = list(_board_sets(problem))
+    for boards in subsets:
+        yield [place for place, board in enumerate(problem.place_boards) if board in boards]
+    if len(problem.times_s) > 1:
+        for boards in (subsets[0], subsets[-1]):
+            for kind in range(len(problem.times_s)):
+                chosen = [
+                    number
+                    for number, place in enumerate(problem.places)
+                    if place.board in boards and place.kind == kind
+                ]
+                if chosen:
+                    yield chosen
+
+
+def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
+    """Yield sets of boards, the smallest first."""
+    classes: dict[object, list[int]] = {}
+    for board in range(len(problem.boards)):
+        classes.setdefault(_likeness(problem, board), []).append(board)
+    counts = [range(len(boards) + 1) for boards in classes.values()]
+    if math.prod(map(len, counts)) > _MOST_SUBSETS:
+        for count in range(1, len(problem.boards) + 1):
+            yield frozenset(range(count))
+        return
+    for chosen in sorted(itertools.product(*counts), key=sum):
+        if any(chosen):
+            yield frozenset(
+                board
+                for boards, count in zip(classes.values(), chosen, strict=True)
+                for board in boards[:count]
+            )
+
+
+def _likeness(problem: Problem, board: int) -> object:
+    """Return what boards have in common that can change places."""
+    kinds = tuple(sorted(place.kind for place in problem.places if place.board == board))
+    links = np.delete(problem.bandwidth_bytes_s[board], board)
+    return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
+
+
+def exact_sweep(
+    problem: Problem, objectives: Sequence[str], floor_fps: float = 0.0
+) -> Iterator[NDArray[np.int64]]:
+    """Yield exact plans that show what there is to choose from, (layers,) each.
+
+    These are the fastest of each set of boards; then, of all boards, those of the least latency
+    and energy that still reach a rate, and the fastest within a limit of memory, for rates and
+    limits between the least and the greatest (the epsilon-constraint method).
+
+    Args:
+        problem: layers and places.
+        objectives: which of ``energy``, ``memory`` and ``latency`` matter.
+        floor_fps: a rate of special interest.
+    """
+    planner = ExactPlanner(problem)
+    fastest = exact_seeds(problem)
+    yield from fastest
+    if not len(fastest):
+        return
+    everywhere = range(len(problem.places))
+    rates = 1 / evaluate(problem, fastest, latency=False).bottleneck_s
+    steps = np.linspace(0, float(rates.max()), _LIMITS + 1)[1:]
+    floors = [*map(float, steps), *([floor_fps] if floor_fps else [])]
+    wanted: list[Objective] = []
+    wanted += ["energy"] if "energy" in objectives else []
+    wanted += ["latency"] if "latency" in objectives else []
+    for objective, floor in itertools.product(wanted, floors):
+        row = planner.plan(everywhere, objective, floor)
+        if row is not None:
+            yield row
+    if "memory" in objectives:
+        yield from _within_memory(planner, fastest)
+
+
+def _within_memory(
+    planner: ExactPlanner, fastest: NDArray[np.int64]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the fastest plans within less and less memory per board, until there is none."""
+    problem = planner.problem
+    most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
+    lower = 0.0
+    for _ in range(_LIMITS):  # first find what is the least that will do
+        middle = (lower + most) / 2
+        row = planner.plan(range(len(problem.places)), most_bytes=middle)
+        if row is None:
+            lower = middle
+        else:
+            yield row
+            most = middle
+    start = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
+    for limit in np.linspace(most, start, _LIMITS + 2)[1:-1]:
+        row = planner.plan(range(len(problem.places)), most_bytes=float(limit))
+        if row is not None:
+            yield row

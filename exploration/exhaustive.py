@@ -1,0 +1,68 @@
+"""The front of small cases, proven: every mapping is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rankslice.exploration.front import Archive
+from rankslice.exploration.nsga2 import Population, Score, Space
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.quantities import count_text
+
+__all__ = ["MOST_MAPPINGS", "every_mapping", "exhaustive"]
+
+MOST_MAPPINGS = 2_000_000
+"""Tried without being asked twice: about a minute for a small network."""
+
+_AT_ONCE = 4096
+
+
+def exhaustive(
+    score: Score,
+    space: Space,
+    most: int = MOST_MAPPINGS,
+    on_mappings: Callable[[int], None] = lambda count: None,
+) -> Archive:
+    """Return the best of all mappings there are, in each respect.
+
+    With blocks in ``space``, of all mappings that keep each block together.
+
+    Args:
+        score: evaluates a whole population at once.
+        space: layers, places, and the number of objectives.
+        most: how many mappings may be tried.
+        on_mappings: told how many are done.
+
+    Raises:
+        RankSliceError: there are more than ``most``.
+    """
+    blocks = np.arange(space.layers) if space.blocks is None else space.blocks
+    genes = int(blocks.max()) + 1
+    count = space.places**genes
+    if count > most:
+        what = "layers" if space.blocks is None else "blocks of layers"
+        raise RankSliceError(
+            f"{genes} {what} on {space.places} accelerators can be mapped in {_counted(count)}"
+            f" ways, and --method exhaustive tries at most {_counted(most)}; take nsga2 or exact"
+        )
+    found = Archive(space.layers, space.objectives)
+    for start in range(0, count, _AT_ONCE):
+        population = every_mapping(space.places, genes, start, min(start + _AT_ONCE, count))
+        population = population[:, blocks]
+        scores = score(population)
+        possible = scores.excess <= 0
+        found.add(population[possible], scores.values[possible], scores.groups[possible])
+        on_mappings(start + len(population))
+    return found
+
+
+def every_mapping(places: int, genes: int, start: int, end: int) -> Population:
+    """Return mappings number ``start`` to ``end`` of all there are: (end - start, genes)."""
+    powers = np.array([places**gene for gene in reversed(range(genes))], dtype=np.int64)
+    return np.arange(start, end, dtype=np.int64)[:, None] // powers % places
+
+
+def _counted(count: int) -> str:
+    return count_text(count) if count < 10**18 else f"10^{len(str(count)) - 1}"

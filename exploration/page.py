@@ -1,0 +1,391 @@
+"""An exploration as one HTML page: the front in projections, and what each mapping does.
+
+The page needs nothing else, neither a network nor a server. Charts are drawn here; a script of a
+few lines shows the mapping that is clicked, and without it all are shown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import jinja2
+
+from rankslice.exploration.answer import boards_text, joules_text, rate_text
+from rankslice.exploration.results import Choice, Exploration, Figures, Stage
+from rankslice.framework.quantities import bytes_text
+
+__all__ = ["page_of"]
+
+_WIDTH, _HEIGHT = 460, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 26, 268
+_MOST_TICKS = 6
+_MARGIN = 0.06
+_LONGEST_BAR = 72
+"""Per cent of the room that is there; the rest is for its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One figure of a mapping, as it is drawn."""
+
+    name: str
+    label: str
+    value: Callable[[Figures], float | None]
+    text: Callable[[float], str]
+    larger_is_better: bool = False
+
+
+def _megabytes(figures: Figures) -> float | None:
+    return None if figures.memory_bytes is None else figures.memory_bytes / 1e6
+
+
+_AXES = {
+    "throughput": _Axis(
+        "throughput",
+        "throughput, frames/s",
+        lambda figures: figures.throughput_fps,
+        lambda value: f"{rate_text(value)} frames/s",
+        larger_is_better=True,
+    ),
+    "energy": _Axis(
+        "energy",
+        "worst energy per board, J per frame",
+        lambda figures: figures.energy_j,
+        joules_text,
+    ),
+    "memory": _Axis(
+        "memory",
+        "worst memory per board, MB",
+        _megabytes,
+        lambda value: bytes_text(round(value * 1e6)),
+    ),
+    "latency": _Axis(
+        "latency",
+        "latency, ms",
+        lambda figures: 1e3 * figures.latency_s,
+        lambda value: f"{value:.3g} ms",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    number: int
+    x: float
+    y: float
+    on_front: bool
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    """One projection of the front; all lengths are pixels."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x_ticks: tuple[_Tick, ...]
+    y_ticks: tuple[_Tick, ...]
+    points: tuple[_Point, ...]
+    target: float | None
+    """Where the wanted rate is on the horizontal axis."""
+    width: int = _WIDTH
+    height: int = _HEIGHT
+    left: int = _LEFT
+    right: int = _RIGHT
+    top: int = _TOP
+    bottom: int = _BOTTOM
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """The time of a stage or of what a board sends."""
+
+    name: str
+    kind: str
+    width: float
+    """Per cent of the widest possible."""
+    text: str
+    slowest: bool
+    measured: str | None
+    measured_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class _FiguresRow:
+    source: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapping:
+    """All that is shown of a mapping."""
+
+    number: int
+    title: str
+    standing: str
+    file: str
+    content: str
+    bottleneck: str
+    cells: tuple[str, ...]
+    figures: tuple[_FiguresRow, ...]
+    bars: tuple[_Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """All that the template fills in; its texts are still to be escaped."""
+
+    title: str
+    subtitle: str
+    model: str
+    platform_option: str
+    answer: tuple[str, ...]
+    left_out: tuple[str, ...]
+    better: str
+    target: str
+    charts: tuple[_Chart, ...]
+    figure_names: tuple[str, ...]
+    columns: tuple[str, ...]
+    text_columns: tuple[int, ...]
+    mappings: tuple[_Mapping, ...]
+    first: int
+    notes: tuple[str, ...]
+
+
+def page_of(exploration: Exploration) -> str:
+    """Return an exploration as an HTML document; the same bytes for the same exploration."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("exploration.html.j2").render(page=_page(exploration))
+
+
+def _template(name: str) -> str:
+    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+
+
+_COLUMNS = ("", "frames/s", "latency", "memory", "energy", "boards", "accelerators", "figures")
+
+
+def _page(exploration: Exploration) -> _Page:
+    choices = exploration.choices
+    local = exploration.platform == "local"
+    return _Page(
+        title=f"Mappings of {exploration.model} on {exploration.platform}",
+        subtitle=f"{_count(choices)}, found by {exploration.method}.",
+        model=exploration.model,
+        platform_option="" if local else f" --platform {exploration.platform}",
+        answer=exploration.answer,
+        left_out=exploration.left_out,
+        better=_better(exploration),
+        target="" if exploration.target_fps is None else _needs(exploration.target_fps),
+        charts=tuple(_charts(exploration)),
+        figure_names=("frames/s", "latency", "memory", "energy"),
+        columns=("mapping", *_COLUMNS[1:]),
+        text_columns=(6, 7),
+        mappings=tuple(_mapping(choice) for choice in choices),
+        first=choices[0].number if choices else 0,
+        notes=_notes(exploration),
+    )
+
+
+def _count(choices: Sequence[Choice]) -> str:
+    front = sum(choice.on_front for choice in choices)
+    others = len(choices) - front
+    text = f"{front} mapping{'s' if front != 1 else ''} of the front"
+    return f"{text} and {others} more" if others else text
+
+
+def _needs(target_fps: float) -> str:
+    return f"what the camera needs, {rate_text(target_fps)} frames/s"
+
+
+def _better(exploration: Exploration) -> str:
+    words = {True: "to the right for throughput", False: "down or to the left for all else"}
+    return ", ".join(words.values()) if len(exploration.objectives) > 1 else words[True]
+
+
+def _notes(exploration: Exploration) -> tuple[str, ...]:
+    return (
+        f"{exploration.evaluations:,} mappings were evaluated by the cost model, with times from"
+        f" {exploration.profile}.",
+        "Memory and energy are those of the board that needs most; energy is per frame."
+        " A figure that is not known is shown as a dash.",
+        "Latency is predicted for a frame that is alone, and measured as the median in a full"
+        " pipeline, where frames also wait.",
+        "front.json and front.csv hold the same figures.",
+    )
+
+
+def _charts(exploration: Exploration) -> Iterator[_Chart]:
+    """Yield a projection for each two objectives; throughput is always shown."""
+    names = list(dict.fromkeys(("throughput", *exploration.objectives)))
+    if len(names) < 2:
+        names.append("latency")
+    for x, y in itertools.combinations([_AXES[name] for name in names], 2):
+        yield _chart(x, y, exploration)
+
+
+def _chart(x: _Axis, y: _Axis, exploration: Exploration) -> _Chart:
+    values = [
+        (choice, horizontal, vertical)
+        for choice in exploration.choices
+        if (horizontal := x.value(choice.best_known)) is not None
+        if (vertical := y.value(choice.best_known)) is not None
+    ]
+    wanted = exploration.target_fps if x.name == "throughput" else None
+    x_low, x_high, x_values = _scale([v[1] for v in values], wanted)
+    y_low, y_high, y_values = _scale([v[2] for v in values], None)
+
+    def across(value: float) -> float:
+        return round(_LEFT + (_RIGHT - _LEFT) * (value - x_low) / (x_high - x_low), 1)
+
+    def down(value: float) -> float:
+        return round(_BOTTOM - (_BOTTOM - _TOP) * (value - y_low) / (y_high - y_low), 1)
+
+    return _Chart(
+        title=f"{x.name.capitalize()} and {y.name}",
+        x_label=x.label,
+        y_label=y.label,
+        x_ticks=tuple(_Tick(across(value), f"{value:g}") for value in x_values),
+        y_ticks=tuple(_Tick(down(value), f"{value:g}") for value in y_values),
+        points=tuple(
+            _Point(
+                choice.number,
+                across(horizontal),
+                down(vertical),
+                choice.on_front,
+                _label(choice, (x.text(horizontal), y.text(vertical))),
+            )
+            # Those of the front lie on top.
+            for choice, horizontal, vertical in sorted(values, key=lambda v: v[0].on_front)
+        ),
+        target=None if wanted is None else across(wanted),
+    )
+
+
+def _label(choice: Choice, texts: Iterable[str]) -> str:
+    return ", ".join((f"mapping {choice.number}: {boards_text(len(choice.boards))}", *texts))
+
+
+def _scale(values: Sequence[float], wanted: float | None) -> tuple[float, float, tuple[float, ...]]:
+    """Return the ends of an axis and the round values on it."""
+    shown = [*values, *([] if wanted is None else [wanted])] or [0.0, 1.0]
+    low, high = min(shown), max(shown)
+    room = (high - low) * _MARGIN or abs(high) * 0.1 or 1.0
+    # An axis begins at zero unless that would press all points together.
+    low = 0.0 if low < 0.5 * high else low - room
+    high += room
+    step = _round_step((high - low) / _MOST_TICKS)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return low, high, tuple(round(number * step, 12) for number in range(first, last + 1))
+
+
+def _round_step(least: float) -> float:
+    """Return the smallest of 1, 2, 2.5 and 5 times a power of ten that is no less."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999)
+
+
+def _mapping(choice: Choice) -> _Mapping:
+    return _Mapping(
+        number=choice.number,
+        title=f"{rate_text(choice.best_known.throughput_fps)} frames/s on"
+        f" {boards_text(len(choice.boards))}",
+        standing=_standing(choice),
+        file=choice.file,
+        content=json.dumps(choice.mapping, indent=1, ensure_ascii=False),
+        bottleneck=choice.bottleneck,
+        cells=(
+            *_cells(choice.best_known),
+            str(len(choice.boards)),
+            ", ".join(stage.key for stage in choice.stages),
+            choice.best_known.source,
+        ),
+        figures=tuple(_FiguresRow(each.source, _cells(each)) for each in choice.figures),
+        bars=tuple(_bars(choice)),
+    )
+
+
+def _standing(choice: Choice) -> str:
+    if choice.on_front:
+        return "No other mapping that was found is at least as good in everything."
+    return (
+        f"The fastest found on {boards_text(len(choice.boards))}; another mapping is at least as"
+        " good in everything."
+    )
+
+
+def _cells(figures: Figures) -> tuple[str, str, str, str]:
+    energy = "–"
+    if figures.energy_j is not None:
+        energy = f"{joules_text(figures.energy_j)} ({figures.energy_source})"
+    return (
+        rate_text(figures.throughput_fps),
+        f"{1e3 * figures.latency_s:.3g} ms",
+        "–" if figures.memory_bytes is None else bytes_text(figures.memory_bytes),
+        energy,
+    )
+
+
+def _bars(choice: Choice) -> Iterator[_Bar]:
+    """Yield a bar for each rank, then one for each channel, all on one scale."""
+    times = [stage.busy_s for stage in choice.stages]
+    times += [stage.measured_s for stage in choice.stages if stage.measured_s is not None]
+    times += [channel.seconds for channel in choice.channels]
+    longest = max(times, default=0) or 1.0
+    slowest = max((stage.busy_s for stage in choice.stages), default=0)
+
+    def width(seconds: float) -> float:
+        return round(_LONGEST_BAR * seconds / longest, 2)
+
+    for stage in choice.stages:
+        measured = stage.measured_s
+        layers = f"{stage.layer_count} layer{'s' if stage.layer_count != 1 else ''}"
+        yield _Bar(
+            stage.key,
+            stage.accelerator,
+            width(stage.compute_s),
+            f"{_milliseconds(stage.compute_s)} computing{_other(stage)}, {layers}",
+            stage.busy_s == slowest,
+            None if measured is None else f"{_milliseconds(measured)} measured",
+            0.0 if measured is None else width(measured),
+        )
+    for channel in choice.channels:
+        yield _Bar(
+            f"{channel.source} → {channel.destination}",
+            "link",
+            width(channel.seconds),
+            f"{_milliseconds(channel.seconds)} sending {bytes_text(channel.nbytes)}",
+            False,
+            None,
+            0.0,
+        )
+
+
+def _other(stage: Stage) -> str:
+    """Tell how long a rank is busy besides computing, if it is."""
+    other_s = stage.busy_s - stage.compute_s
+    return f" and {_milliseconds(other_s)} with messages" if other_s > 0 else ""
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"

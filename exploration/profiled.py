@@ -1,0 +1,78 @@
+"""The problem of mapping a model that was profiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rankslice.exploration.places import default_keys, kinds_and_places
+from rankslice.exploration.problem import Problem, explored_layers, make_problem
+from rankslice.exploration.spans import measured_times
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Graph
+from rankslice.framework.platform import Platform
+from rankslice.framework.profile import Profile, ProfiledKind
+
+__all__ = ["active_w", "profiled_problem"]
+
+
+def profiled_problem(
+    profile: Profile,
+    graph: Graph,
+    platform: Platform,
+    *,
+    keys: Sequence[str] | None = None,
+    default_engine: str = "onnxruntime",
+    source: str = "profile.json",
+) -> Problem:
+    """Return the problem of putting a model on a platform, with times that were measured.
+
+    Args:
+        profile: of this model, with each kind of accelerator that a key names.
+        graph: the model.
+        platform: the boards.
+        keys: mapping keys of the places; by default all accelerators of the platform.
+        default_engine: engine of CPU ranks on boards whose platform names none.
+        source: name of the profile's file, for people.
+
+    Raises:
+        RankSliceError: the profile is of another model, or lacks an accelerator.
+    """
+    names = tuple(layer.name for layer in explored_layers(graph))
+    if names != profile.model.layers:
+        found = f"is a profile of {profile.model.name}, whose layers are others"
+        raise RankSliceError(Mistake(source, found, f"profile {graph.name}"))
+    chosen = default_keys(platform) if keys is None else tuple(keys)
+    kinds, _ = kinds_and_places(chosen, platform, default_engine=default_engine)
+    raise_mistakes(
+        Mistake(source, f"no accelerator like {kind.key} was measured", "profile it, too")
+        for kind in kinds
+        if profile.kind_of(kind.key) is None
+    )
+    measured = [profiled for kind in kinds if (profiled := profile.kind_of(kind.key)) is not None]
+    times = measured_times(profile, [kind.key for kind in kinds])
+    return make_problem(
+        graph,
+        platform,
+        times.times_s,
+        keys=chosen,
+        spans=times,
+        default_engine=default_engine,
+        rank_bytes=np.array([kind.rank_bytes for kind in measured], np.float64),
+        measured_w=np.array([active_w(kind) for kind in measured]),
+        times_source=source,
+    )
+
+
+def active_w(kind: ProfiledKind) -> float:
+    """Return the power above idle while a kind computes, in watts; nan if no sensor told it."""
+    idle_mw = kind.board.idle_mw
+    energy_uj = seconds = 0.0
+    for span in kind.spans:
+        if span.energy_uj is not None and span.seconds is not None:
+            energy_uj += span.energy_uj
+            seconds += span.seconds
+    if idle_mw is None or not seconds:
+        return float("nan")
+    return max(0.0, 1e-6 * energy_uj / seconds - 1e-3 * idle_mw)

@@ -1,0 +1,238 @@
+"""What an exploration found: mappings with their figures, as records, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankslice.framework.specs.keys import parse_key
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "Channel",
+    "Choice",
+    "Exploration",
+    "Figures",
+    "Stage",
+    "choices_csv",
+    "exploration_to_json",
+]
+
+FORMAT = "rankslice-front"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How good a mapping is."""
+
+    source: str
+    """``predicted``, ``simulated`` or ``measured``."""
+    throughput_fps: float
+    latency_s: float
+    """From a frame's entry to its result, with nothing waiting before it."""
+    memory_bytes: int | None
+    """Of the board that needs most."""
+    energy_j: float | None
+    """Per frame, of the board that needs most; ``None``: not known."""
+    energy_source: str | None
+    """``measured``: by a sensor; ``modelled``: from power figures of the platform file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one rank does."""
+
+    key: str
+    board: str
+    layers: tuple[str, ...]
+    """As in the mapping file: names and ranges."""
+    layer_count: int
+    compute_s: float
+    """Computing, predicted, per frame."""
+    busy_s: float
+    """With copying messages, and what the runtime takes of the same cores."""
+    measured_s: float | None = None
+    """Computing, median of a real run."""
+
+    @property
+    def accelerator(self) -> str:
+        """``cpu``, ``gpu`` or ``npu``."""
+        return parse_key(self.key, self.key).kind
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What one board or rank sends to another, per frame."""
+
+    source: str
+    destination: str
+    nbytes: int
+    seconds: float
+    """Predicted, per frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One mapping, to choose or not."""
+
+    number: int
+    """From 1, the fastest first."""
+    stages: tuple[Stage, ...]
+    """Rank i is the i-th."""
+    channels: tuple[Channel, ...]
+    figures: tuple[Figures, ...]
+    """What the cost model predicts; then, if asked for, what was simulated or measured."""
+    bottleneck: str
+    """What limits it, in words."""
+    on_front: bool
+    """Whether no other mapping beats it in every objective."""
+
+    @property
+    def file(self) -> str:
+        """Name of its mapping file."""
+        return f"mapping-{self.number:02}.json"
+
+    @property
+    def best_known(self) -> Figures:
+        """The figures that come closest to reality."""
+        return self.figures[-1]
+
+    @property
+    def boards(self) -> tuple[str, ...]:
+        """Boards that it uses, in the order of its ranks."""
+        return tuple(dict.fromkeys(stage.board for stage in self.stages))
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """Kinds of accelerators that it uses: ``cpu``, ``gpu``, ``npu``, in this order."""
+        used = {stage.accelerator for stage in self.stages}
+        return tuple(kind for kind in ("cpu", "gpu", "npu") if kind in used)
+
+    @property
+    def mapping(self) -> dict[str, list[str]]:
+        """The content of its mapping file."""
+        return {stage.key: list(stage.layers) for stage in self.stages}
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """What an exploration found, and how."""
+
+    model: str
+    platform: str
+    profile: str
+    method: str
+    """In words: ``NSGA-II, 400 generations of 100, seed 0``."""
+    objectives: tuple[str, ...]
+    left_out: tuple[str, ...]
+    """Objectives that were asked for and cannot be had, each with its reason."""
+    evaluations: int
+    """Mappings evaluated."""
+    choices: tuple[Choice, ...]
+    """By number."""
+    answer: tuple[str, ...]
+    """What to take from it, in words."""
+    target_fps: float | None = None
+
+
+def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
+    """Return what stands in ``front.json``; what is not known is ``null``."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": exploration.model,
+        "platform": exploration.platform,
+        "profile": exploration.profile,
+        "method": exploration.method,
+        "objectives": list(exploration.objectives),
+        "left_out": list(exploration.left_out),
+        "evaluations": exploration.evaluations,
+        "target_fps": exploration.target_fps,
+        "answer": list(exploration.answer),
+        "mappings": [_choice(choice) for choice in exploration.choices],
+    }
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    return {
+        "number": choice.number,
+        "file": choice.file,
+        "on_front": choice.on_front,
+        "boards": list(choice.boards),
+        "bottleneck": choice.bottleneck,
+        "figures": [_figures(figures) for figures in choice.figures],
+        "ranks": [_stage(stage) for stage in choice.stages],
+        "channels": [
+            {
+                "source": channel.source,
+                "destination": channel.destination,
+                "bytes": channel.nbytes,
+                "ms": 1e3 * channel.seconds,
+            }
+            for channel in choice.channels
+        ],
+    }
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    return {
+        "source": figures.source,
+        "throughput_fps": figures.throughput_fps,
+        "latency_ms": 1e3 * figures.latency_s,
+        "worst_memory_bytes": figures.memory_bytes,
+        "worst_energy_j": figures.energy_j,
+        "energy_source": figures.energy_source,
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {
+        "key": stage.key,
+        "board": stage.board,
+        "layers": list(stage.layers),
+        "layer_count": stage.layer_count,
+        "compute_ms": 1e3 * stage.compute_s,
+        "busy_ms": 1e3 * stage.busy_s,
+        "measured_ms": None if stage.measured_s is None else 1e3 * stage.measured_s,
+    }
+
+
+_COLUMNS = (
+    *("mapping", "file", "on_front", "source", "throughput_fps", "latency_ms", "worst_memory_mb"),
+    *("worst_energy_j", "energy_source", "boards", "ranks", "accelerators", "bottleneck"),
+)
+
+
+def choices_csv(choices: Sequence[Choice]) -> str:
+    """Return a table with a line for each mapping and source of its figures."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for choice in choices:
+        for figures in choice.figures:
+            writer.writerow(_row(choice, figures))
+    return text.getvalue()
+
+
+def _row(choice: Choice, figures: Figures) -> list[object]:
+    memory, energy = figures.memory_bytes, figures.energy_j
+    return [
+        choice.number,
+        choice.file,
+        "yes" if choice.on_front else "no",
+        figures.source,
+        f"{figures.throughput_fps:.4g}",
+        f"{1e3 * figures.latency_s:.4g}",
+        "" if memory is None else f"{memory / 1e6:.4g}",
+        "" if energy is None else f"{energy:.4g}",
+        figures.energy_source or "",
+        len(choice.boards),
+        len(choice.stages),
+        "+".join(choice.accelerators),
+        choice.bottleneck,
+    ]

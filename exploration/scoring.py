@@ -1,0 +1,97 @@
+"""A problem as the searches see it: what is searched, and what a mapping is worth."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.blocks import blocks_of
+from rankslice.exploration.evaluation import evaluate
+from rankslice.exploration.nsga2 import Population, Score, Scores, Space
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.seeds import crossing_bytes
+from rankslice.framework.wording import listed
+
+__all__ = ["OBJECTIVES", "can_be_had", "clashing_places", "scorer", "space_of"]
+
+OBJECTIVES = ("throughput", "energy", "memory", "latency")
+"""Frames per second; then energy and memory of the board that needs most, and the time of a frame
+that is alone."""
+
+_BLOCKS_PER_PLACE = 4
+"""With ``--coarse``: enough to balance the places, few enough to be searched well."""
+
+_LEAST_BLOCKS = 24
+
+
+def can_be_had(problem: Problem, wanted: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the objectives that are known, and sentences that say which are not, and why."""
+    names = tuple(dict.fromkeys(wanted))
+    if "energy" not in names or problem.has_energy:
+        return names, ()
+    powerless = [board.name for board in problem.boards if board.idle_w is None]
+    where = f" of {listed(powerless)}" if powerless else ""
+    return tuple(name for name in names if name != "energy"), (
+        f"Energy is left out: no sensor told it, and {problem.platform} gives no power figures"
+        f"{where} (idle_w, busy_w).",
+    )
+
+
+def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = False) -> Space:
+    """Return what is searched: all mappings; with ``coarse``, those of blocks of layers first."""
+    blocks = None
+    if coarse:
+        most = max(_LEAST_BLOCKS, _BLOCKS_PER_PLACE * len(problem.places))
+        times = np.where(np.isfinite(problem.times_s), problem.times_s, 0).mean(axis=0)
+        blocks = blocks_of(times, crossing_bytes(problem), most)
+    return Space(len(problem.layers), len(problem.places), len(objectives), blocks)
+
+
+def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
+    """Return what scores a population: its values in the order of the objectives.
+
+    A mapping is impossible to the extent that layers stand where they cannot run, ranks want the
+    same cores, memory does not suffice, or what belongs together is apart.
+    """
+    clashes = clashing_places(problem)
+    cannot_run = ~np.isfinite(problem.times_s)
+    capacity = max((board.memory_bytes or 0 for board in problem.boards), default=0) or 1
+
+    def score(population: Population) -> Scores:
+        found = evaluate(problem, population, latency="latency" in objectives)
+        columns = {
+            "throughput": found.bottleneck_s,
+            "energy": found.energy_j,
+            "memory": found.memory_bytes,
+            "latency": found.latency_s,
+        }
+        layers = np.arange(population.shape[1])
+        excess = cannot_run[problem.place_kinds[population], layers].sum(axis=1).astype(np.float64)
+        used = _used(population, len(problem.places))
+        for one, other in clashes:
+            excess += used[:, one] & used[:, other]
+        excess += found.excess_bytes / capacity
+        excess += np.where((excess == 0) & ~np.isfinite(found.bottleneck_s), 1.0, 0.0)
+        boards = _used(problem.place_boards[population], len(problem.boards)).sum(axis=1)
+        return Scores(np.stack([columns[name] for name in objectives], axis=1), excess, boards)
+
+    return score
+
+
+def _used(numbers: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return (rows, count): whether a number stands in a row."""
+    used = np.zeros((len(numbers), count), bool)
+    used[np.arange(len(numbers))[:, None], numbers] = True
+    return used
+
+
+def clashing_places(problem: Problem) -> tuple[tuple[int, int], ...]:
+    """Return pairs of places that want the same core for themselves."""
+    return tuple(
+        (one, other)
+        for (one, a), (other, b) in itertools.combinations(enumerate(problem.places), 2)
+        if a.board == b.board and not set(a.cores).isdisjoint(b.cores)
+    )

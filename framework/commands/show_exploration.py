@@ -1,0 +1,74 @@
+"""An exploration, printed for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankslice.exploration.answer import joules_text, rate_text
+from rankslice.exploration.results import Choice, Exploration, Figures
+from rankslice.framework.quantities import bytes_text
+
+__all__ = ["print_exploration"]
+
+_MOST_KEYS = 6
+
+
+def print_exploration(exploration: Exploration, folder: str, console: Console) -> None:
+    """Print the mappings that were found, then what to take from it.
+
+    Args:
+        exploration: what was found.
+        folder: where it was written.
+        console: where to print.
+    """
+    table = Table(
+        "mapping",
+        "frames/s",
+        "latency",
+        "memory",
+        "energy",
+        "boards",
+        "accelerators",
+        caption="memory and energy per frame: of the board that needs most;"
+        " *: not on the front, but the fastest of its number of boards",
+    )
+    for column in table.columns[:6]:
+        column.justify = "right"
+    for choice in exploration.choices:
+        for figures in choice.figures:
+            table.add_row(*_row(choice, figures))
+    console.print(table)
+    console.print(
+        escape(f"{exploration.evaluations} mappings evaluated by {exploration.method}"),
+        soft_wrap=True,
+    )
+    for sentence in (*exploration.left_out, *exploration.answer):
+        console.print(escape(sentence), soft_wrap=True)
+    console.print(
+        f"written to {escape(folder)}; look at {escape(folder)}/index.html", soft_wrap=True
+    )
+
+
+def _row(choice: Choice, figures: Figures) -> list[str]:
+    if figures.source != "predicted":
+        return ["", *_figures(figures), "", figures.source]
+    number = f"{choice.number}" if choice.on_front else f"{choice.number}*"
+    return [number, *_figures(figures), str(len(choice.boards)), escape(_keys(choice))]
+
+
+def _figures(figures: Figures) -> list[str]:
+    memory, energy = figures.memory_bytes, figures.energy_j
+    return [
+        rate_text(figures.throughput_fps),
+        f"{1e3 * figures.latency_s:.3g} ms",
+        "-" if memory is None else bytes_text(memory),
+        "-" if energy is None else joules_text(energy),
+    ]
+
+
+def _keys(choice: Choice) -> str:
+    keys = [stage.key for stage in choice.stages]
+    shown = ", ".join(keys[:_MOST_KEYS])
+    return shown if len(keys) <= _MOST_KEYS else f"{shown}, ... and {len(keys) - _MOST_KEYS} more"

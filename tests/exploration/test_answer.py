@@ -1,0 +1,72 @@
+"""What to take from an exploration, in words."""
+
+from __future__ import annotations
+
+from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices
+
+from rankslice.exploration.answer import answer, boards_text, joules_text, rate_text
+
+
+def test_the_fewest_boards_that_are_fast_enough_are_named() -> None:
+    assert (
+        "One board with CPU+GPU gives 31.0 frames/s, your camera needs 40.0:"
+        " use mapping 2 on two boards (43.5 frames/s)."
+    ) == answer(choices(), 40)[0]
+
+
+def test_of_mappings_that_are_fast_enough_the_one_that_needs_least_energy_is_named() -> None:
+    found = (
+        choice(1, 60, GPU, GPU_2, energy_j=2.0, memory_mb=10),
+        choice(2, 50, CPU, GPU_2, energy_j=1.0, memory_mb=20),
+    )
+    assert "use mapping 2" in answer(found, 40)[0]
+
+
+def test_without_energy_the_one_that_needs_least_memory_is_named() -> None:
+    found = (
+        choice(1, 60, GPU, GPU_2, memory_mb=30),
+        choice(2, 50, CPU, GPU_2, memory_mb=20),
+    )
+    assert "use mapping 2" in answer(found, 40)[0]
+
+
+def test_one_board_may_be_enough() -> None:
+    assert (
+        "One board with CPU+GPU gives 31.0 frames/s, your camera needs 25.0: use mapping 3."
+    ) == answer(choices(), 25)[0]
+
+
+def test_nothing_may_be_fast_enough() -> None:
+    assert (
+        "No mapping found is fast enough: two boards with CPU+GPU give 52.0 frames/s (mapping 1),"
+        " your camera needs 100. What limits it: edge01_gpu computes 19.2 ms per frame."
+    ) == answer(choices(), 100)[0]
+
+
+def test_without_a_camera_the_fastest_is_named_and_what_one_board_can_do() -> None:
+    assert (
+        "The fastest is mapping 1: two boards with CPU+GPU give 52.0 frames/s;"
+        " one board with CPU+GPU gives 31.0 frames/s at best (mapping 3)."
+    ) == answer(choices(), None)[0]
+
+
+def test_the_ends_of_the_front_are_named() -> None:
+    assert (
+        "The least energy per board and frame, 400 mJ (modelled): mapping 2, 43.5 frames/s on two"
+        " boards.",
+        "The least memory per board, 70.0 MB: mapping 4, 12.0 frames/s on two boards.",
+    ) == answer(choices(), None)[1:]
+
+
+def test_what_is_not_known_is_not_named() -> None:
+    found = (choice(1, 10, CPU, memory_mb=None), choice(2, 9, CPU_2, memory_mb=None))
+    assert 1 == len(answer(found, None))
+
+
+def test_numbers_have_three_digits() -> None:
+    assert ["0.52", "9.99", "31.4", "812"] == [rate_text(x) for x in (0.52, 9.99, 31.4, 812.3)]
+    assert ["430 mJ", "1.52 J"] == [joules_text(x) for x in (0.43, 1.52)]
+
+
+def test_boards_are_counted_in_words() -> None:
+    assert ["one board", "two boards", "12 boards"] == [boards_text(n) for n in (1, 2, 12)]

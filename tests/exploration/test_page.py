@@ -1,0 +1,141 @@
+"""The page of an exploration, as a document; ``test_page_in_browser.py`` clicks on it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from explorations import choice, choices, exploration, measured
+
+from rankslice.exploration.page import page_of
+from rankslice.exploration.results import choices_csv, exploration_to_json
+
+
+class Elements(HTMLParser):
+    """Collects elements, and fails where tags do not match."""
+
+    VOID = frozenset({"meta", "line", "circle", "rect"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert tag == self.open.pop()
+
+
+def test_the_page_is_well_formed() -> None:
+    assert Elements(page_of(exploration())).found
+
+
+def test_the_page_asks_the_network_for_nothing() -> None:
+    page = page_of(exploration())
+    assert [] == re.findall(r"https?://|url\(|<link|<img|@import|src=", page)
+
+
+def test_there_is_a_projection_for_each_two_objectives() -> None:
+    titles = re.findall("<figcaption>(.*?)</figcaption>", page_of(exploration()))
+    assert ["Throughput and energy", "Throughput and memory", "Energy and memory"] == titles
+
+
+def test_one_objective_is_shown_beside_latency() -> None:
+    only = replace(exploration(), objectives=("throughput",))
+    titles = re.findall("<figcaption>(.*?)</figcaption>", page_of(only))
+    assert ["Throughput and latency"] == titles
+
+
+def test_each_mapping_is_a_point_in_each_projection_and_a_section() -> None:
+    elements = Elements(page_of(exploration())).found
+    points = [
+        a["data-mapping"]
+        for tag, a in elements
+        if a.get("class", "") and "point" in str(a["class"]) and tag == "a"
+    ]
+    assert sorted([*"1234"] * 3) == sorted(map(str, points))
+    sections = [a["id"] for tag, a in elements if tag == "section" and "id" in a]
+    assert [f"mapping-{number}" for number in range(1, 5)] == sections
+
+
+def test_points_lie_inside_their_chart_and_those_that_are_faster_lie_to_the_right() -> None:
+    chart = page_of(exploration()).split("<figure>")[1]
+    xs = {
+        int(number): float(x)
+        for number, x in re.findall(r'data-mapping="(\d)".*?class="dot" cx="([\d.]+)"', chart)
+    }
+    assert [4, 3, 2, 1] == sorted(xs, key=lambda number: xs[number])
+    assert 58 <= min(xs.values()) <= max(xs.values()) <= 444
+
+
+@pytest.mark.parametrize("fps", [1e-3, 0.5, 7.0, 31.0, 1e5])
+def test_an_axis_has_a_few_round_numbers(fps: float) -> None:
+    page = page_of(exploration((choice(1, fps, "b_cpu0"),), None))
+    ticks = re.findall(r'class="dim middle"[^>]*>([^<]*)<', page.split("<figure>")[1])
+    assert 2 <= len(ticks) <= 8
+
+
+def test_figures_of_a_run_are_beside_the_predicted_ones() -> None:
+    page = page_of(exploration((measured(choices()[1]),)))
+    assert ["predicted", "measured"] == re.findall(r'<th class="text" scope="row">(\w+)</th>', page)
+    assert "21.5 ms measured" in page
+    assert "12.5 ms sending 1.54 MB" in page
+
+
+def test_names_cannot_break_the_page() -> None:
+    evil = "</script><script>alert('x')</script>\u202e.onnx"
+    found = replace(choice(1, 9.0, "edge<b>_cpu0"), bottleneck='<img src=x onerror="alert(1)">')
+    page = page_of(exploration((found,), model=evil))
+    assert 1 == page.count("<script>")
+    assert "<img" not in page
+    assert "edge<b>" not in page
+
+
+def test_the_same_exploration_makes_the_same_page() -> None:
+    assert page_of(exploration()) == page_of(exploration())
+
+
+def test_the_table_has_a_line_for_each_mapping_and_source() -> None:
+    found = (choices()[0], measured(choices()[1]))
+    rows = list(csv.DictReader(io.StringIO(choices_csv(found))))
+    assert [("1", "predicted"), ("2", "predicted"), ("2", "measured")] == [
+        (row["mapping"], row["source"]) for row in rows
+    ]
+    assert ("52", "180", "0.42", "modelled", "2", "cpu+gpu") == tuple(
+        rows[0][name]
+        for name in (
+            *("throughput_fps", "worst_memory_mb", "worst_energy_j", "energy_source"),
+            *("boards", "accelerators"),
+        )
+    )
+
+
+def test_what_is_not_known_is_null_and_an_empty_cell() -> None:
+    found = (choice(1, 5.0, "edge01_cpu0", memory_mb=None),)
+    record = json.loads(json.dumps(exploration_to_json(exploration(found))))
+    shown = record["mappings"][0]["figures"][0]
+    assert (None, None, None) == (
+        shown["worst_memory_bytes"],
+        shown["worst_energy_j"],
+        shown["energy_source"],
+    )
+    row = next(csv.DictReader(io.StringIO(choices_csv(found))))
+    assert ("", "") == (row["worst_memory_mb"], row["worst_energy_j"])
+
+
+def test_the_record_says_what_the_mapping_files_say() -> None:
+    record = exploration_to_json(exploration())
+    assert "mapping-03.json" == record["mappings"][2]["file"]
+    assert {"edge01_cpu0-3": ["conv1..fc"], "edge01_gpu": ["conv1..fc"]} == choices()[2].mapping

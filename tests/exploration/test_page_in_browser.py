@@ -1,0 +1,161 @@
+"""The page of an exploration in a real browser: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from explorations import choices, exploration, measured
+
+from rankslice.exploration.page import page_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no browser (Debian: chromium)")
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    first, second, *others = choices()
+    path = tmp_path / "index.html"
+    path.write_text(page_of(exploration((first, measured(second), *others))), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser: Any, path: Path) -> Iterator[Page]:
+    """The page, opened without a network; complaints of the browser's are the test's."""
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 1000})
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(request.url))
+    page.goto(path.as_uri())
+    yield page
+    context.close()
+    assert [] == complaints
+
+
+def shown(page: Page) -> list[str]:
+    """Return the mappings whose sections can be seen."""
+    sections = page.locator("section.mapping")
+    visible = [each for each in sections.all() if each.is_visible()]
+    return [str(each.get_attribute("data-mapping")) for each in visible]
+
+
+def point(page: Page, chart: int, number: int) -> Any:
+    return page.locator("figure").nth(chart).locator(f"a[data-mapping='{number}']")
+
+
+def test_at_first_the_fastest_mapping_is_shown(page: Page) -> None:
+    assert ["1"] == shown(page)
+
+
+def test_the_answer_stands_at_the_top(page: Page) -> None:
+    answer = page.get_by_label("Answer")
+    assert "use mapping 2 on two boards" in answer.inner_text()
+    box = answer.bounding_box()
+    assert box is not None
+    assert box["y"] < 300
+
+
+def test_a_click_on_a_point_shows_its_mapping_and_marks_it_in_every_chart(page: Page) -> None:
+    point(page, 0, 2).locator(".dot").click()
+    assert ["2"] == shown(page)
+    for chart in range(3):
+        assert "chosen" in str(point(page, chart, 2).get_attribute("class"))
+        assert "chosen" not in str(point(page, chart, 1).get_attribute("class"))
+    section = page.locator("#mapping-2")
+    assert "21.5 ms measured" in section.inner_text()
+    assert "mapping-02.json" in section.inner_text()
+    assert page.url.endswith("#mapping-2")
+
+
+def test_bars_are_as_long_as_their_stages_take(page: Page) -> None:
+    point(page, 1, 2).locator(".dot").click()
+    bars = page.locator("#mapping-2 .bar")
+    widths = [box["width"] for bar in bars.all() if (box := bar.bounding_box()) is not None]
+    # Predicted and measured of two ranks, then the channel.
+    expected = [20.0, 21.5, 22.0, 22.4, 12.5]
+    assert expected == [pytest.approx(width * 22.4 / max(widths), rel=0.02) for width in widths]
+
+
+def test_a_click_in_the_table_shows_the_mapping(page: Page) -> None:
+    page.locator("#mappings tbody tr").nth(3).locator("a").click()
+    assert ["4"] == shown(page)
+    assert page.locator("#mapping-4").is_visible()
+
+
+def test_the_keyboard_alone_will_do(page: Page) -> None:
+    point(page, 0, 3).focus()
+    page.keyboard.press("Enter")
+    assert ["3"] == shown(page)
+    assert "true" == point(page, 0, 3).get_attribute("aria-current")
+
+
+def test_an_address_leads_to_a_mapping(browser: Any, path: Path) -> None:
+    page = browser.new_page()
+    page.goto(f"{path.as_uri()}#mapping-4")
+    assert ["4"] == shown(page)
+    page.goto(f"{path.as_uri()}#mapping-99")
+    assert ["1"] == shown(page)
+    page.close()
+
+
+def test_without_scripts_every_mapping_is_shown(browser: Any, path: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert ["1", "2", "3", "4"] == shown(page)
+    context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_sticks_out_of_the_page(browser: Any, path: Path, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(path.as_uri())
+    assert width >= page.evaluate("document.documentElement.scrollWidth")
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_colour_schemes(browser: Any, path: Path, scheme: Any) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(path.as_uri())
+    for selector in ("body", ".dim", "th", ".answer", "a"):
+        assert 4.5 <= page.evaluate(CONTRAST, selector), selector
+    page.close()
+
+
+CONTRAST = """
+selector => {
+  const channels = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const luminance = colour => {
+    const [r, g, b] = channels(colour).map(c => c / 255)
+      .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const element = document.querySelector(selector);
+  const ink = luminance(getComputedStyle(element).color);
+  const paper = luminance(getComputedStyle(document.body).backgroundColor);
+  return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+}
+"""

@@ -1,0 +1,82 @@
+"""An exploration that nobody had to run: two boards with CPU and GPU each."""
+
+from __future__ import annotations
+
+from rankslice.exploration.answer import answer
+from rankslice.exploration.results import Channel, Choice, Exploration, Figures, Stage
+
+
+def stage(key: str, layers: int, compute_ms: float, measured_ms: float | None = None) -> Stage:
+    measured_s = None if measured_ms is None else measured_ms / 1e3
+    board = key.rpartition("_")[0]
+    return Stage(key, board, ("conv1..fc",), layers, compute_ms / 1e3, compute_ms / 1e3, measured_s)
+
+
+def figures(
+    fps: float,
+    memory_mb: float | None = 100,
+    energy_j: float | None = None,
+    source: str = "predicted",
+) -> Figures:
+    memory = None if memory_mb is None else round(memory_mb * 1e6)
+    kind = None if energy_j is None else "modelled"
+    return Figures(source, fps, 2 / fps, memory, energy_j, kind)
+
+
+def choice(
+    number: int, fps: float, *keys: str, on_front: bool = True, **others: float | None
+) -> Choice:
+    stages = tuple(stage(key, 10, 900 / fps) for key in keys)
+    return Choice(
+        number,
+        stages,
+        (),
+        (figures(fps, **others),),  # type: ignore[arg-type]
+        f"{keys[0]} computes {1e3 / fps:.3g} ms per frame",
+        on_front,
+    )
+
+
+CPU, GPU = "edge01_cpu0-3", "edge01_gpu"
+CPU_2, GPU_2 = "edge02_cpu0-3", "edge02_gpu"
+
+
+def choices() -> tuple[Choice, ...]:
+    return (
+        choice(1, 52.0, GPU, GPU_2, CPU_2, memory_mb=180, energy_j=0.42),
+        choice(2, 43.5, GPU, GPU_2, memory_mb=150, energy_j=0.4),
+        choice(3, 31.0, CPU, GPU, memory_mb=260, energy_j=0.61, on_front=False),
+        choice(4, 12.0, CPU, CPU_2, memory_mb=70, energy_j=0.9),
+    )
+
+
+def measured(found: Choice) -> Choice:
+    """The same mapping after a real run."""
+    return Choice(
+        found.number,
+        (stage(GPU, 9, 20.0, 21.5), stage(GPU_2, 11, 22.0, 22.4)),
+        (Channel(GPU, GPU_2, 1_540_000, 0.0125),),
+        (*found.figures, figures(41.25, 155, 0.41, "measured")),
+        "edge02_gpu computes 22 ms per frame",
+        found.on_front,
+    )
+
+
+def exploration(
+    found: tuple[Choice, ...] | None = None,
+    target_fps: float | None = 40.0,
+    model: str = "net.onnx",
+) -> Exploration:
+    found = choices() if found is None else found
+    return Exploration(
+        model=model,
+        platform="boards.yaml",
+        profile="profile.json",
+        method="NSGA-II, 400 generations of 100, seed 0",
+        objectives=("throughput", "energy", "memory"),
+        left_out=(),
+        evaluations=40_000,
+        choices=found,
+        answer=answer(found, target_fps),
+        target_fps=target_fps,
+    )

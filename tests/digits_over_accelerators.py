@@ -1,0 +1,104 @@
+"""The digit classifier over CPU, GPU and NPU of one board, GPU and NPU being software."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.build import build
+from rankslice.framework.commands.converting import Quantisation
+from rankslice.framework.commands.run import CONVERTED, prepare, run, unsliced_outputs
+from rankslice.measurement.digits import heldout_digits
+from rankslice.measurement.summary import RunSummary
+
+MODELS = Path(__file__).parents[1] / "models"
+
+ON_ACCELERATORS = [
+    ("XNNPACK", True),
+    ("LiteRT's GPU accelerator", True),
+    ("LiteRT's NPU accelerator", True),
+]
+"""What :attr:`Answers.accelerated` is if nothing falls back to the CPU."""
+
+_KEYS = ("virtual_cpu0", "virtual_gpu", "virtual_npu")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How well the held-out digits were read."""
+
+    sliced: float
+    """Share that is right over CPU, GPU and NPU."""
+    unsliced: float
+    """Share that is right on the CPU alone."""
+    same: float
+    """Share with the same answer."""
+    summary: RunSummary
+
+    @property
+    def accelerated(self) -> list[tuple[str, bool]]:
+        """By whom each rank is accelerated, and whether in full."""
+        records = [rank.accelerated or {} for rank in self.summary.ranks]
+        return [(record["by"], record["operators"] == record["of"]) for record in records]
+
+
+def written_digits(folder: Path) -> Path:
+    """Write the held-out digits as frames in TensorFlow's order; return the file."""
+    images, _ = heldout_digits()
+    frames = images.astype(np.float32)[..., None] / np.float32(256)
+    np.savez(folder / "digits.npz", image=frames)
+    return folder / "digits.npz"
+
+
+def answers_over_accelerators(
+    model: Path,
+    layers: Sequence[str | list[str]],
+    folder: Path,
+    quantisation: Quantisation | None = None,
+) -> Answers:
+    """Build, run on the held-out digits, and compare with the unsliced model on the CPU.
+
+    Args:
+        model: a ``.tflite`` or Keras file of the classifier.
+        layers: those on the CPU, the GPU and the NPU.
+        folder: for files.
+        quantisation: of a Keras model.
+    """
+    board: dict[str, Any] = {
+        "host": "localhost",
+        "cores": 1,
+        "gpu": {"engine": "litert", "environment": gpu_environment()},
+        "npu": {"engine": "litert", "options": NPU_OPTIONS, "environment": NPU_ENVIRONMENT},
+    }
+    platform, mapping = folder / "platform.yaml", folder / "mapping.json"
+    platform.write_text(json.dumps({"boards": {"virtual": board}}))
+    entries = dict(zip(_KEYS, layers, strict=True))
+    mapping.write_text(json.dumps(entries))
+    built = build(
+        *(model, mapping, str(platform), folder / "out"),
+        quantisation=quantisation or Quantisation(),
+        share_cores=True,
+    )
+    prepared = prepare(built.folder, RunOptions(inputs=(str(written_digits(folder)),)))
+    finished = run(prepared)
+    _, labels = heldout_digits()
+    count = len(labels)
+    assert count == finished.summary.completed
+    sliced = finished.results.values(0).reshape(count, -1).argmax(axis=1)
+    converted = built.folder / CONVERTED
+    reference = converted if converted.exists() else model
+    outputs = unsliced_outputs(prepared, reference, range(count))
+    unsliced = np.array([int(scores.argmax()) for (scores,) in outputs])
+    return Answers(
+        float(np.mean(sliced == labels)),
+        float(np.mean(unsliced == labels)),
+        float(np.mean(sliced == unsliced)),
+        finished.summary,
+    )

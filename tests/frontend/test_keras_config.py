@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.keras_classes import LAYERS, REASONS
 from rankslice.frontend.keras_config import config_mistakes
 from rankslice.frontend.keras_file import check_keras_file
+from rankslice.frontend.keras_tensorflow import tensorflow
+
+DIGITS = Path(__file__).parents[2] / "models"
 
 
 def layer(class_name: str, **values: Any) -> dict[str, Any]:
@@ -183,3 +187,23 @@ def test_an_hdf5_file_by_the_wrong_name_is_told(tmp_path: Path) -> None:
 
 def test_no_layer_is_both_allowed_and_refused() -> None:
     assert not LAYERS & REASONS.keys()
+
+
+@pytest.mark.parametrize("name", ["digits.keras", "digits.h5"])
+def test_what_to_install_is_told_where_h5py_is_missing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(RankSliceError) as caught:
+        check_keras_file(DIGITS / name)
+    assert "needs TensorFlow to be read; pip install 'rankslice[keras]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("module", ["keras", "tensorflow"])
+def test_what_to_install_is_told_where_tensorflow_is_missing(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(RankSliceError) as caught:
+        tensorflow("m.keras")
+    assert "m.keras: needs TensorFlow to be read; pip install" in str(caught.value)

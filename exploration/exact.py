@@ -1,0 +1,230 @@
+"""The best contiguous assignment of layers to devices, proven."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rankslice.exploration.planner.chain import Chain, Device, SpanTimes, make_chain, raise_faults
+from rankslice.exploration.planner.no_plan import no_plan
+from rankslice.exploration.planner.plans import Placed, bottleneck_s, message_s
+from rankslice.exploration.planner.search import Costs
+from rankslice.exploration.planner.solve import SAME, Found, cheapest, fastest
+from rankslice.framework.errors import Mistake
+from rankslice.framework.wording import joined, quoted
+
+__all__ = ["Objective", "Pipeline", "Stage", "optimal_pipeline"]
+
+Objective = Literal["throughput", "latency", "energy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one device does."""
+
+    device: str
+    """Its name."""
+    index: int
+    """Its place in the list of devices."""
+    first: int
+    """First layer, from 0."""
+    last: int
+    """Last layer, that one included."""
+    compute_s: float
+    """Time of these layers for one frame."""
+    send_s: float
+    """Time of the message to the next stage; 0 for the last one."""
+    memory_bytes: float
+    """What it takes of its board."""
+
+    @property
+    def time_s(self) -> float:
+        """The longer one of both: a stage computes one frame while it sends the one before."""
+        return max(self.compute_s, self.send_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The best pipeline, and what it is like."""
+
+    stages: tuple[Stage, ...]
+    """In the order of the layers."""
+    bottleneck_s: float
+    """Time of the slowest stage or message: a frame comes out each time it has passed."""
+    latency_s: float
+    """Time of all stages and messages of one frame, in a pipeline that is otherwise empty."""
+    energy_j: float | None
+    """For one frame, of all boards in use, at the rate of the floor, or without a floor as fast as
+    it goes; None if the power of a device in use is not known."""
+    objective: Objective
+    proven: bool
+    """Whether no contiguous pipeline is better."""
+    bound_s: float | None
+    """No contiguous pipeline has a smaller bottleneck, or latency if that is the objective; equal
+    to it if that is proven. None if the objective is energy."""
+    bound_j: float | None
+    """The same for energy; None for other objectives."""
+
+    @property
+    def throughput_fps(self) -> float:
+        """Frames per second; infinite if nothing takes any time."""
+        return 1 / self.bottleneck_s if self.bottleneck_s else math.inf
+
+
+def optimal_pipeline(
+    times_s: ArrayLike,
+    output_bytes: ArrayLike,
+    memory_bytes: ArrayLike,
+    devices: Sequence[Device],
+    *,
+    spans_s: ArrayLike | SpanTimes | None = None,
+    receive_memory_bytes: ArrayLike = 0.0,
+    send_memory_bytes: ArrayLike = 0.0,
+    bandwidth_bytes_s: ArrayLike = math.inf,
+    latency_s: ArrayLike = 0.0,
+    objective: Objective = "throughput",
+    throughput_floor_fps: float = 0.0,
+    most_steps: int = 100_000,
+) -> Pipeline:
+    """Return the best way to cut a chain of layers into stages, each on a device of its own.
+
+    Stages are contiguous, and devices may be left unused. The bottleneck is the slowest stage or
+    message: computing and sending overlap. The proof stands in ``docs/exploration.md``.
+
+    Args:
+        times_s: (kinds, layers): time of each layer on each kind of device in s; infinite where
+            it cannot run. A stage takes the sum, unless ``spans_s`` says otherwise.
+        output_bytes: (layers,): bytes that cross the cut behind each layer. If layers are read by
+            others than the next one, count everything that is made before the cut and read
+            behind it. Infinite: there can be no cut. The last layer's bytes are not sent.
+        memory_bytes: (layers,), (kinds, layers), or (kinds, layers, layers) for spans: what layers
+            take of the memory of the board they are on.
+        devices: each is used at most once.
+        spans_s: (kinds, layers, layers), or a function that returns (layers, layers) for a kind:
+            time of the stage from a first to a last layer, instead of sums. It need not grow with
+            the span. A stage that has a layer with an infinite time is infinite nevertheless.
+        receive_memory_bytes: (layers,): memory on top for what a stage receives, by first layer.
+        send_memory_bytes: (layers,): memory on top for what a stage sends, by last layer.
+        bandwidth_bytes_s: (devices, devices), from row to column, or one number. Between two
+            boards a message takes the smallest of this and the two devices' own.
+        latency_s: (devices, devices) or one number: added to each message, in s.
+        objective: ``throughput``: smallest bottleneck. ``latency``: smallest sum of stages and
+            messages. ``energy``: fewest joules per frame at the floor's rate.
+        throughput_floor_fps: frames per second that the pipeline has to reach.
+        most_steps: how long to search where the first walk through the devices does not arrive:
+            boards whose accelerators fill one memory, or more than about ten different boards.
+            The result says whether it is proven.
+
+    Raises:
+        ArgumentError: (a ``ValueError``) the arguments make no sense.
+        NoPlanError: no pipeline keeps the limits; ``limit`` says which one is in the way.
+    """
+    chain = make_chain(
+        times_s,
+        output_bytes,
+        memory_bytes,
+        devices,
+        spans_s=spans_s,
+        receive_memory_bytes=receive_memory_bytes,
+        send_memory_bytes=send_memory_bytes,
+        bandwidth_bytes_s=bandwidth_bytes_s,
+        latency_s=latency_s,
+    )
+    raise_faults(_objective_mistakes(chain, objective, throughput_floor_fps))
+    period = 1 / throughput_floor_fps if throughput_floor_fps else math.inf
+    limit = period * (1 + SAME)  # a floor of 1 / bottleneck_s is rounded
+    found = _best(chain, objective, period, limit, most_steps)
+    if not found.plan or bottleneck_s(chain, found.plan) > limit:
+        raise no_plan(chain, found, period, most_steps)
+    return _pipeline(chain, found, objective, period)
+
+
+def _objective_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[Mistake]:
+    if objective not in get_args(Objective):
+        expected = f"expected {joined(get_args(Objective), 'or')}"
+        yield Mistake("objective", f"is {quoted(str(objective))}", expected)
+    if not 0 <= floor < math.inf:
+        found = f"is {floor}"
+        yield Mistake(
+            "throughput_floor_fps", found, "expected no negative number, and a finite one"
+        )
+    if objective != "energy":
+        return
+    for index, device in enumerate(chain.devices):
+        if device.busy_w is None:
+            yield Mistake(f"devices[{index}].busy_w", "is not given", "energy needs it")
+    if not floor and any(device.idle_w for device in chain.devices):
+        expected = "energy needs it: how long a board is idle for each frame depends on the rate"
+        yield Mistake("throughput_floor_fps", "is not given", expected)
+
+
+def _best(
+    chain: Chain, objective: Objective, period: float, limit: float, most_steps: int
+) -> Found:
+    """Return the best plan in which no stage or message takes longer than a limit."""
+    if objective == "throughput":
+        return fastest(chain, most_steps)
+    weights = [power if objective == "energy" else 1.0 for _, _, power in chain.types]
+    spans = tuple(
+        np.where(fits & (table <= limit), weight * np.where(fits, table, 0.0), np.inf)
+        for fits, table, weight in zip(chain.fits, chain.span_s, weights, strict=True)
+    )
+    if objective == "latency":
+        boards = (0.0,) * len(chain.boards)
+        return cheapest(chain, Costs(spans, 1.0, limit, boards), most_steps)
+    idle = tuple(_idle_j(chain, board, period) for board in range(len(chain.boards)))
+    return cheapest(chain, Costs(spans, 0.0, limit, idle), most_steps)
+
+
+def _idle_j(chain: Chain, board: int, period: float) -> float:
+    """Return what a board in use draws in the time of one frame."""
+    idle = chain.devices[chain.boards[board][0]].idle_w
+    return idle * period if idle else 0.0
+
+
+def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -> Pipeline:
+    stages = tuple(_stage(chain, found.plan, index) for index in range(len(found.plan)))
+    bottleneck = max(stage.time_s for stage in stages)
+    bound = found.bound
+    return Pipeline(
+        stages,
+        bottleneck,
+        math.fsum(stage.compute_s + stage.send_s for stage in stages),
+        _energy_j(chain, stages, bottleneck if math.isinf(period) else period),
+        objective,
+        found.proven,
+        None if objective == "energy" else bound,
+        bound if objective == "energy" else None,
+    )
+
+
+def _stage(chain: Chain, plan: tuple[Placed, ...], index: int) -> Stage:
+    placed = plan[index]
+    return Stage(
+        chain.devices[placed.device].name,
+        placed.device,
+        placed.first,
+        placed.end - 1,
+        chain.stage_s(placed.device, placed.first, placed.end),
+        message_s(chain, plan, index),
+        chain.stage_bytes(placed.device, placed.first, placed.end),
+    )
+
+
+def _energy_j(chain: Chain, stages: tuple[Stage, ...], period: float) -> float | None:
+    """Return the energy of one frame in a pipeline that runs at a given rate."""
+    powers = [chain.devices[stage.index].busy_w for stage in stages]
+    if None in powers:
+        return None
+    busy = [
+        power * stage.compute_s
+        for power, stage in zip(powers, stages, strict=True)
+        if power is not None
+    ]
+    boards = {chain.board_of[stage.index] for stage in stages}
+    return math.fsum([*busy, *(_idle_j(chain, board, period) for board in boards)])

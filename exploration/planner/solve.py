@@ -1,0 +1,198 @@
+"""From a chain to its best plan: bounds first, then exact search where they leave a gap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankslice.exploration.planner.chain import Chain, Floats
+from rankslice.exploration.planner.furthest import furthest
+from rankslice.exploration.planner.plans import Placed, bottleneck_s
+from rankslice.exploration.planner.search import (
+    Costs,
+    OutOfSteps,
+    Steps,
+    Walk,
+    completion_costs,
+    completions,
+)
+from rankslice.exploration.planner.usage import UsageGraph, usage_graph
+
+__all__ = ["SAME", "Found", "can_be_placed", "cheapest", "fastest"]
+
+SAME = 1e-12
+"""Relative difference below which two times are the same but for rounding."""
+
+_MOST_VALUES = 6e7
+"""Most states x cuts of a graph: one byte each."""
+
+_MOST_PRODUCTS = 6e10
+"""Most states x cuts x cuts of a graph: deciding about one limit then takes a second or two."""
+
+_MOST_SUMS = 6e9
+"""The same where costs are added up, which takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best plan that was found."""
+
+    plan: tuple[Placed, ...]
+    """Empty: none was found."""
+    value: float
+    """Its bottleneck or its cost; infinite if there is none."""
+    bound: float
+    """No plan has less."""
+    proven: bool
+    """Whether the value is the least, or that there is no plan."""
+
+
+_NONE = Found((), math.inf, math.inf, True)
+
+
+def can_be_placed(chain: Chain) -> bool:
+    """Return whether some plan may exist, whatever its bottleneck."""
+    return bool(completions(chain, _graph(chain, _MOST_PRODUCTS), math.inf)[0][0, 0])
+
+
+def fastest(chain: Chain, most_steps: int) -> Found:
+    """Return the plan with the smallest bottleneck.
+
+    Args:
+        chain: what is to be placed.
+        most_steps: most stages that are tried one by one, in all.
+    """
+    quick = furthest(chain)
+    if quick is None:
+        return _Fastest(chain, most_steps, Found((), math.inf, 0.0, False)).run()
+    if math.isinf(quick.bound_s):
+        return _NONE
+    if quick.value_s <= quick.bound_s * (1 + SAME):
+        return Found(quick.plan, quick.value_s, quick.value_s, True)
+    known = Found(quick.plan, quick.value_s, quick.bound_s, False)
+    return _Fastest(chain, most_steps, known).run()
+
+
+def _graph(chain: Chain, most_products: float) -> UsageGraph:
+    most = min(_MOST_VALUES / chain.cuts, most_products / chain.cuts**2)
+    return usage_graph(chain, int(most))
+
+
+class _Fastest:
+    """Looks for the least limit of the bottleneck with which there is a plan."""
+
+    def __init__(self, chain: Chain, most_steps: int, known: Found) -> None:
+        self.chain = chain
+        self.graph = _graph(chain, _MOST_PRODUCTS)
+        self.best = known
+        self.left = most_steps
+        self.each = max(1, most_steps // 10)
+
+    def run(self) -> Found:
+        """Return the best plan."""
+        bound = self._least_limit()
+        if math.isinf(bound):
+            return _NONE
+        if bound >= self.best.value:
+            return Found(self.best.plan, self.best.value, self.best.value, True)
+        return self._walk_up(bound)
+
+    def _least_limit(self) -> float:
+        """Return the least limit with which the graph has a plan; its devices may not."""
+        if math.isinf(self.best.value) and not self._can(math.inf):
+            return math.inf
+        least, values = self.best.value, self._values(self.best.bound, self.best.value)
+        while values.size:
+            middle = _median(values)
+            if self._can(middle):
+                least, values = middle, values[values < middle]
+            else:
+                values = values[values > middle]
+        return least
+
+    def _can(self, limit: float) -> bool:
+        return bool(completions(self.chain, self.graph, limit)[0][0, 0])
+
+    def _values(self, low: float, high: float) -> Floats:
+        """Return the values that a bottleneck can have, from ``low`` to less than ``high``."""
+        chain = self.chain
+        low *= 1 - SAME
+        spans = [
+            table[fits & (table >= low) & (table < high)]
+            for table, fits in zip(chain.span_s, chain.fits, strict=True)
+        ]
+        links = chain.link_s[np.unique(chain.link_of)].ravel()
+        return np.concatenate([*spans, links[(links >= low) & (links < high)]])
+
+    def _walk_up(self, bound: float) -> Found:
+        """Return the best plan of real devices; none is better than the bound."""
+        values = self._values(bound, self.best.value)
+        values = np.append(values[values > bound], bound)
+        proven, middle = True, bound
+        while values.size:
+            known = self._try(middle)
+            proven = proven and known
+            if self.best.value <= middle:
+                values = values[values < min(middle, self.best.value)]
+            else:
+                values = values[values > middle]
+                bound = max(bound, middle) if proven else bound
+            middle = _median(values) if values.size else middle
+        value = self.best.value
+        return Found(self.best.plan, value, value if proven else bound, proven)
+
+    def _try(self, limit: float) -> bool:
+        """Look for a plan within a limit; return whether the answer is certain."""
+        least = [np.where(done, 0.0, np.inf) for done in completions(self.chain, self.graph, limit)]
+        spans = tuple(
+            np.where(fits & (table <= limit), 0.0, np.inf)
+            for table, fits in zip(self.chain.span_s, self.chain.fits, strict=True)
+        )
+        costs = Costs(spans, 0.0, limit, (0.0,) * len(self.chain.boards))
+        steps = Steps(min(self.left, self.each))
+        granted = steps.left
+        walk = Walk(self.chain, self.graph, costs, least, steps)
+        certain = _finished(walk.run)
+        self.left -= granted - steps.left
+        if walk.plan is not None:
+            value = bottleneck_s(self.chain, walk.plan)
+            if value < self.best.value:
+                self.best = Found(walk.plan, value, 0.0, False)
+            return True
+        return certain
+
+
+def _median(values: Floats) -> float:
+    middle = values.size // 2
+    return float(np.partition(values, middle)[middle])
+
+
+def _finished(walk: Callable[[], None]) -> bool:
+    try:
+        walk()
+    except OutOfSteps:
+        return False
+    return True
+
+
+def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
+    """Return the plan that costs least.
+
+    Args:
+        chain: what is to be placed.
+        costs: of its stages and messages.
+        most_steps: most stages that are tried one by one.
+    """
+    graph = _graph(chain, _MOST_SUMS)
+    least = completion_costs(chain, graph, costs)
+    bound = float(least[0][0, 0])
+    if math.isinf(bound):
+        return _NONE
+    walk = Walk(chain, graph, costs, least, Steps(most_steps))
+    certain = _finished(walk.run)
+    if walk.plan is None:
+        return _NONE if certain else Found((), math.inf, bound, False)
+    return Found(walk.plan, walk.best, walk.best if certain else bound, certain)

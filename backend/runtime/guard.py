@@ -35,6 +35,9 @@ _TEXT = 512
 _SIZE = _HEAD.size + 2 * _TEXT
 
 _LOOK_EVERY_S = 0.1
+_SAME_START = 200
+"""Clock ticks between the start of a process as it sees it and as others do: under qemu's emulation
+some tens of milliseconds, as qemu tells when it was ready. Nobody gets its number so soon again."""
 _GRACE_S = 4.0
 """Time that the other ranks get to end by themselves once one has ended badly."""
 _MESSAGES = "RANKSLICE_MESSAGES"
@@ -84,8 +87,10 @@ class _Status:
 
     @property
     def is_alive(self) -> bool:
-        # Numbers below 1 are no processes: a signal to them would go to many.
-        return self.process > 0 and 0 <= self.started == _process_start(self.process)
+        if self.process < 1:  # no process: a signal to it would go to many
+            return False
+        started = _process_start(self.process)
+        return started >= 0 and abs(started - self.started) <= _SAME_START
 
 
 def _read_page(path: Path) -> _Status:

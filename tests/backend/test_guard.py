@@ -112,7 +112,13 @@ def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
 def test_a_process_with_the_number_of_another_one_is_not_taken_for_it() -> None:
     started = guard._process_start(os.getpid())
     assert guard._Status(os.getpid(), started, ALIVE, "", "").is_alive
-    assert not guard._Status(os.getpid(), started - 1, ALIVE, "", "").is_alive
+    for other in (started - 1000, started + 1000):
+        assert not guard._Status(os.getpid(), other, ALIVE, "", "").is_alive
+
+
+def test_a_process_may_see_its_start_a_little_later_than_others_do() -> None:
+    started = guard._process_start(os.getpid())
+    assert guard._Status(os.getpid(), started + 5, ALIVE, "", "").is_alive
 
 
 def test_a_process_that_has_ended_has_no_start() -> None:

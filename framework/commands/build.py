@@ -122,6 +122,7 @@ def build(
         _write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(reaches_to_json(boards, plan), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
+        on_step("generating the driver")
         write_driver(folder, plan)
         on_step("packing")
         packages = write_packages(

@@ -16,6 +16,7 @@ On the board, in ``~/.rankslice``:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import importlib.metadata
@@ -54,6 +55,8 @@ JOB_VARIABLE = "RANKSLICE_JOB"
 MESSAGES_VARIABLE = "RANKSLICE_MESSAGES"
 SILENCE_S = 10
 GUARD_S = 2.0
+SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
+DISK_FULL = "its disk is full; make room there, ~/.rankslice/packages has older packages"
 
 
 class RefusedError(Exception):
@@ -67,7 +70,9 @@ def main(request: Request) -> None:
     except RefusedError as error:
         answer = {"error": str(error)}
     except OSError as error:
-        answer = {"error": f"{error.filename or 'the disk'}: {error.strerror}"}
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        told = DISK_FULL if is_full else f"{error.filename or 'the disk'}: {error.strerror}"
+        answer = {"error": told}
     _say(answer)
 
 
@@ -126,7 +131,7 @@ def _settle(folder: Path) -> None:
 
 def _publish(package: Path, request: Request) -> None:
     """Swap the plan's link, note how the files look, and remove what is old."""
-    _write(HOME / "checked" / package.name, json.dumps(_looks(package, request["files"])))
+    _note(package, _looks(package, request["files"]))
     link = _job_of(request)
     new = link.with_name(f".{link.name}.{os.getpid()}")
     new.symlink_to(Path("..") / "packages" / package.name)
@@ -172,16 +177,29 @@ def _changes(package: Path, request: Request) -> str:
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
     changed = {name for name, look in now.items() if checked.get(name) != look}
+    if not changed:
+        return ""
     files = {name: entry for name, entry in request["files"].items() if name in changed}
-    return _damage(package, {**request, "files": files}) if changed else ""
+    wrong = _damage(package, {**request, "files": files})
+    if not wrong:
+        _note(package, now)
+    return wrong
+
+
+def _note(package: Path, looks: dict[str, list[int]]) -> None:
+    """Keep how the files of a package look that was checked."""
+    _write(HOME / "checked" / package.name, json.dumps(looks))
 
 
 def _looks(package: Path, files: Iterable[str]) -> dict[str, list[int]]:
-    """Return size, time and number of each file, which differ once it was written to."""
+    """Return size, time and number of each file, which differ once it was written to.
+
+    It is the time that programs cannot set.
+    """
     found = {}
     for name in [*files, "manifest.json"]:
         status = (package / name).stat()
-        found[name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+        found[name] = [status.st_size, status.st_ctime_ns, status.st_ino]
     return found
 
 
@@ -250,6 +268,8 @@ def _make_environment(request: Request) -> Answer:
     wanted = ["--requirement", str(package / "requirements.txt"), *request["also"]]
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *where, *wanted]
     installed = _quiet(pip)
+    if "No space left" in installed.stdout:
+        raise RefusedError(DISK_FULL)
     if installed.returncode:
         remedy = (
             "put the wheels of this board's Python and architecture into the package:"
@@ -296,12 +316,17 @@ def _look(request: Request) -> Answer:
     problems += mpi
     if problems or daemon is None:
         return {"problems": problems}
+    address = _address(request)
+    network = _network_at(address)
+    if ":" in address and not network:
+        found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
+        return {"problems": [f"{found}; give it one"]}
     run = _run_of(request)
     run.mkdir(exist_ok=True)
     _write_scripts(run, _package_of(request), daemon, library)
     return {
         "problems": [],
-        "network": _network(request),
+        "network": network,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "hostname": socket.gethostname(),
@@ -482,27 +507,47 @@ def _messages_name(job: str) -> str:
     return f"rankslice-{os.getuid()}-{job}"
 
 
-def _network(request: Request) -> str:
-    """Return the network of the address at which the launcher reaches this board, as CIDR."""
+def _address(request: Request) -> str:
+    """Return the address at which the launcher reaches this board."""
     words = os.environ.get("SSH_CONNECTION", "").split()
-    address = words[2] if request["over_ssh"] and len(words) == 4 else request.get("address", "")
-    try:
-        packed = socket.inet_aton(address)
-    except OSError:
+    given: str = request.get("address", "")
+    return words[2] if request["over_ssh"] and len(words) == 4 else given
+
+
+def _network_at(address: str) -> str:
+    """Return the IPv4 network of the interface that has an address, as CIDR; empty: none has."""
+    name = _interface_at(address)
+    own, mask = _asked(name, SIOCGIFADDR), _asked(name, SIOCGIFNETMASK)
+    if not own or not mask:
         return ""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        for _, name in socket.if_nameindex():
-            interface = struct.pack("256s", name.encode()[:15])
-            try:
-                has = fcntl.ioctl(asked, 0x8915, interface)[20:24]  # SIOCGIFADDR
-                mask = fcntl.ioctl(asked, 0x891B, interface)[20:24]  # SIOCGIFNETMASK
-            except OSError:
-                continue
-            if has == packed:
-                base = bytes(a & m for a, m in zip(packed, mask, strict=True))
-                length = sum(bin(part).count("1") for part in mask)
-                return f"{socket.inet_ntoa(base)}/{length}"
+    base = bytes(a & m for a, m in zip(own, mask, strict=True))
+    length = sum(bin(part).count("1") for part in mask)
+    return f"{socket.inet_ntoa(base)}/{length}"
+
+
+def _interface_at(address: str) -> str:
+    """Return the name of the interface that has an address, IPv4 or IPv6; empty: none has."""
+    names = [name for _, name in socket.if_nameindex()]
+    if ":" not in address:
+        with contextlib.suppress(OSError):  # a name
+            wanted = socket.inet_aton(address)
+            return next((name for name in names if _asked(name, SIOCGIFADDR) == wanted), "")
+        return ""
+    with contextlib.suppress(OSError):
+        digits = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+        return next((line.split()[5] for line in lines if line.startswith(digits)), "")
     return ""
+
+
+def _asked(interface: str, question: int) -> bytes:
+    """Return what the kernel says of an interface: four bytes, or none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            answer = fcntl.ioctl(asked, question, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            return b""
+    return answer[20:24]
 
 
 # During a run

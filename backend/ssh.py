@@ -42,7 +42,15 @@ _OPTIONS = (
 
 _PROGRAM = Path(on_board.__file__).read_text(encoding="utf-8")
 
-_READ_PROGRAM = "import sys;i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
+_TOO_OLD = "3.10 or later is needed"
+_OLDEST = (3, 8)
+"""Pythons before it cannot even read the program, which tells of those that are too old."""
+
+_READ_PROGRAM = (
+    f"import sys;v=sys.version_info;v<{_OLDEST} and"
+    f" sys.exit('its Python is %d.%d, and {_TOO_OLD}'%v[:2]);"
+    "i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
+)
 
 _CHOOSE_PYTHON = (
     'p="$HOME/.rankslice/venv/bin/python3"; [ -x "$p" ] || p=python3; '
@@ -271,13 +279,15 @@ def ssh_complaint(errors: str, code: int) -> str:
         code: with which it ended.
     """
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+    if last.endswith(_TOO_OLD):
+        return last
     told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
     return f"{told} (ssh said: {last})" if told else f"gives no answer: {last}"
 
 
 def _rsync_complaint(errors: str, code: int) -> str:
     if "No space left" in errors:
-        return "its disk is full; make room there, ~/.rankslice/packages has older packages"
+        return on_board.DISK_FULL
     if "rsync: command not found" in errors or "rsync: not found" in errors:
         return "there is no rsync on the board; install it there: apt-get install rsync"
     first = (errors.strip().splitlines() or [f"exit code {code}"])[0]

@@ -189,7 +189,8 @@ def _tell(found: list[_Status]) -> None:
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"
-        say(_printable(f"{status.place}: {what}, {last}"))
+        hint = "; dmesg on its board tells whether memory ran out" if killed else ""
+        say(_printable(f"{status.place}: {what}, {last}{hint}"))
 
 
 def say(message: str) -> None:

@@ -21,7 +21,7 @@ from .announcer import Announcer
 from .arrivals import Arrivals, Pulled, Timed
 from .engines import Acceleration, Engine, engine_settings, open_engine
 from .engines.acceleration import total
-from .errors import ElsewhereError, JobError
+from .errors import ElsewhereError, JobError, reason_of
 from .executor import Executor, Stage, step_of
 from .histogram import Histogram
 from .job import Job
@@ -319,10 +319,10 @@ def run_rank(
             rank.agree()
             on_start()
             records = rank.share(rank.run())
+        if options.report is not None and spec.rank == job.sink:
+            _write_report(options.report, records)
     except JobError as error:
         raise type(error)(f"{spec.place}: {error}") from error.__cause__
-    if options.report is not None and spec.rank == job.sink:
-        _write_report(options.report, records)
     return records
 
 
@@ -349,5 +349,8 @@ def together(transport: Transport, step: Callable[[], _T]) -> _T:
 
 def _write_report(path: Path, records: list[dict[str, Any]]) -> None:
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps({"ranks": records}, indent=1) + "\n")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps({"ranks": records}, indent=1) + "\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise JobError(f"report {path}: {reason_of(error)}") from None

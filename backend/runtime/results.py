@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import JobError
+from .errors import JobError, reason_of
 from .job import TensorSpec
 
 __all__ = ["Results", "ResultsWriter", "read_results"]
@@ -80,7 +80,7 @@ class ResultsWriter:
             self._file.close()
 
     def _failure(self, error: OSError) -> JobError:
-        return JobError(f"results file {self._path}: {error.strerror}")
+        return JobError(f"results file {self._path}: {reason_of(error)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,8 @@ def read_results(path: Path) -> Results:
         count = (path.stat().st_size - offset) // record.itemsize
     except OSError as error:
         raise JobError(f"{path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    # SyntaxError: numpy reads the name of a type as if it were Python.
+    except (ValueError, KeyError, TypeError, RecursionError, SyntaxError) as error:
         raise JobError(f"{path}: not a results file ({error})") from None
     # A file without records cannot be mapped.
     records = np.memmap(path, record, "r", offset, (count,)) if count else np.empty(0, record)

@@ -135,7 +135,7 @@ def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> Non
         let_end(other)
         assert (
             "rankslice: rank 1 (edge01_cpu1 on edge01): the process was killed or crashed,"
-            " last at segment 0, frame 7\n"
+            " last at segment 0, frame 7; dmesg on its board tells whether memory ran out\n"
         ) == said(process)
     assert not folder.exists()
 
@@ -144,7 +144,7 @@ def test_a_rank_that_is_killed_early_was_starting(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     with guarding(folder, 1) as process, rank(folder, 0, step="") as victim:
         victim.send_signal(signal.SIGKILL)
-        assert said(process).endswith("killed or crashed, while it started\n")
+        assert "killed or crashed, while it started; dmesg on its board" in said(process)
 
 
 def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:

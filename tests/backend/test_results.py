@@ -104,6 +104,7 @@ HEAD = b"rankslice results 1\n"
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32"]]}\n',
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", 3]]}\n',
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [-3]]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", ",float32", [3]]]}\n',
         HEAD + b"\xff\n",
         HEAD + b"[" * 100_000,
     ],
@@ -145,5 +146,5 @@ def test_a_disk_that_gets_full_is_told_and_the_file_can_still_be_closed(tmp_path
 
 
 def test_a_full_disk_is_told() -> None:
-    with pytest.raises(JobError, match="results file /dev/full: No space left on device"):
+    with pytest.raises(JobError, match="results file /dev/full: No space left on device; make"):
         ResultsWriter(Path("/dev/full"), "f", [SCALAR])

@@ -138,6 +138,7 @@ def simulate(
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
+    trace = None if traffic.trace is None else read_trace(traffic.trace)
     plan = _plan(target, mapping, platform, shapes)
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
@@ -148,7 +149,7 @@ def simulate(
     times = segment_times(plan, measured, source)
     network = Network(_with_boards(boards, plan))
     window = traffic.window or plan.window
-    frames, arrivals = _arrivals(traffic, window)
+    frames, arrivals = _arrivals(traffic, trace, window)
     random = np.random.default_rng(scatter.seed)
     simulation = simulate_plan(
         plan,
@@ -224,15 +225,17 @@ def _other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]
         yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
 
 
-def _arrivals(traffic: Traffic, window: int) -> tuple[int, Arrivals | None]:
+def _arrivals(
+    traffic: Traffic, trace: NDArray[np.float64] | None, window: int
+) -> tuple[int, Arrivals | None]:
     """Return how many frames come, and when, if by the clock."""
-    if traffic.trace is None:
+    if trace is None:
         frames = _FRAMES if traffic.frames is None else traffic.frames
         if traffic.fps is None:
             return frames, None
         times = at_rate(frames, traffic.fps)
     else:
-        times = read_trace(traffic.trace)[: traffic.frames]
+        times = trace[: traffic.frames]
     rate = _most_in_a_second(times)
     queue = max(window, rate) if traffic.queue is None else traffic.queue
     return len(times), Arrivals(times, queue)

@@ -56,6 +56,8 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Build folders that cannot be run": list(_folders()),
         "Options and inputs of run": list(_runs()),
         "Options and inputs of inspect": list(_inspections()),
+        "Options and inputs of simulate": list(_simulations()),
+        "Options and inputs of explore": list(_explorations()),
         "Boards and options of probe": list(_probes()),
     }
 
@@ -583,6 +585,62 @@ def _inspections() -> Iterator[Provoked]:
         "a delegate and an accelerator", "m.tflite --internals --delegate libX.so --accelerator npu"
     )
     yield inspect("an option without a value", "m.tflite --internals --option backend_type")
+
+
+def _simulations() -> Iterator[Provoked]:
+    def simulate(title: str, arguments: str, **files: Content) -> Provoked:
+        return Provoked(title, f"simulate {arguments}", files)
+
+    mapped = "model.onnx --mapping mapping.json --platform platform.yaml"
+    yield simulate("no such model", "modle.onnx --mapping mapping.json")
+    yield simulate("a folder that is no build folder", "folder")
+    yield simulate("a model without a mapping", "model.onnx")
+    yield simulate("a build folder and a mapping", "out --mapping mapping.json")
+    yield simulate("a build folder and a shape", "out --shape x=1,4,8,8")
+    yield simulate("a build folder on another platform's boards", "out --platform platform.yaml")
+    yield simulate("ranks that compute, without a profile", mapped)
+    yield simulate("a profile that is missing", f"{mapped} --profile profil.json")
+    yield simulate(
+        "a profile that is none", f"{mapped} --profile p.json", **{"p.json": '{"boards": 1}'}
+    )
+    yield simulate(
+        "a profile of another version",
+        f"{mapped} --profile p.json",
+        **{"p.json": '{"format": "rankslice-profile", "version": 99}'},
+    )
+    yield simulate(
+        "lines of a trace that are no times",
+        f"{mapped} --profile p.json --trace t.txt",
+        **{"p.json": _empty_profile, "t.txt": "0\nsoon\n3\n2\n"},
+    )
+    yield simulate(
+        "a profile of another model", f"{mapped} --profile p.json", **{"p.json": _empty_profile}
+    )
+    yield simulate("a rate and a trace", "out --fps 30 --trace t.txt", **{"t.txt": "0\n"})
+    yield simulate("two kinds of scatter", "out --scatter --jitter 0.1")
+    yield simulate("no frames", "out --frames 0")
+    yield simulate("a picture and JSON in one place", "out --svg - --json -")
+    yield simulate("a picture in a folder that is not there", "out --svg none/t.svg")
+
+
+def _empty_profile(path: Path) -> None:
+    """Write a profile of another model, of which nothing was measured."""
+    model = {"name": "other.onnx", "sha256": "0" * 64, "inputs": [], "layers": ["a"]}
+    record = {"format": "rankslice-profile", "version": 1, "model": model, "kinds": []}
+    path.write_text(json.dumps(record))
+
+
+def _explorations() -> Iterator[Provoked]:
+    def explore(title: str, arguments: str, **files: Content) -> Provoked:
+        return Provoked(title, f"explore model.onnx --platform platform.yaml {arguments}", files)
+
+    yield explore("a model that nobody measured", "--out new")
+    yield explore("no such profile", "--profile profle.json --out new")
+    yield explore(
+        "a profile that is none", "--profile mapping.json --out new --method nsga2 --generations 2"
+    )
+    yield explore("objectives that are none", "--objectives throughput,memmory,speed --out new")
+    yield explore("a probability above one", "--mutation 1.5 --out new")
 
 
 def _probes() -> Iterator[Provoked]:

@@ -1,0 +1,126 @@
+"""How long the simulator and the cost model take, by the number of ranks and of layers.
+
+python benchmarks/simulating.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from measuring import console, machine, print_table
+from numpy.typing import NDArray
+
+from rankslice.exploration.cost_model import evaluate
+from rankslice.exploration.links import Network
+from rankslice.exploration.problem import USUAL_OVERHEADS, Problem, explored_layers, make_problem
+from rankslice.exploration.simulator import jittered, simulate
+from rankslice.framework.graph import Tensor
+from rankslice.framework.mapping import Placement
+from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
+from rankslice.framework.platform import Accelerator, Board, Link, Platform
+from rankslice.frontend.formats import read_model
+from rankslice.measurement.zoo import zoo_model
+
+RANKS = (10, 100, 1000, 4000)
+FRAMES = 100
+PER_BOARD = 4
+GIGABIT = Link(bandwidth_mbps=1000, latency_ms=0.2)
+
+
+def chain(ranks: int) -> Plan:
+    """Return the plan of that many ranks in a row, four on each board."""
+    names = [f"t{number}" for number in range(ranks + 1)]
+    return Plan(
+        model=ModelInfo("chain", "", "onnx", (names[0],), (names[-1],)),
+        ranks=tuple(_placement(rank) for rank in range(ranks)),
+        tensors=tuple(Tensor(name, "float32", (1, 25_000)) for name in names),
+        segments=tuple(
+            Segment(rank, 0, f"submodels/{rank}.onnx", (f"l{rank}",), (names[rank],),
+                    (names[rank + 1],), 2 * rank + 1)
+            for rank in range(ranks)
+        ),
+        channels=tuple(Channel(n, names[n], n - 1, n) for n in range(1, ranks)),
+        source=0,
+        sink=ranks - 1,
+        path_length=2 * ranks - 1,
+        minimal=True,
+    )  # fmt: skip
+
+
+def _placement(rank: int) -> Placement:
+    board, core = divmod(rank, PER_BOARD)
+    name = f"board{board}"
+    return Placement(rank, f"{name}_cpu{core}", name, name, "cpu", (core,), "onnxruntime")
+
+
+def simulated(ranks: int) -> tuple[str, ...]:
+    """Simulate a chain; return a row of the table."""
+    plan = chain(ranks)
+    boards = dict.fromkeys(rank.board for rank in plan.ranks)
+    platform = Platform("boards", tuple(Board(name, name) for name in boards), GIGABIT)
+    random = np.random.default_rng(0)
+    times = [jittered(0.01, 0.1, FRAMES, random) for _ in plan.segments]
+    begin = time.perf_counter()
+    found = simulate(plan, times, Network(platform), frames=FRAMES, overheads=USUAL_OVERHEADS)
+    took = time.perf_counter() - begin
+    steps = FRAMES * ranks
+    return (
+        str(ranks),
+        str(FRAMES),
+        f"{took:.2f}",
+        f"{1e6 * took / steps:.1f}",
+        f"{found.duration_s / took:.0f}",
+    )
+
+
+def densenet() -> Problem:
+    """Return DenseNet-121 on eight boards with a CPU and a GPU each."""
+    graph = read_model(zoo_model("densenet121")).graph
+    boards = tuple(
+        Board(f"board{n}", f"board{n}", cores=tuple(range(6)), memory_mb=8192, idle_w=3, busy_w=15,
+              gpus=(Accelerator("onnxruntime"),))
+        for n in range(8)
+    )  # fmt: skip
+    random = np.random.default_rng(0)
+    times: NDArray[np.float64] = random.uniform(1e-5, 3e-4, (2, len(explored_layers(graph))))
+    return make_problem(graph, Platform("boards", boards, GIGABIT), times)
+
+
+def evaluated(problem: Problem, what: str, *, latency: bool) -> tuple[str, ...]:
+    """Evaluate generations of a hundred; return a row of the table."""
+    random = np.random.default_rng(0)
+    layers, places = len(problem.layers), len(problem.places)
+    random_rows = random.integers(0, places, (100, layers))
+    cuts = np.sort(random.integers(0, layers, (100, places - 1)), axis=1)
+    slices = (np.arange(layers)[np.newaxis, :, np.newaxis] >= cuts[:, np.newaxis]).sum(axis=2)
+    population = slices if what == "slices" else random_rows
+    evaluate(problem, population, latency=latency)
+    begin = time.perf_counter()
+    for _ in range(5):
+        evaluate(problem, population, latency=latency)
+    took = (time.perf_counter() - begin) / 500
+    return (what, "with" if latency else "without", f"{1e6 * took:.0f}", f"{40_000 * took:.1f}")
+
+
+def main() -> None:
+    """Take the command line, measure, print."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    console.print(machine())
+    print_table(
+        "Simulating a chain of ranks, four on each board",
+        ("ranks", "frames", "seconds", "us per step of a rank", "times faster than the job"),
+        [simulated(ranks) for ranks in RANKS],
+    )
+    problem = densenet()
+    print_table(
+        f"Evaluating mappings of {len(problem.layers)} layers to {len(problem.places)} places",
+        ("layers", "latency", "us each", "seconds for 40,000"),
+        [evaluated(problem, what, latency=late) for what in ("slices", "random")
+         for late in (False, True)],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

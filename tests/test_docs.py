@@ -135,7 +135,7 @@ def test_the_command_line_page_says_what_the_command_line_says() -> None:
     assert page == script["generated_page"](page), "run: python docs/generate_cli.py"
 
 
-@pytest.mark.parametrize("command", ["inspect", "build", "run", "demo"])
+@pytest.mark.parametrize("command", ["inspect", "build", "run", "probe", "deploy", "demo"])
 def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
     command: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,78 @@
+"""What ``docs/several-boards.md`` has a reader type for three virtual boards is typed here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from boards import Boards
+from boards.fixtures import skip_without_boards
+from rankslice.measurement.keras_zoo import keras_file
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "several-boards.md"
+DOCUMENTED_RACK = "/run/rsb0/"
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Boards]:
+    """The three boards of the page."""
+    skip_without_boards()
+    with Boards(3, disk_mb=512) as boards:
+        yield boards
+
+
+def scripts() -> list[str]:
+    """Return the page's blocks of commands for virtual boards."""
+    return re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
+
+
+def typed(script: str, rack: Boards, folder: Path) -> str:
+    """Return what a block prints, typed in a folder with the models that are shipped."""
+    shutil.copytree(ROOT / "models", folder / "models")
+    folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", script.replace(DOCUMENTED_RACK, f"{rack.names.folder}/")],
+        cwd=folder,
+        env={**os.environ, "PATH": folders, "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stdout
+    return done.stdout
+
+
+def test_the_page_has_a_small_model_and_two_of_real_size() -> None:
+    small, resnet50, mobilenetv2 = scripts()
+    assert "models/digits.onnx" in small
+    assert "zoo_model('resnet50')" in resnet50
+    assert "keras_model('mobilenetv2')" in mobilenetv2
+
+
+def test_a_small_model_runs_on_three_boards_as_the_page_says(rack: Boards, tmp_path: Path) -> None:
+    printed = typed(scripts()[0], rack, tmp_path)
+    assert "verify passed: 100 frames compared, bit-equal" in printed
+
+
+@pytest.mark.slow
+def test_resnet_50_runs_on_three_boards_as_the_page_says(rack: Boards, tmp_path: Path) -> None:
+    assert "verify passed: 20 frames compared" in typed(scripts()[1], rack, tmp_path)
+
+
+@pytest.mark.slow
+def test_mobilenet_v2_runs_on_three_boards_as_the_page_says(rack: Boards, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra: litert)")
+    if not keras_file("mobilenetv2").exists() and find_spec("tensorflow") is None:
+        pytest.skip("its file is made by TensorFlow, which is not installed (extra: keras)")
+    assert "verify passed: 20 frames compared" in typed(scripts()[2], rack, tmp_path)

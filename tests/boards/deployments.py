@@ -34,20 +34,36 @@ def build_for(
     **settings: object,
 ) -> Path:
     """Return a build folder for boards, whose hosts are their addresses."""
-    folder.mkdir(parents=True, exist_ok=True)
     hosts = {board.name: {"host": board.address, "cores": 2, **(kind or {})} for board in boards}
+    return build_on(hosts, folder, model, mapping, **settings)
+
+
+def build_on(
+    hosts: Mapping[str, Mapping[str, object]],
+    folder: Path,
+    model: Path,
+    mapping: Mapping[str, Sequence[str]],
+    **settings: object,
+) -> Path:
+    """Return a build folder for a platform, given as what its file says of each board."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "mapping.json").write_text(json.dumps(mapping))
     (folder / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     paths = (folder / "mapping.json", str(folder / "platform.yaml"), folder / "out")
     return build(model, *paths, force=True, **settings).folder  # type: ignore[arg-type]
 
 
-def sleeping_chain(boards: Boards, folder: Path, sleep_ms: float, width: int = 16) -> Path:
-    """Return a build folder of a chain, a layer and a rank a board, that sleep."""
+def chain_for(boards: Boards, folder: Path, width: int = 16) -> Path:
+    """Return a build folder of a chain, a layer and a rank a board."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(chain(len(boards), width), folder / "model.onnx")
     mapping = {f"{board.name}_cpu0": [f"L{rank}"] for rank, board in enumerate(boards)}
-    out = build_for(boards, folder, folder / "model.onnx", mapping)
+    return build_for(boards, folder, folder / "model.onnx", mapping)
+
+
+def sleeping_chain(boards: Boards, folder: Path, sleep_ms: float, width: int = 16) -> Path:
+    """Return a build folder of a chain, a layer and a rank a board, that sleep."""
+    out = chain_for(boards, folder, width)
     let_ranks_sleep(out, sleep_ms)
     shutil.rmtree(out / "packages")
     write_packages(out, plan_from_json((out / "plan.json").read_text()))
@@ -67,6 +83,53 @@ def run(boards: Boards, out: Path, *arguments: str | Path) -> Ended:
 def home(board: Board) -> Path:
     """Return where this machine sees what ``~/.rankslice`` on a board is."""
     return board.names.disk / "upper" / "root" / ".rankslice"
+
+
+def package(board: Board) -> Path:
+    """Return where this machine sees the package that a board was given last."""
+    link = max((home(board) / "jobs").iterdir(), key=lambda path: path.lstat().st_mtime_ns)
+    return home(board) / "packages" / link.readlink().name
+
+
+def submodel(board: Board) -> Path:
+    """Return where this machine sees the first sub-model of that package."""
+    return min((package(board) / "submodels").iterdir())
+
+
+def damage(board: Board, path: Path) -> None:
+    """Change one byte of a file on a board, in place, with a time that tells nothing of it."""
+    board.run(["python3", "-c", CHANGE_A_BYTE, board_path(path)])
+
+
+def board_path(path: Path) -> str:
+    """Return how a board names a file that this machine sees on its disk."""
+    return "/" + str(path).split("/upper/", 1)[1]
+
+
+CHANGE_A_BYTE = """
+import os, sys
+times = os.stat(sys.argv[1]).st_atime_ns, os.stat(sys.argv[1]).st_mtime_ns
+with open(sys.argv[1], "r+b") as file:
+    file.seek(50)
+    byte = file.read(1)[0]
+    file.seek(50)
+    file.write(bytes([byte ^ 1]))
+os.utime(sys.argv[1], ns=times)
+"""
+
+
+def set_version(board: Board, name: str, version: str) -> None:
+    """Let a board's Python believe that it has another version of a package."""
+    board.run(["python3", "-c", SET_VERSION, name, version])
+
+
+SET_VERSION = """
+import importlib.metadata, re, sys
+from pathlib import Path
+name, version = sys.argv[1:]
+path = Path(importlib.metadata.distribution(name)._path) / "METADATA"
+path.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_text(), count=1))
+"""
 
 
 def of_job(board: Board) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from command_line import rankslice
 
-from boards import Board, Boards
-from boards.deployments import build_for, deploy, home, run
+from boards import Boards
+from boards.deployments import build_for, damage, deploy, home, package, run, submodel
 from boards.fixtures import skip_without_boards
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
@@ -34,12 +34,6 @@ def rack() -> Iterator[Boards]:
 def out(rack: Boards, tmp_path: Path) -> Path:
     """A build folder of the digit classifier on two boards."""
     return build_for(rack, tmp_path, DIGITS, MAPPING)
-
-
-def package(board: Board) -> Path:
-    """Return the package of a board's only job."""
-    (link,) = (home(board) / "jobs").iterdir()
-    return home(board) / "packages" / link.readlink().name
 
 
 def report_of(rack: Boards, out: Path, tmp_path: Path) -> list[dict[str, object]]:
@@ -75,10 +69,9 @@ def test_only_the_files_that_differ_travel(rack: Boards, out: Path, tmp_path: Pa
 
 def test_times_that_lie_are_not_believed(rack: Boards, out: Path, tmp_path: Path) -> None:
     report_of(rack, out, tmp_path)
-    model = next((package(rack[0]) / "submodels").iterdir())
-    times = (model.stat().st_atime, model.stat().st_mtime)
-    damage(rack[0], model)
-    rack[0].run(["touch", "-d", f"@{times[1]}", board_path(model)])
+    before = submodel(rack[0]).stat().st_mtime_ns
+    damage(rack[0], submodel(rack[0]))
+    assert before == submodel(rack[0]).stat().st_mtime_ns
     states = [each["state"] for each in report_of(rack, out, tmp_path)]
     assert ["copied", "there"] == states
     assert 0 == run(rack, out, "--frames", "5", "--verify").code
@@ -86,7 +79,7 @@ def test_times_that_lie_are_not_believed(rack: Boards, out: Path, tmp_path: Path
 
 def test_a_damaged_package_is_not_run(rack: Boards, out: Path) -> None:
     deploy(rack, out)
-    damage(rack[1], next((package(rack[1]) / "submodels").iterdir()))
+    damage(rack[1], submodel(rack[1]))
     ended = run(rack, out)
     assert 1 == ended.code
     assert "board board2" in ended.err
@@ -167,26 +160,6 @@ def test_hosts_that_look_like_options_are_refused(rack: Boards, out: Path) -> No
     ended = rankslice("deploy", out)
     assert 1 == ended.code
     assert "cannot be a host name or address" in ended.err
-
-
-CHANGE_A_BYTE = """
-import sys
-with open(sys.argv[1], "r+b") as file:
-    file.seek(50)
-    byte = file.read(1)[0]
-    file.seek(50)
-    file.write(bytes([byte ^ 1]))
-"""
-
-
-def damage(board: Board, path: Path) -> None:
-    """Change one byte of a file on a board, in place."""
-    board.run(["python3", "-c", CHANGE_A_BYTE, board_path(path)])
-
-
-def board_path(path: Path) -> str:
-    """Return how a board names a file that this machine sees on its disk."""
-    return "/" + str(path).split("/upper/", 1)[1]
 
 
 def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

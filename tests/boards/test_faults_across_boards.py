@@ -1,7 +1,8 @@
-"""Each way in which a job across three boards can come to harm, at each of them.
+"""The failure matrix: each way in which a job across boards can come to harm, at each of them.
 
 Whatever happens: the launcher ends soon and not with success, one message says where it happened
-and what to look at, results that had come out are kept, and no process stays on a board.
+and what to look at, results that had come out are kept, and no process stays on a board. What
+happened to each job stands in a table at the end of the tests' output.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,20 @@ import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from boards import Board, Boards
-from boards.deployments import Launcher, deploy, forget_results, of_job, sleeping_chain
+from boards.deployments import (
+    Launcher,
+    chain_for,
+    damage,
+    deploy,
+    forget_results,
+    home,
+    of_job,
+    run,
+    set_version,
+    sleeping_chain,
+    submodel,
+)
+from boards.failure_matrix import ENDS, End
 from boards.fixtures import skip_without_boards
 from rankslice.backend.runtime.results import read_results
 
@@ -27,13 +41,13 @@ pytestmark = pytest.mark.timeout(300)
 SLEEP_MS = 20
 WIDTH = 4096
 BOUND_S = 15.0
-SETTLE_S = 8.0
 MENDED_S = 20.0
 SOURCE, MIDDLE, SINK = range(3)
 PLACES = {SOURCE: "source", MIDDLE: "middle", SINK: "sink"}
 STEP = r"segment 0, frame \d+"
 CUT_OFF = (
-    r"no sign of life for 5 s from VICTIM, last at STEP.*; board BOARD \(HOST\) did not answer"
+    r"no sign of life for 5 s from VICTIM, last at STEP.*; board BOARD \(HOST\) did not answer:"
+    " is it on, and is its cable plugged in"
 )
 
 
@@ -63,29 +77,59 @@ class Fault:
     places: tuple[int, ...] = (SOURCE, MIDDLE, SINK)
     reachable: bool = True
     """Whether the board can be reached afterwards."""
+    frozen: bool = False
+    """Whether nothing on the board can do anything, not even end."""
 
 
 FAULTS = {
-    "killed": Fault(
+    "rank killed": Fault(
         lambda board: signal_rank(board, signal.SIGKILL),
-        "VICTIM: the process was killed or crashed, last at STEP",
+        "VICTIM: the process was killed or crashed, last at STEP; dmesg on its board",
     ),
-    "stopped": Fault(
+    "rank stopped": Fault(
         lambda board: signal_rank(board, signal.SIGSTOP),
-        "no sign of life for 5 s from VICTIM, last at STEP",
+        "no sign of life for 5 s from VICTIM, last at STEP: it is stopped, overloaded",
     ),
     "power cut": Fault(Board.cut_power, CUT_OFF, Board.power_on, reachable=False),
-    "unplugged": Fault(Board.unplug, CUT_OFF, Board.plug_in, reachable=False),
-    "board stopped": Fault(Board.stop, CUT_OFF, Board.resume, reachable=False),
+    "cable pulled": Fault(Board.unplug, CUT_OFF, Board.plug_in, reachable=False),
+    "board frozen": Fault(Board.stop, CUT_OFF, Board.resume, reachable=False, frozen=True),
     "disk full": Fault(
         fill_disk,
-        r"VICTIM: sink, frame \d+: results file results.bin: No space left on device",
+        r"VICTIM: sink, frame \d+: results file results.bin: No space left on device; make room",
         Board.empty_disk,
         places=(SINK,),
     ),
 }
+"""What happens while frames flow."""
+
+BEFORE = {
+    "disk full before": Fault(
+        Board.fill_disk, r"board BOARD \(HOST\): its disk is full; make room", Board.empty_disk
+    ),
+    "package damaged": Fault(
+        lambda board: damage(board, submodel(board)),
+        r"board BOARD \(HOST\): its package is damaged"
+        r" \(submodels/BOARD_cpu0.0.onnx is not what the manifest says\);"
+        " mend it: rankslice deploy OUT",
+    ),
+    "wrong engine": Fault(
+        lambda board: set_version(board, "onnxruntime", "1.2.3"),
+        r"board BOARD \(HOST\): .*python3? has onnxruntime 1.2.3, and 1.19 or later is needed;"
+        " install what it needs there: rankslice deploy OUT --venv",
+        lambda board: set_version(board, "onnxruntime", "1.99.0"),
+    ),
+}
+"""What is found before the start."""
+
 CASES = [(name, place) for name, fault in FAULTS.items() for place in fault.places]
-FAST = {("killed", MIDDLE), ("unplugged", SOURCE), ("power cut", MIDDLE), ("disk full", SINK)}
+EARLY = [(name, place) for name in BEFORE for place in PLACES]
+FAST = {
+    ("rank killed", MIDDLE),
+    ("cable pulled", SOURCE),
+    ("power cut", MIDDLE),
+    ("disk full", SINK),
+    ("package damaged", MIDDLE),
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +140,37 @@ def rack() -> Iterator[Boards]:
         yield boards
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[list[str]]:
-    """Lines that are printed at the end."""
-    lines: list[str] = []
-    yield lines
-    print("\n".join(["", *lines]))
+@pytest.fixture
+def ends(pytestconfig: pytest.Config) -> list[End]:
+    """What has been seen, for the table."""
+    return pytestconfig.stash.setdefault(ENDS, [])
 
 
 @pytest.fixture(scope="module")
 def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build folder of a chain of three ranks, on their boards."""
+    """A build folder of a chain of three ranks that sleep, on their boards."""
     return sleeping_chain(rack, tmp_path_factory.mktemp("chain"), SLEEP_MS, WIDTH)
+
+
+@pytest.fixture(scope="module")
+def computing(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of a chain of three ranks with an engine, on their boards."""
+    return chain_for(rack, tmp_path_factory.mktemp("computing"))
+
+
+def cases(named: Sequence[tuple[str, int]]) -> pytest.MarkDecorator:
+    """Return the parametrisation with faults and places; most of them are slow."""
+    return pytest.mark.parametrize(
+        ("name", "place"),
+        [
+            pytest.param(
+                *case,
+                marks=[] if case in FAST else pytest.mark.slow,
+                id="-".join((case[0], PLACES[case[1]])),
+            )
+            for case in named
+        ],
+    )
 
 
 def crowding() -> float:
@@ -115,7 +178,7 @@ def crowding() -> float:
     return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
-def nothing_left(boards: list[Board], within_s: float) -> list[str]:
+def nothing_left(boards: Sequence[Board], within_s: float) -> list[str]:
     """Wait until no process of a job is on some boards; return those that stay."""
     deadline = time.monotonic() + within_s
     while (left := [line for board in boards for line in of_job(board)]) and (
@@ -128,17 +191,34 @@ def nothing_left(boards: list[Board], within_s: float) -> list[str]:
 def pattern_of(fault: Fault, place: int, board: Board) -> str:
     """Return what the message of a fault must match."""
     victim = rf"rank {place} \({board.name}_cpu0 on {re.escape(board.address)}\)"
-    words = {"VICTIM": victim, "STEP": STEP, "BOARD": board.name, "HOST": board.address}
+    words = {"VICTIM": victim, "STEP": STEP, "BOARD": board.name, "HOST": re.escape(board.address)}
     text = fault.message
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     return text
 
 
+def told_in(errors: str) -> str:
+    """Return the message among what the launcher wrote."""
+    lines = [line for line in errors.splitlines() if line.startswith("error: ")]
+    return lines[0].removeprefix("error: ") if lines else errors
+
+
+def results_on(board: Board) -> Path:
+    """Return the results file that a job has left on its sink's board."""
+    (found,) = (home(board) / "runs").glob("*/results.bin")
+    return found
+
+
+def frames_in(results: Path) -> list[int]:
+    """Return the numbers of the frames whose results are kept."""
+    return [int(frame) for frame in read_results(results).records["frame"]]
+
+
 def check_fault(
-    rack: Boards, out: Path, name: str, place: int, mpirun: Path, table: list[str]
+    rack: Boards, out: Path, name: str, place: int, mpirun: Path, ends: list[End]
 ) -> None:
-    """Let a job come to harm; check how it ends."""
+    """Let a job come to harm while frames flow; check how it ends."""
     fault, board, sink = FAULTS[name], rack[place], rack[SINK]
     assert 0 == deploy(rack, out).code
     forget_results(sink)
@@ -153,45 +233,92 @@ def check_fault(
         seconds = time.monotonic() - struck
         crowded = max(crowded, crowding())
         errors = launcher.errors()
-        others = [each for each in rack if fault.reachable or each is not board]
-        left = nothing_left(others, SETTLE_S * crowded)
+        others = [each for each in rack if not fault.frozen or each is not board]
+        left = nothing_left(others, max(0, BOUND_S * crowded - seconds))
+        clean_s = time.monotonic() - struck
     finally:
         fault.mend(board)
         launcher.close()
-    table.append(f"{name:14} {PLACES[place]:7} {seconds:5.1f} s  load {crowded:.1f}  {errors!r}")
+    left += nothing_left(list(rack), MENDED_S * crowded)
+    fetched = fault.reachable or board is not sink
+    kept = frames_in(out / "results.bin" if fetched else results_on(sink))
+    version = "4.1" if mpirun == Path("/usr/bin/mpirun") else "5.0"
+    told = told_in(errors)
+    ends.append(
+        End(name, PLACES[place], version, seconds, clean_s, len(left), len(kept), crowded, told)
+    )
     assert 1 == code
     assert re.search(pattern_of(fault, place, board), errors), errors
     assert "Traceback" not in errors
     assert 1 == len(re.findall("^error: rank|^error: board", errors, re.MULTILINE)), errors
+    assert list(range(len(kept))) == kept
+    assert had <= len(kept)
+    assert fetched or "may be on board" in errors
     assert [] == left
-    if fault.reachable or board is not sink:
-        kept = [int(frame) for frame in read_results(out / "results.bin").records["frame"]]
-        assert list(range(len(kept))) == kept
-        assert had <= len(kept)
     assert seconds <= BOUND_S * crowded
-    assert [] == nothing_left(list(rack), MENDED_S * crowded)
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        pytest.param(
-            *case,
-            marks=[] if case in FAST else pytest.mark.slow,
-            id="-".join((case[0], PLACES[case[1]])),
-        )
-        for case in CASES
-    ],
-)
+@cases(CASES)
 def test_a_fault_ends_the_job_soon_with_one_message_and_leaves_nothing(
-    rack: Boards, out: Path, name: str, place: int, table: list[str]
+    rack: Boards, out: Path, name: str, place: int, ends: list[End]
 ) -> None:
-    check_fault(rack, out, name, place, wheels_mpirun(), table)
+    check_fault(rack, out, name, place, wheels_mpirun(), ends)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["killed", "power cut", "unplugged"])
+@pytest.mark.parametrize("name", ["rank killed", "power cut", "cable pulled"])
 def test_it_is_the_same_with_open_mpi_4(
-    rack: Boards, out: Path, name: str, table: list[str]
+    rack: Boards, out: Path, name: str, ends: list[End]
 ) -> None:
-    check_fault(rack, out, name, MIDDLE, debians_mpirun(), table)
+    check_fault(rack, out, name, MIDDLE, debians_mpirun(), ends)
+
+
+@cases(EARLY)
+def test_a_board_that_cannot_run_its_package_is_named_before_the_start(
+    rack: Boards, computing: Path, name: str, place: int, ends: list[End]
+) -> None:
+    fault, board = BEFORE[name], rack[place]
+    assert 0 == deploy(rack, computing).code
+    fault.strike(board)
+    began = time.monotonic()
+    try:
+        ended = run(rack, computing)
+        seconds = time.monotonic() - began
+    finally:
+        fault.mend(board)
+    left = [line for each in rack for line in of_job(each)]
+    told = told_in(ended.err)
+    ends.append(End(name, PLACES[place], "5.0", seconds, seconds, len(left), 0, crowding(), told))
+    assert 1 == ended.code
+    assert re.search(pattern_of(fault, place, board), ended.err), ended.err
+    assert 1 == ended.err.count("error: "), ended.err
+    assert [] == left
+    assert seconds <= BOUND_S * crowding()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [SOURCE, MIDDLE], ids=PLACES.get)
+def test_a_full_disk_where_nothing_is_written_does_no_harm(
+    rack: Boards, out: Path, place: int, ends: list[End]
+) -> None:
+    assert 0 == deploy(rack, out).code
+    forget_results(rack[SINK])
+    launcher = Launcher(rack, out, "--frames", "400")
+    try:
+        launcher.wait_for_frames(rack[SINK])
+        rack[place].fill_disk()
+        struck = time.monotonic()
+        code = launcher.process.wait(120)
+        seconds = time.monotonic() - struck
+    finally:
+        rack[place].empty_disk()
+        launcher.close()
+    left = nothing_left(list(rack), BOUND_S)
+    kept = frames_in(out / "results.bin")
+    told = f"none: exit code {code}, the job goes on to its end"
+    ends.append(
+        End("disk full", PLACES[place], "5.0", seconds, seconds, len(left), len(kept), 0, told)
+    )
+    assert 0 == code, launcher.errors()
+    assert list(range(400)) == kept
+    assert [] == left

@@ -13,7 +13,7 @@ import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from boards import Board, Boards
-from boards.deployments import build_for, deploy, forget_results, run
+from boards.deployments import build_for, deploy, forget_results, run, set_version
 from boards.fixtures import skip_without_boards
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
@@ -72,20 +72,6 @@ def test_the_line_of_a_dry_run_can_be_typed(rack: Boards, out: Path) -> None:
     # mpirun may end before it has forwarded the last lines, so the results tell.
     lists = [board.run(["sh", "-c", "ls /root/.rankslice/runs/*"]).stdout for board in rack]
     assert 1 == sum("results.bin" in entries.split() for entries in lists)
-
-
-def set_version(board: Board, name: str, version: str) -> None:
-    """Let a board's Python believe that it has another version of a package."""
-    board.run(["python3", "-c", SET_VERSION, name, version])
-
-
-SET_VERSION = """
-import importlib.metadata, re, sys
-from pathlib import Path
-name, version = sys.argv[1:]
-path = Path(importlib.metadata.distribution(name)._path) / "METADATA"
-path.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_text(), count=1))
-"""
 
 
 def test_a_wrong_version_of_the_engine_is_found_before_the_start(rack: Boards, out: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
-from rankslice.backend.package import write_driver
+from rankslice.backend.package import write_driver, write_packages
 from rankslice.framework.commands.build import build
+from rankslice.framework.plan import Plan
 
-__all__ = ["null_folder"]
+__all__ = ["let_sleep", "null_folder"]
 
 
 def null_folder(
@@ -42,12 +44,27 @@ def null_folder(
     (place / "mapping.json").write_text(json.dumps(mapping))
     out = place / f"sleep-{'-'.join(f'{sleep:g}' for sleep in sleeps_ms)}"
     plan = build(place / "model.onnx", place / "mapping.json", "local", out, share_cores=True).plan
+    let_sleep(out, plan, sleeps_ms)
+    return out
+
+
+def let_sleep(folder: Path, plan: Plan, sleeps_ms: Sequence[float]) -> Plan:
+    """Let the ranks of a build folder sleep instead of computing; return the folder's new plan.
+
+    Args:
+        folder: the build folder.
+        plan: as it was built.
+        sleeps_ms: how long each segment of a rank takes, by rank, in milliseconds.
+    """
     sleeping = (
         dataclasses.replace(rank, engine="null", options=(("sleep_ms", f"{sleep:g}"),))
         for rank, sleep in zip(plan.ranks, sleeps_ms, strict=True)
     )
-    write_driver(out, dataclasses.replace(plan, ranks=tuple(sleeping)))
-    return out
+    changed = dataclasses.replace(plan, ranks=tuple(sleeping))
+    shutil.rmtree(folder / "packages")
+    write_driver(folder, changed)
+    write_packages(folder, changed)
+    return changed
 
 
 def _keys(ranks: int) -> list[str]:

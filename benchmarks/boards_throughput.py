@@ -1,0 +1,210 @@
+"""The rate of a pipeline over one to eight boards, against what its slowest stage or cable allows.
+
+ResNet-50 is cut into as many parts with about the same number of multiplications as there are
+boards, where one tensor alone crosses. Each board sleeps for 20 ms a frame instead of computing,
+and sends as many bytes as the part would. So no stage is faster than 20 ms, and no cable than its
+tensor with TCP's headers takes at the cable's rate: the larger of both is the bottleneck.
+
+The boards are virtual (docs/virtual-boards.md) and share the cores of this machine with the
+network stack, which real boards do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, wire_ms
+from measuring import Spread, console, machine, print_table, ratios, spread, start_round
+from plotting import new_figure, save_figure
+
+from rankslice.framework.commands.inspect import inspect_model
+from rankslice.frontend.cuts import Cut
+from rankslice.measurement.zoo import zoo_model
+
+STAGE_MS = 20.0
+TARGET = 0.95
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+parts (float[1,1] x0) => (float[1,1] y) <{shapes}> {{
+{layers}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """A pipeline over the first boards of a rack."""
+
+    job: Job
+    sizes: tuple[int, ...]
+    """Bytes of each channel, in order."""
+    slowest_cable_ms: float
+
+    @property
+    def boards(self) -> int:
+        """How many there are."""
+        return len(self.sizes) + 1
+
+    @property
+    def bottleneck_ms(self) -> float:
+        """The time that no frame can fall below."""
+        return max(STAGE_MS, self.slowest_cable_ms)
+
+    @property
+    def bottleneck(self) -> str:
+        """What it is that takes so long."""
+        if self.slowest_cable_ms <= STAGE_MS:
+            return f"stage, {STAGE_MS:g} ms"
+        number = self.sizes.index(max(self.sizes)) + 1
+        return f"cable {number} to {number + 1}, {self.slowest_cable_ms:.1f} ms"
+
+
+def balanced_cuts(cuts: Sequence[Cut], parts: int) -> list[Cut]:
+    """Return where to cut into parts of about the same number of MACs, one tensor a cut."""
+    single = [cut for cut in cuts if len(cut.tensors) == 1 and cut.divides and not cut.obstacle]
+    shares = [number / parts for number in range(1, parts)]
+    return [min(single, key=lambda cut: abs(cut.share - share)) for share in shares]
+
+
+def parts_model(sizes: Sequence[int]) -> tuple[onnx.ModelProto, list[list[str]]]:
+    """Return a model whose parts hand on tensors of these sizes, in bytes; and each part's layers.
+
+    A layer makes one number of what comes in, the next one makes a tensor of it.
+    """
+    widths = [size // 4 for size in sizes]
+    shapes = ", ".join(
+        f"int64[2] s{number} = {{1, {width}}}" for number, width in enumerate(widths, 1)
+    )
+    lines, parts = [], []
+    for number in range(1, len(widths) + 2):
+        is_last = number == len(widths) + 1
+        made = "y" if is_last else f"m{number}"
+        lines.append(f"  {made} = ReduceMax <axes = [1], keepdims = 1> (x{number - 1})")
+        names = [f"one{number}"]
+        if not is_last:
+            lines.append(f"  x{number} = Expand (m{number}, s{number})")
+            names.append(f"many{number}")
+        parts.append(names)
+    text = MODEL.format(shapes=shapes, layers="\n".join(lines))
+    model = onnx.parser.parse_model(text if shapes else text.replace("<>", ""))
+    for node, name in zip(model.graph.node, itertools.chain(*parts), strict=True):
+        node.name = name
+    return model, parts
+
+
+def make_pipeline(rack: Boards, place: Path, sizes: Sequence[int]) -> Pipeline:
+    """Build a pipeline over the first boards, for channels of these sizes in bytes."""
+    place.mkdir()
+    model, parts = parts_model(sizes)
+    onnx.save(model, place / "model.onnx")
+    mapping = dict(zip(keys_of(rack), parts, strict=False))
+    sleeps_ms = [STAGE_MS] * len(parts)
+    job = build_for(rack, place, place / "model.onnx", mapping, sleeps_ms=sleeps_ms)
+    slowest = max((wire_ms(size, rack.wish.rate_mbit) for size in sizes), default=0.0)
+    return Pipeline(job, tuple(sizes), slowest)
+
+
+def report(found: dict[Pipeline, list[float]]) -> None:
+    """Print what the rounds showed."""
+    rows = []
+    for pipeline, frames_ms in found.items():
+        channels = " ".join(f"{size / 1e6:.1f}" for size in pipeline.sizes)
+        share = shares_of(pipeline, frames_ms)
+        rows.append(
+            (
+                f"{pipeline.boards}",
+                channels,
+                pipeline.bottleneck,
+                spread(frames_ms).text(2),
+                spread(1e3 / each for each in frames_ms).text(1),
+                share.text(3),
+                "yes" if share.middle >= TARGET else "no",
+            )
+        )
+    columns = (
+        "boards",
+        "MB a channel",
+        "bottleneck",
+        "ms per frame",
+        "frames/s",
+        "rate / (1 / bottleneck)",
+        f">= {TARGET}",
+    )
+    print_table("One to eight boards, null engine, channels of ResNet-50", columns, rows)
+
+
+def shares_of(pipeline: Pipeline, frames_ms: Sequence[float]) -> Spread:
+    """Return the rate as a share of what the bottleneck allows."""
+    return ratios([pipeline.bottleneck_ms] * len(frames_ms), frames_ms)
+
+
+def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
+    """Write a plot of the rates."""
+    figure, axes = new_figure(6.4, 3.6)
+    counts = [pipeline.boards for pipeline in found]
+    possible = [1e3 / pipeline.bottleneck_ms for pipeline in found]
+    rates = [spread(1e3 / each for each in frames_ms) for frames_ms in found.values()]
+    middles = [rate.middle for rate in rates]
+    errors = [
+        [rate.middle - rate.least for rate in rates],
+        [rate.greatest - rate.middle for rate in rates],
+    ]
+    axes.step(counts, possible, where="mid", color="0.6", label="1 / bottleneck")
+    axes.errorbar(counts, middles, errors, fmt="o", capsize=3, label="measured: median, range")
+    for (pipeline, frames_ms), middle in zip(found.items(), middles, strict=True):
+        share = shares_of(pipeline, frames_ms).middle
+        place = (pipeline.boards, middle)
+        offset = {"xytext": (0, -14), "textcoords": "offset points"}
+        axes.annotate(f"{share:.2f}", place, ha="center", va="top", **offset)
+    axes.set_ylim(0, 1.15 * max(possible))
+    axes.set_xticks(counts)
+    axes.set_xlabel("boards, 20 ms a stage, 1 Gbit/s")
+    axes.set_ylabel("frames/s")
+    axes.set_title("Rate over virtual boards, and as a share of 1 / bottleneck", loc="left")
+    axes.legend(loc="lower left", frameon=False)
+    save_figure(figure, files)
+
+
+def main() -> None:
+    """Take the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--boards", type=int, default=8, help="how many at most")
+    add("--frames", type=int, default=100, help="per run")
+    add("--rounds", type=int, default=3, help="rounds of measurements")
+    add("--rate", type=float, default=1000, help="of each cable, in Mbit/s")
+    add("--plot", type=Path, nargs="+", default=[], help="files to draw into, .svg or .png")
+    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
+    given = parser.parse_args()
+    exit_without_boards()
+    console.print(machine())
+    cuts = inspect_model(zoo_model("resnet50")).cuts
+    sizes = [
+        [cut.nbytes or 0 for cut in balanced_cuts(cuts, count)]
+        for count in range(1, given.boards + 1)
+    ]
+    with (
+        tempfile.TemporaryDirectory(prefix="rankslice-") as folder,
+        Boards(given.boards, given.rate, disk_mb=64) as rack,
+    ):
+        found: dict[Pipeline, list[float]] = {
+            make_pipeline(rack, Path(folder) / str(len(each)), each): [] for each in sizes
+        }
+        for number in range(given.rounds):
+            start_round(number + 1, given.rounds, given.patience)
+            for pipeline, frames_ms in found.items():
+                pipeline.job.deploy()
+                frames_ms.append(pipeline.job.frame_ms(given.frames))
+    report(found)
+    if given.plot:
+        draw(found, given.plot)
+
+
+if __name__ == "__main__":
+    main()

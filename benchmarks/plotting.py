@@ -1,0 +1,38 @@
+"""Figures of the benchmarks, drawn with matplotlib."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["new_figure", "save_figure"]
+
+_STYLE = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rankslice",
+}
+
+
+def new_figure(width: float, height: float) -> tuple[Any, Any]:
+    """Return a figure of this size in inches, and its axes; end if matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("a plot needs matplotlib: pip install matplotlib, or leave --plot out")
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update(_STYLE)
+    return pyplot.subplots(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Any, files: Sequence[Path]) -> None:
+    """Write a figure, in the format that each file's name says; no date is put into it."""
+    for file in files:
+        metadata = {"Date": None} if file.suffix == ".svg" else {}
+        figure.savefig(file, metadata=metadata, dpi=150)

@@ -45,7 +45,7 @@ def why_no_root(root: Path) -> str:
 def make_root(root: Path, mirror: str = MIRROR) -> None:
     """Make a root for aarch64, unless it is there: Debian 12 with sshd, rsync and Python 3.11.
 
-    It takes some minutes and 350 MB.
+    It takes some minutes and 220 MB.
 
     Raises:
         BoardsError: it cannot be made, and why.

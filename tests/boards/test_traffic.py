@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
@@ -13,6 +14,9 @@ from boards import Boards, Traffic
 from boards.deployments import build_for, deploy, run
 from boards.fixtures import skip_without_boards
 from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.frontend.formats import read_model
+from rankslice.measurement.keras_zoo import keras_file, keras_model
+from rankslice.measurement.zoo import zoo_model
 
 WIDTH = 1 << 16
 FRAMES = 200
@@ -24,7 +28,7 @@ ON_THE_WIRE = 1 + 66 / 1448
 def rack() -> Iterator[Boards]:
     """Three boards."""
     skip_without_boards()
-    with Boards(3, disk_mb=64) as boards:
+    with Boards(3, disk_mb=256) as boards:
         yield boards
 
 
@@ -50,11 +54,44 @@ def payload(plan: Plan, frames: int) -> list[tuple[int, int]]:
 def test_each_cable_carries_what_the_plan_predicts(rack: Boards, tmp_path: Path) -> None:
     onnx.save(chain(len(rack), WIDTH, result_width=4), tmp_path / "model.onnx")
     mapping = {f"{board.name}_cpu0": [f"L{rank}"] for rank, board in enumerate(rack)}
-    out = build_for(rack, tmp_path, tmp_path / "model.onnx", mapping)
+    check_traffic(rack, build_for(rack, tmp_path, tmp_path / "model.onnx", mapping), FRAMES)
+
+
+def resnet50() -> Path:
+    """Return ResNet-50 as ONNX."""
+    return zoo_model("resnet50")
+
+
+def mobilenet_v2() -> Path:
+    """Return MobileNetV2 as ``.tflite``."""
+    if find_spec("ai_edge_litert") is None:
+        pytest.skip("ai-edge-litert is not installed (extra: litert)")
+    if not keras_file("mobilenetv2").exists() and find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed, and the file was not made before")
+    return keras_model("mobilenetv2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [resnet50, mobilenet_v2])
+def test_each_cable_carries_what_the_plan_of_a_network_predicts(
+    network: Callable[[], Path], rack: Boards, tmp_path: Path
+) -> None:
+    model = network()
+    layers = [layer.name for layer in read_model(model).graph.layers]
+    third = -(-len(layers) // 3)
+    mapping = {
+        f"{board.name}_cpu{number % 2}": layers[number * third : (number + 1) * third]
+        for number, board in enumerate(rack)
+    }
+    check_traffic(rack, build_for(rack, tmp_path, model, mapping), 50)
+
+
+def check_traffic(rack: Boards, out: Path, frames: int) -> None:
+    """Compare what crosses each cable with the plan."""
     assert 0 == deploy(rack, out).code
     traffic_of(rack, out, 0)  # what Python compiles and caches is there now
-    idle, busy = traffic_of(rack, out, 0), traffic_of(rack, out, FRAMES)
-    predicted = payload(plan_from_json((out / "plan.json").read_text()), FRAMES)
+    idle, busy = traffic_of(rack, out, 0), traffic_of(rack, out, frames)
+    predicted = payload(plan_from_json((out / "plan.json").read_text()), frames)
     for (sends, receives), quiet, loud in zip(predicted, idle, busy, strict=True):
         more = loud.since(quiet)
         if sends:

@@ -2,10 +2,10 @@
 
 The files, and the rule by which a schedule is judged, are those of its ``sched-pipeline``: Hu et
 al., "PipeEdge: Pipeline Parallelism for Large-Scale Model Inference on Heterogeneous Edge
-Devices", DSD 2022. A stage costs the longer one of computing and sending. A message takes the smaller bandwidth
-of its two devices, and 1 Mbps is 1024 * 1024 bits per second. A stage needs less than the memory
-there is: its weights, two buffers for what it receives (but the first stage), two for what it
-sends, its input and its output.
+Devices", DSD 2022. A stage costs the longer one of computing and sending. A message takes the
+smaller bandwidth of its two devices, and 1 Mbps is 1024 * 1024 bits per second. A stage needs less
+than the memory there is: its weights, two buffers for what it receives (but the first stage), two
+for what it sends, its input and its output.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -205,8 +204,3 @@ def _quotient(size: float, rate: float) -> float:
     if size == 0:
         return 0.0
     return size / rate if rate else math.inf
-
-
-def seeds(first: int, number: int) -> Iterator[int]:
-    """Yield so many seeds."""
-    yield from range(first, first + number)

@@ -1,0 +1,65 @@
+"""The exact planner against trying every contiguous pipeline, on thousands of small chains."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from chains import Tried, random_case
+
+from rankslice.exploration import NoPlanError, optimal_pipeline
+from rankslice.exploration.exact import Objective
+
+EACH = 250
+THROUGHPUT = range(0, 2500, EACH)
+UNDER_A_FLOOR = range(10_000, 10_500, EACH)
+
+
+def least(seed: int, objective: Objective, floor_fps: float) -> float:
+    """Return what the planner finds; infinite if there is no pipeline."""
+    try:
+        found = optimal_pipeline(
+            **random_case(seed), objective=objective, throughput_floor_fps=floor_fps
+        )
+    except NoPlanError:
+        return math.inf
+    assert found.proven
+    values = {"latency": found.latency_s, "energy": found.energy_j}
+    value = values.get(objective, found.bottleneck_s)
+    assert value is not None
+    return value
+
+
+def floor_fps(seed: int) -> float:
+    """Return a rate that can be reached, exactly or with some room; if none can, any."""
+    best = Tried(random_case(seed), "throughput", math.inf).run()
+    return 1 / best / (1.0, 1.3, 2.0, 5.0)[seed % 4] if 0 < best < math.inf else 1.0
+
+
+@pytest.mark.parametrize("first", THROUGHPUT)
+def test_no_pipeline_has_a_smaller_bottleneck(first: int) -> None:
+    for seed in range(first, first + EACH):
+        expected = Tried(random_case(seed), "throughput", math.inf).run()
+        assert expected == pytest.approx(least(seed, "throughput", 0.0), rel=1e-12, abs=0), seed
+
+
+@pytest.mark.parametrize("objective", ["latency", "energy"])
+@pytest.mark.parametrize("first", UNDER_A_FLOOR)
+def test_no_pipeline_above_the_floor_has_less(objective: Objective, first: int) -> None:
+    for seed in range(first, first + EACH):
+        floor = floor_fps(seed)
+        expected = Tried(random_case(seed), objective, 1 / floor).run()
+        assert expected == pytest.approx(least(seed, objective, floor), rel=1e-12, abs=0), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100_000, 120_000, 1000))
+def test_no_pipeline_has_a_smaller_bottleneck_in_many_more_cases(first: int) -> None:
+    for seed in range(first, first + 1000):
+        expected = Tried(random_case(seed), "throughput", math.inf).run()
+        assert expected == pytest.approx(least(seed, "throughput", 0.0), rel=1e-12, abs=0), seed
+
+
+def test_the_cases_have_pipelines_and_have_none() -> None:
+    values = [Tried(random_case(seed), "throughput", math.inf).run() for seed in range(200)]
+    assert 30 < values.count(math.inf) < 120

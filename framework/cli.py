@@ -509,6 +509,100 @@ def deploy(
 
 
 @app.command(
+    epilog="Examples: rankslice profile model.onnx --platform boards.yaml -o profile.json"
+    " | rankslice profile models/digits.onnx --per-core --alone -o digits.json"
+)
+def profile(
+    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
+    platform: Annotated[
+        str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")
+    ] = "local",
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            callback=_writable,
+            readable=False,
+            help="File to make, or to go on with: only what it lacks is measured.",
+        ),
+    ] = Path("profile.json"),
+    accelerators: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY;KEY;...",
+            help="Mapping keys to measure, separated by ';' (default: each board's CPU with all its"
+            " cores, each GPU, each NPU).",
+        ),
+    ] = None,
+    per_core: Annotated[
+        bool, typer.Option("--per-core", help="Measure single cores of CPUs instead of all cores.")
+    ] = False,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            help="Leave a board's other accelerators idle meanwhile (default: they compute, as in"
+            " a pipeline).",
+        ),
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure everything anew, whatever the file has.")
+    ] = False,
+    refine: Annotated[
+        bool,
+        typer.Option(
+            "--refine/--no-refine",
+            help="Also measure the slices of the fastest pipeline, until what is expected of them"
+            " is what they take.",
+        ),
+    ] = True,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
+    ] = None,
+    venv: Annotated[
+        bool, typer.Option("--venv", help="Also make each board's Python environment.")
+    ] = False,
+    ssh_config: _SshConfig = None,
+    json_file: _Json = None,
+) -> None:
+    """Measure how long layers and slices take on each kind of accelerator of each kind of board."""
+    from rankslice.framework.commands.profile import Measuring, measure_model
+    from rankslice.framework.commands.show_profile import (
+        ProfileTalk,
+        print_profile,
+        profile_summary,
+    )
+
+    if out == Path("-"):
+        raise typer.BadParameter("a profile needs a file, to go on with", param_hint="--out")
+    with _progress() as progress:
+        measuring = Measuring(
+            model,
+            platform,
+            out,
+            keys=tuple(accelerators.split(";")) if accelerators else (),
+            per_core=per_core,
+            shapes=_shapes(shape),
+            alone=alone,
+            fresh=fresh,
+            venv=venv,
+            ssh_config=ssh_config,
+            listener=ProfileTalk(_talk, progress),
+        )
+        try:
+            with measuring:
+                refinement = measure_model(measuring, refined=refine)
+        except KeyboardInterrupt:
+            kept = f"what was measured is in {out}: the same command goes on there"
+            raise RankSliceError("interrupted", *([kept] if out.exists() else [])) from None
+    if json_file is not None:
+        _write_json(json_file, profile_summary(measuring.profile, refinement))
+    if json_file != Path("-"):
+        print_profile(measuring.profile, refinement, out, _out)
+
+
+@app.command(
     epilog="Examples: rankslice probe pi@192.168.1.11 pi@192.168.1.12 --out boards.yaml"
     " | rankslice probe --check boards.yaml | rankslice probe --check boards.yaml out"
 )

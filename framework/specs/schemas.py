@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of mapping, platform and plan files, for editors and other tools.
+"""Write the JSON Schemas of mapping, platform, plan and profile files, for editors and other tools.
 
 ``python -m rankslice.framework.specs.schemas FOLDER`` writes them to a folder of yours; without
 a folder, to ``templates/``, where every installation has them.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.framework.plan import plan_schema
+from rankslice.framework.profile import profile_schema
 from rankslice.framework.specs.platform_yaml import platform_schema
 from rankslice.framework.specs.read_mapping import mapping_schema
 
@@ -27,6 +28,7 @@ def schema_texts() -> dict[str, str]:
         "mapping.schema.json": mapping_schema(),
         "plan.schema.json": plan_schema(),
         "platform.schema.json": platform_schema(),
+        "profile.schema.json": profile_schema(),
     }
     return {
         name: json.dumps({"$schema": _DRAFT, **schema}, indent=1) + "\n"

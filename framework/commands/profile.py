@@ -1,0 +1,584 @@
+"""``rankslice profile``: how long layers and slices take on the accelerators of a platform."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from rankslice.backend.deploy import Package
+from rankslice.backend.measuring import (
+    Accelerator,
+    Greeting,
+    Reading,
+    Runs,
+    SubModel,
+    deploy_measuring,
+    measuring_package,
+)
+from rankslice.backend.ssh import BoardShell, write_ssh_config
+from rankslice.exploration.fastest_slices import fastest_slices
+from rankslice.exploration.places import default_keys, kinds_and_places
+from rankslice.exploration.problem import Problem, make_problem
+from rankslice.exploration.spans import (
+    MeasuredTimes,
+    Refinement,
+    Round,
+    Slice,
+    Span,
+    first_spans,
+    kind_times,
+    refine,
+)
+from rankslice.framework.commands.run import REFERENCE_ENGINES
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import ByteRange
+from rankslice.framework.hashing import file_sha256
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import MappingEntry, Placement
+from rankslice.framework.names import safe_file_name
+from rankslice.framework.platform import Board, Platform
+from rankslice.framework.profile import (
+    Profile,
+    ProfiledKind,
+    ProfiledModel,
+    profile_from_json,
+    profile_to_json,
+)
+from rankslice.framework.profile import Span as ProfiledSpan
+from rankslice.framework.reach import Reach
+from rankslice.framework.specs.place import place
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.wording import joined, listed, quoted
+from rankslice.frontend.formats import Model, read_model, submodel_files
+from rankslice.frontend.keras_reader import KerasModel
+from rankslice.frontend.spans import SpanSegments
+
+__all__ = ["Listener", "Measuring", "measure_model", "read_profile"]
+
+_IDLE_S = 1.0
+_ENERGY_S = 0.25
+_ENERGY_SHARE = 8
+"""Energy is read of spans with at least one layer in so many: short ones are over too soon."""
+
+_MOST_BYTES = 256 << 20
+"""Of a profile: a thousand layers on ten kinds of accelerators have less."""
+
+_SSH_CONFIG = "ssh_config"
+
+
+class Listener:
+    """What is told while something is measured; nothing is done with it here."""
+
+    def step(self, text: str) -> None:
+        """Take note of what is being done."""
+
+    def note(self, text: str) -> None:
+        """Take note of something that the user should know."""
+
+    def begin(self, key: str, spans: int) -> None:
+        """Take note that spans will be measured on an accelerator."""
+
+    def measured(self, key: str) -> None:
+        """Take note that one of them has been."""
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the profile in a file.
+
+    Raises:
+        RankSliceError: it cannot be read, or is none.
+    """
+    return profile_from_json(read_text(path, "a profile", _MOST_BYTES), str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A kind of accelerator that is to be measured."""
+
+    rank: Placement
+    keys: tuple[str, ...]
+    """Of all accelerators of the kind."""
+    neighbours: tuple[Placement, ...]
+    """What computes meanwhile on the same board."""
+
+
+class Measuring:
+    """A model, ready to be measured on each kind of accelerator of a platform: a context manager.
+
+    What is measured is added to :attr:`profile`. A file that was there is gone on with, and is
+    written anew at the end, however that comes.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        platform: str | Path,
+        out: Path | None,
+        *,
+        keys: Sequence[str] = (),
+        per_core: bool = False,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        alone: bool = False,
+        fresh: bool = False,
+        venv: bool = False,
+        ssh_config: Path | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """Read the model and the platform.
+
+        Args:
+            model: an ``.onnx`` or ``.tflite`` file.
+            platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
+            out: the profile; ``None``: none is read or written.
+            keys: mapping keys of the accelerators; by default those of
+                :func:`rankslice.exploration.places.default_keys`.
+            per_core: by default, each core of a CPU instead of all of them together.
+            shapes: sizes of model inputs that the model leaves open.
+            alone: leave the board's other accelerators idle meanwhile.
+            fresh: measure everything anew.
+            venv: make the boards' Python environments.
+            ssh_config: handed to ssh as ``-F``.
+            listener: is told what happens.
+
+        Raises:
+            RankSliceError: with all mistakes that were found.
+        """
+        self._listener = listener or Listener()
+        self._listener.step("reading")
+        self._model = _read(model, shapes)
+        self._platform = read_platform(platform)
+        engine = REFERENCE_ENGINES[self._model.graph.submodel_format]
+        chosen = tuple(keys) or default_keys(self._platform, per_core=per_core)
+        self._chosen = chosen
+        self._wanted = tuple(_wanted(chosen, self._platform, engine, alone=alone))
+        self._segments = SpanSegments(self._model.graph)
+        self._out = out
+        self._venv, self._ssh_config = venv, ssh_config
+        self._runs = Runs()
+        old = read_profile(out) if out is not None and out.exists() and not fresh else None
+        described = _describe(self._model, self._segments)
+        self._old = self._usable(old, described)
+        self.profile = Profile(described, ())
+        """What was measured."""
+        self._accelerators: dict[str, Accelerator] = {}
+        self._greetings: dict[str, Greeting] = {}
+        self._computing = ""
+        self._resources = ExitStack()
+
+    def _usable(self, old: Profile | None, model: ProfiledModel) -> tuple[ProfiledKind, ...]:
+        """Return the kinds of an old profile, if it is of this model."""
+        if old is None or old.model == model:
+            return old.kinds if old is not None else ()
+        what = "has changed" if old.model.name == model.name else f"was {quoted(old.model.name)}"
+        self._listener.note(f"{self._out}: the model {what} when it was measured; measuring anew")
+        return ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Mapping key of each kind of accelerator that is measured."""
+        return tuple(wanted.rank.key for wanted in self._wanted)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers that spans count."""
+        return len(self._segments.layers)
+
+    def __enter__(self) -> Measuring:
+        """Bring the boards what they need, and see what of an old profile still holds.
+
+        Raises:
+            RankSliceError: a board cannot be reached, or lacks something. All at once.
+        """
+        try:
+            self._enter()
+        except BaseException:
+            self._resources.close()
+            raise
+        return self
+
+    def _enter(self) -> None:
+        folder = Path(
+            self._resources.enter_context(tempfile.TemporaryDirectory(prefix="rankslice-"))
+        )
+        boards = {board.name: board for board in self._platform.boards}
+        whole = self._sub_model(0, self.layers - 1)
+        pieces = (piece for content in whole.files.values() for piece in content)
+        sources = [*dict.fromkeys(p.path for p in pieces if isinstance(p, ByteRange))]
+        ranks = [rank for wanted in self._wanted for rank in (wanted.rank, *wanted.neighbours)]
+        work: dict[str, tuple[BoardShell, Package]] = {}
+        for name in dict.fromkeys(rank.board for rank in ranks):
+            own = [rank for rank in ranks if rank.board == name]
+            shell = _shell(boards[name], folder, self._ssh_config)
+            work[name] = shell, measuring_package(folder / f"at-{len(work)}", name, own, sources)
+        if not all(shell.is_here for shell, _ in work.values()):
+            self._listener.step("deploying")
+        deploy_measuring(work.values(), environment=self._venv)
+        for rank in ranks:
+            if rank.key not in self._accelerators:
+                opened = Accelerator(*work[rank.board], rank, sources)
+                self._accelerators[rank.key] = self._resources.enter_context(opened)
+        self._greet()
+
+    def _greet(self) -> None:
+        """Start the programs on the boards, and begin the profile with what is known already."""
+        mistakes: list[Mistake | str] = []
+        kinds = []
+        for wanted in self._wanted:
+            self._listener.step(f"starting {wanted.rank.key}")
+            try:
+                greeting = self._accelerators[wanted.rank.key].greet(idle_s=_IDLE_S)
+            except RankSliceError as error:
+                mistakes += error.mistakes
+            else:
+                kinds.append(self._known(wanted, greeting))
+        raise_mistakes(mistakes)
+        claimed = {key for kind in kinds for key in kind.keys}
+        others = [kind for kind in self._old if claimed.isdisjoint(kind.keys)]
+        self.profile = replace(self.profile, kinds=(*kinds, *others))
+
+    def _known(self, wanted: _Wanted, greeting: Greeting) -> ProfiledKind:
+        """Return the kind with the spans of the old profile, if they still hold."""
+        kind = _kind(wanted, greeting)
+        old = next((each for each in self._old if wanted.rank.key in each.keys), None)
+        if old is None:
+            return kind
+        changes = [*_changes(old, kind)]
+        if changes:
+            told = f"{wanted.rank.key}: {joined(changes)}; measuring anew"
+            self._listener.note(f"{self._out}: {told}")
+            return kind
+        claimed = {key for other in self._wanted if other is not wanted for key in other.keys}
+        keys = dict.fromkeys((*kind.keys, *(key for key in old.keys if key not in claimed)))
+        return replace(old, keys=tuple(keys))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the programs on the boards, and write the profile."""
+        try:
+            self.save()
+        finally:
+            self._resources.close()
+
+    def save(self) -> None:
+        """Write the profile, if there is a file for it and something was measured.
+
+        Raises:
+            RankSliceError: it cannot be written.
+        """
+        if self._out is None or not any(kind.spans for kind in self.profile.kinds):
+            return
+        part = self._out.with_name(f".{self._out.name}.{os.getpid()}.part")
+        try:
+            part.write_text(profile_to_json(self.profile), encoding="ascii")
+            part.replace(self._out)
+        except OSError as error:
+            found = f"cannot be written: {error.strerror}"
+            raise RankSliceError(Mistake(str(self._out), found, "choose another --out")) from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def problem(self, times: MeasuredTimes) -> Problem:
+        """Return the problem of putting the model on the accelerators, if they take these times."""
+        return make_problem(
+            self._model.graph,
+            self._platform,
+            times.times_s,
+            keys=self._chosen,
+            spans=times,
+            default_engine=REFERENCE_ENGINES[self._model.graph.submodel_format],
+            times_source=str(self._out),
+        )
+
+    def times(self) -> MeasuredTimes:
+        """Return the times of all spans, measured or estimated, by kind."""
+        kinds = self.profile.kinds[: len(self._wanted)]
+        return MeasuredTimes([kind_times(kind, self.layers) for kind in kinds])
+
+    def measure_first(self) -> None:
+        """Measure, on each kind, what :func:`rankslice.exploration.spans.first_spans` names.
+
+        Raises:
+            RankSliceError: a board cannot be reached any more, or runs nothing of the model.
+        """
+        spans = [span for span in first_spans(self.layers) if not self._segments.fault(*span)]
+        for number, wanted in enumerate(self._wanted):
+            known = {(span.first, span.last) for span in self.profile.kinds[number].spans}
+            missing = [span for span in spans if span not in known]
+            if missing:
+                self._listener.begin(wanted.rank.key, len(missing))
+                self._measure(number, missing)
+                self.save()
+            self._refuse_idle(number)
+
+    def _refuse_idle(self, number: int) -> None:
+        """Raise if a kind runs nothing of the model."""
+        kind = self.profile.kinds[number]
+        if any(span.samples_ns for span in kind.spans):
+            return
+        problem = next(
+            (span.problem for span in kind.spans if span.problem), "nothing was measured"
+        )
+        raise RankSliceError(Mistake(kind.key, f"runs no layer of the model: {problem}"))
+
+    def measure_slices(self, slices: Sequence[Slice]) -> tuple[float, ...]:
+        """Measure slices once more, whether or not they are known; return their times now.
+
+        Returns:
+            Seconds; inf for a slice that cannot run.
+        """
+        found: dict[Slice, float] = {}
+        for number in dict.fromkeys(each.kind for each in slices):
+            own = [each for each in dict.fromkeys(slices) if each.kind == number]
+            possible = [each for each in own if not self._segments.fault(*each.span)]
+            self._listener.begin(self._wanted[number].rank.key, len(possible))
+            readings = self._measure(number, [each.span for each in possible])
+            found |= dict.fromkeys(own, float("inf"))
+            found |= {
+                each: _median_s(reading)
+                for each, reading in zip(possible, readings, strict=True)
+                if reading.samples_ns
+            }
+        return tuple(found[each] for each in slices)
+
+    def refine(
+        self,
+        plan: Callable[[MeasuredTimes], Sequence[Slice]],
+        *,
+        within: float = 0.05,
+        most_rounds: int = 12,
+        on_round: Callable[[Round], None] = lambda done: None,
+    ) -> Refinement:
+        """Have a planner's slices measured until what it expects of them is true.
+
+        See :func:`rankslice.exploration.spans.refine`; kinds are counted as in :attr:`keys`.
+        """
+        return refine(
+            self.times(),
+            plan,
+            self.measure_slices,
+            within=within,
+            most_rounds=most_rounds,
+            on_round=on_round,
+        )
+
+    def _measure(self, number: int, spans: Sequence[Span]) -> list[Reading]:
+        """Measure spans on a kind, and add them to the profile."""
+        wanted = self._wanted[number]
+        has_sensor = self.profile.kinds[number].board.sensor is not None
+        self._let_neighbours_compute(wanted)
+        accelerator = self._accelerators[wanted.rank.key]
+        readings: list[Reading] = []
+        try:
+            for span in spans:
+                readings.append(accelerator.measure(self._sub_model(*span), self._runs))
+                self._listener.measured(wanted.rank.key)
+            if has_sensor:
+                readings = self._with_energy(wanted, spans, readings)
+        finally:
+            self._add(number, zip(spans, readings, strict=False))
+        return readings
+
+    def _with_energy(
+        self, wanted: _Wanted, spans: Sequence[Span], readings: Sequence[Reading]
+    ) -> list[Reading]:
+        """Return readings with the energy of long spans, measured while nothing else computes."""
+        self._let_rest()
+        accelerator = self._accelerators[wanted.rank.key]
+        runs = Runs(least=1, least_s=0, energy_s=_ENERGY_S)
+        found = []
+        for (first, last), reading in zip(spans, readings, strict=True):
+            is_long = (last - first + 1) * _ENERGY_SHARE >= self.layers
+            if is_long and reading.samples_ns:
+                energy = accelerator.measure(self._sub_model(first, last), runs).energy_uj
+                reading = replace(reading, energy_uj=energy)
+            found.append(reading)
+        return found
+
+    def _let_neighbours_compute(self, wanted: _Wanted) -> None:
+        """Have the neighbours of an accelerator run the whole model, again and again."""
+        if self._computing == wanted.rank.key:
+            return
+        self._let_rest()
+        whole = self._sub_model(0, self.layers - 1)
+        for rank in wanted.neighbours:
+            if problem := self._accelerators[rank.key].compute(whole):
+                self._listener.note(f"{rank.key} stays idle meanwhile: {problem}")
+        self._computing = wanted.rank.key
+
+    def _let_rest(self) -> None:
+        """End what neighbours compute."""
+        for wanted in self._wanted:
+            if wanted.rank.key == self._computing:
+                for rank in wanted.neighbours:
+                    self._accelerators[rank.key].rest()
+        self._computing = ""
+
+    def _sub_model(self, first: int, last: int) -> SubModel:
+        segment = self._segments.segment(first, last)
+        name = f"layers-{first}-{last}.{self._model.graph.submodel_format}"
+        written = submodel_files(
+            self._model, segment.layers, segment.inputs, segment.outputs, name=name
+        )
+        beside = {f"{name}.data": written.data} if written.data is not None else {}
+        return SubModel({name: written.model, **beside}, segment.inputs, segment.outputs)
+
+    def _add(self, number: int, readings: Iterable[tuple[Span, Reading]]) -> None:
+        """Add readings to a kind's spans, with the samples that there were before."""
+        kind = self.profile.kinds[number]
+        spans = {(span.first, span.last): span for span in kind.spans}
+        for span, reading in readings:
+            spans[span] = _joined(spans.get(span), span, reading)
+        changed = replace(kind, spans=tuple(spans[span] for span in sorted(spans)))
+        kinds = (*self.profile.kinds[:number], changed, *self.profile.kinds[number + 1 :])
+        self.profile = replace(self.profile, kinds=kinds)
+
+
+def _median_s(reading: Reading) -> float:
+    """Return the median of a reading's samples in seconds."""
+    seconds = _joined(None, (0, 0), reading).seconds
+    assert seconds is not None
+    return seconds
+
+
+def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledSpan:
+    """Return a span with what is known of it and what was measured now."""
+    before = old.samples_ns if old is not None else ()
+    energy = reading.energy_uj
+    memory = reading.memory_bytes
+    return ProfiledSpan(
+        first=span[0],
+        last=span[1],
+        samples_ns=(*before, *reading.samples_ns),
+        memory_bytes=memory if memory is not None else old.memory_bytes if old else None,
+        energy_uj=energy if energy is not None else old.energy_uj if old else None,
+        problem=None if before else reading.problem,
+        refused=reading.refused and not before,
+    )
+
+
+def _read(model: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Model:
+    found = read_model(model, shapes)
+    if isinstance(found, KerasModel):
+        expected = "build it, and profile the model.tflite of the build folder"
+        raise RankSliceError(
+            Mistake(str(model), "Keras models are converted slice by slice", expected)
+        )
+    return found
+
+
+def _describe(model: Model, segments: SpanSegments) -> ProfiledModel:
+    return ProfiledModel(
+        name=model.graph.name,
+        sha256=file_sha256(model.path),
+        inputs=model.graph.inputs,
+        layers=tuple(layer.name for layer in segments.layers),
+    )
+
+
+def _wanted(
+    keys: Sequence[str], platform: Platform, engine: str, *, alone: bool
+) -> Iterator[_Wanted]:
+    """Yield the kinds of accelerators that mapping keys name, each where it is measured."""
+    if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
+        raise RankSliceError(Mistake("--accelerators", f"names {listed(repeated)} twice"))
+    mapping = LayerMapping("--accelerators", tuple(MappingEntry(key, ()) for key in keys))
+    ranks = place(mapping, platform, share_cores=True, default_engine=engine).ranks
+    raise_mistakes(
+        Mistake(
+            f"--accelerators: {rank.key}", f"its engine {quoted(rank.engine)} runs no such model"
+        )
+        for rank in ranks
+        if rank.engine not in (engine, "null")
+    )
+    kinds, places = kinds_and_places(keys, platform, default_engine=engine)
+    for number, kind in enumerate(kinds):
+        rank = next(rank for rank in ranks if rank.key == kind.key)
+        yield _Wanted(
+            rank,
+            tuple(each.key for each in places if each.kind == number),
+            () if alone else tuple(other for other in ranks if _computes_beside(rank, other)),
+        )
+
+
+def _computes_beside(rank: Placement, other: Placement) -> bool:
+    """Tell whether two ranks could compute at once on a board, each on its own accelerator."""
+    if rank.key == other.key or rank.board != other.board:
+        return False
+    if "cpu" == rank.accelerator == other.accelerator:
+        return set(rank.cores).isdisjoint(other.cores)
+    return rank.accelerator != other.accelerator
+
+
+def _kind(wanted: _Wanted, greeting: Greeting) -> ProfiledKind:
+    rank = wanted.rank
+    return ProfiledKind(
+        key=rank.key,
+        keys=wanted.keys,
+        accelerator=rank.accelerator,
+        threads=max(1, len(rank.cores)),
+        engine=rank.engine,
+        engine_version=greeting.engine_version,
+        options=rank.options,
+        environment=rank.environment,
+        allow_fallback=rank.allow_fallback,
+        neighbours=tuple(other.key for other in wanted.neighbours),
+        rank_bytes=greeting.rank_bytes,
+        board=greeting.board(rank.board),
+        spans=(),
+    )
+
+
+def _changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
+    """Yield what is no longer as it was when a kind was measured, as clauses."""
+    if old.engine_version != new.engine_version:
+        yield f"it has {new.engine_version}, and had {old.engine_version}"
+    settings = ("threads", "engine", "options", "environment", "allow_fallback")
+    changed = [name for name in settings if getattr(old, name) != getattr(new, name)]
+    if changed:
+        yield f"{joined([each.replace('_', ' ') for each in changed])} changed"
+    if old.neighbours != new.neighbours:
+        yield "other accelerators compute meanwhile"
+    hardware = ("host", "machine", "processor", "memory_bytes")
+    if any(getattr(old.board, name) != getattr(new.board, name) for name in hardware):
+        yield f"the board is {new.board.host}, and was {old.board.host}"
+    elif old.board.cores != new.board.cores:
+        yield "the settings of its clocks changed"
+
+
+def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:
+    if config is not None and not config.is_file():
+        raise RankSliceError(Mistake(str(config), "no such file", "another --ssh-config?"))
+    reach = Reach(board.name, board.host, board.user)
+    file = folder / f"{_SSH_CONFIG}-{safe_file_name(board.name)}"
+    return BoardShell(reach, write_ssh_config(file, [reach], config))
+
+
+def measure_model(
+    measuring: Measuring,
+    *,
+    refined: bool = True,
+    on_round: Callable[[Round], None] = lambda done: None,
+) -> Refinement | None:
+    """Measure a model's first spans, and those of the fastest pipeline until its times are true.
+
+    Args:
+        measuring: ready.
+        refined: plan, too; without, only the first spans are measured, and ``None`` is returned.
+        on_round: told each plan that was tried.
+    """
+    measuring.measure_first()
+    if not refined:
+        return None
+    return measuring.refine(
+        lambda times: fastest_slices(measuring.problem(times)), on_round=on_round
+    )

@@ -1,0 +1,202 @@
+"""Profiles, printed for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, TaskID
+from rich.table import Table
+
+from rankslice.exploration.spans import Refinement, Slice
+from rankslice.framework.commands.profile import Listener
+from rankslice.framework.profile import Profile, ProfiledKind, Span
+from rankslice.framework.quantities import bytes_text, share_text
+
+__all__ = ["ProfileTalk", "print_profile", "profile_summary"]
+
+
+class ProfileTalk(Listener):
+    """Shows how far the measuring is."""
+
+    def __init__(self, talk: Console, progress: Progress) -> None:
+        self._talk, self._progress = talk, progress
+        self._tasks: dict[str, TaskID] = {}
+        self._step = progress.add_task("reading", total=None)
+
+    def step(self, text: str) -> None:
+        """Show what is being done."""
+        self._progress.update(self._step, description=escape(text), visible=True)
+
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+        self._talk.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
+
+    def begin(self, key: str, spans: int) -> None:
+        """Show a bar for the spans on an accelerator."""
+        self._progress.update(self._step, visible=False)
+        if key not in self._tasks:
+            self._tasks[key] = self._progress.add_task(escape(f"slices on {key}"), total=0)
+        task = next(t for t in self._progress.tasks if t.id == self._tasks[key])
+        self._progress.update(task.id, total=(task.total or 0) + spans)
+
+    def measured(self, key: str) -> None:
+        """Move the bar."""
+        self._progress.advance(self._tasks[key])
+
+
+def print_profile(
+    profile: Profile, refinement: Refinement | None, file: Path, console: Console
+) -> None:
+    """Print what each kind of accelerator takes for the model, and how true the times are."""
+    table = Table(
+        "accelerator",
+        "engine",
+        "spans",
+        "model",
+        "layers one by one",
+        "memory",
+        "energy",
+        caption="milliseconds per frame; memory: growth by the whole model; energy: of the board",
+    )
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for kind in profile.kinds:
+        table.add_row(*(escape(text) for text in _row(profile, kind)))
+    console.print(table)
+    for kind in profile.kinds:
+        _print_limits(profile, kind, console)
+    if refinement is not None:
+        console.print(escape(refinement_text(profile, refinement)), soft_wrap=True)
+    console.print(f"written to {escape(str(file))}", soft_wrap=True)
+
+
+def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
+    whole, layers = _whole(profile, kind), _one_by_one_s(profile, kind)
+    memory = whole.memory_bytes if whole is not None else None
+    energy = whole.energy_uj if whole is not None else None
+    return (
+        kind.key if len(kind.keys) == 1 else f"{kind.key} ({len(kind.keys)} alike)",
+        kind.engine_version,
+        str(len(kind.spans)),
+        _milliseconds(whole.seconds if whole is not None else None),
+        _milliseconds(layers),
+        bytes_text(memory) if memory is not None else "-",
+        f"{energy / 1e6:.3f} J" if energy is not None else "no sensor",
+    )
+
+
+def _print_limits(profile: Profile, kind: ProfiledKind, console: Console) -> None:
+    """Print which layers a kind cannot run, and what could not be measured."""
+    alone = [span for span in kind.spans if span.first == span.last and span.refused]
+    if alone:
+        first = alone[0]
+        name = profile.model.layers[first.first]
+        text = (
+            f"{kind.key} refuses {len(alone)} of {len(profile.model.layers)} layers by themselves"
+        )
+        console.print(escape(f"{text}; {name}: {first.problem}"), soft_wrap=True)
+    others = [span for span in kind.spans if span.problem and not span.refused]
+    if others:
+        span = others[0]
+        text = f"{kind.key}: {len(others)} spans could not be measured"
+        console.print(escape(f"{text}; layers {_named(profile, span)}: {span.problem}"))
+
+
+def refinement_text(profile: Profile, refinement: Refinement) -> str:
+    """Return in words whether the best plan's times are true."""
+    if not refinement.rounds:
+        return "no pipeline of these accelerators can run the model"
+    last = refinement.rounds[-1]
+    rounds = len(refinement.rounds)
+    slowest = max(last.measured_s)
+    text = (
+        f"the fastest pipeline has {_count(len(last.slices), 'slice')},"
+        f" the slowest takes {_milliseconds(slowest)} ms; expected and measured times differ by"
+        f" {share_text(last.error)} at most, after {_count(rounds, 'round')}"
+    )
+    if refinement.reached:
+        return text
+    aim = share_text(refinement.within)
+    return f"{text}: more than {aim}, so the machine may be busy; run it again to go on"
+
+
+def profile_summary(profile: Profile, refinement: Refinement | None) -> dict[str, Any]:
+    """Return the figures that are printed, as plain values, for ``--json``."""
+    return {
+        "model": profile.model.name,
+        "layers": len(profile.model.layers),
+        "kinds": [_summary(profile, kind) for kind in profile.kinds],
+        "refinement": _refinement(profile, refinement) if refinement is not None else None,
+    }
+
+
+def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
+    whole = _whole(profile, kind)
+    return {
+        "key": kind.key,
+        "keys": list(kind.keys),
+        "engine": kind.engine_version,
+        "host": kind.board.host,
+        "spans": len(kind.spans),
+        "samples": sum(len(span.samples_ns) for span in kind.spans),
+        "refused": sum(span.refused for span in kind.spans),
+        "model_s": whole.seconds if whole is not None else None,
+        "one_by_one_s": _one_by_one_s(profile, kind),
+        "memory_bytes": whole.memory_bytes if whole is not None else None,
+        "energy_j": whole.energy_uj / 1e6 if whole is not None and whole.energy_uj else None,
+        "energy_sensor": kind.board.sensor,
+    }
+
+
+def _refinement(profile: Profile, refinement: Refinement) -> dict[str, Any]:
+    def told(each: Slice) -> dict[str, Any]:
+        names = profile.model.layers
+        key = profile.kinds[each.kind].key
+        return {"kind": key, "first": names[each.first], "last": names[each.last]}
+
+    return {
+        "reached": refinement.reached,
+        "within": refinement.within,
+        "rounds": [
+            {
+                "slices": [told(each) for each in done.slices],
+                "expected_s": list(done.expected_s),
+                "measured_s": list(done.measured_s),
+                "error": done.error,
+            }
+            for done in refinement.rounds
+        ],
+    }
+
+
+def _whole(profile: Profile, kind: ProfiledKind) -> Span | None:
+    """Return the span of all layers."""
+    last = len(profile.model.layers) - 1
+    return next((s for s in kind.spans if (s.first, s.last) == (0, last)), None)
+
+
+def _one_by_one_s(profile: Profile, kind: ProfiledKind) -> float | None:
+    """Return what all layers take one by one; ``None`` if one of them has not run."""
+    alone = [span.seconds for span in kind.spans if span.first == span.last]
+    times = [seconds for seconds in alone if seconds is not None]
+    return sum(times) if len(times) == len(profile.model.layers) else None
+
+
+def _named(profile: Profile, span: Span) -> str:
+    names = profile.model.layers
+    return (
+        names[span.first]
+        if span.first == span.last
+        else f"{names[span.first]} to {names[span.last]}"
+    )
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return f"{1e3 * seconds:.3g}" if seconds is not None else "-"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,138 @@
+"""Sub-models measured by the program that boards get, here as a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper
+
+from rankslice.backend.measuring import Accelerator, Runs, SubModel, measuring_package
+from rankslice.backend.ssh import BoardShell
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import ByteRange, Tensor
+from rankslice.framework.mapping import Placement
+from rankslice.framework.reach import Reach
+
+CORE = min(os.sched_getaffinity(0))
+RANK = Placement(0, f"local_cpu{CORE}", "local", "localhost", "cpu", (CORE,), "onnxruntime")
+SLEEPING = replace(RANK, engine="null", options=(("sleep_ms", "3"),))
+X, Y = Tensor("x", "float32", (1, 1000)), Tensor("y", "float32", (1, 1000))
+RUNS = Runs(least=3, least_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "add",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, Y.shape)],
+        [helper.make_tensor("w", TensorProto.FLOAT, [1, 1000], [1.0] * 1000)],
+    )
+    path = tmp_path_factory.mktemp("model") / "model.onnx"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, path)
+    return path
+
+
+def accelerator(folder: Path, model: Path, rank: Placement = RANK) -> Accelerator:
+    shell = BoardShell(Reach("local", "localhost"))
+    return Accelerator(shell, measuring_package(folder, "local", [rank], [model]), rank, [model])
+
+
+@pytest.fixture
+def opened(tmp_path: Path, model: Path) -> Iterator[Accelerator]:
+    with accelerator(tmp_path, model) as found:
+        yield found
+
+
+def whole(model: Path) -> SubModel:
+    """Return the model in two pieces: bytes, and a range of the file."""
+    content, half = model.read_bytes(), model.stat().st_size // 2
+    pieces = [content[:half], ByteRange(model, half, len(content) - half)]
+    return SubModel({"m.onnx": pieces}, (X,), (Y,))
+
+
+def test_a_sub_model_is_put_together_and_run(opened: Accelerator, model: Path) -> None:
+    reading = opened.measure(whole(model), RUNS)
+    assert reading.problem is None
+    assert 3 == len(reading.samples_ns)
+    assert min(reading.samples_ns) > 0
+    assert reading.memory_bytes is not None
+    assert reading.energy_uj is None
+
+
+def test_it_is_run_until_there_are_enough_times(tmp_path: Path, model: Path) -> None:
+    with accelerator(tmp_path, model, SLEEPING) as opened:
+        samples = opened.measure(whole(model), Runs(least=2, least_s=0.03, most=50)).samples_ns
+    assert all(nanoseconds >= 3e6 for nanoseconds in samples)
+    assert 2 <= len(samples) <= 10
+
+
+def test_the_greeting_tells_of_engine_and_board(opened: Accelerator) -> None:
+    import onnxruntime
+
+    greeting = opened.greet()
+    assert f"onnxruntime {onnxruntime.__version__}" == greeting.engine_version
+    assert greeting.rank_bytes > 10_000_000
+    assert os.cpu_count() == len(greeting.board("local").cores)
+
+
+def test_what_the_engine_refuses_is_told_and_the_next_one_measured(
+    opened: Accelerator, model: Path
+) -> None:
+    refused = opened.measure(SubModel({"m.onnx": [b"no model"]}, (X,), (Y,)), RUNS)
+    assert refused.refused
+    assert "m.onnx: onnxruntime cannot load it" in (refused.problem or "")
+    assert opened.measure(whole(model), RUNS).samples_ns
+
+
+def test_an_engine_that_hangs_is_given_up(tmp_path: Path, model: Path) -> None:
+    rank = replace(SLEEPING, options=(("sleep_ms", "60000"),))
+    with accelerator(tmp_path, model, rank) as opened:
+        opened.greet()
+        reading = opened.measure(whole(model), RUNS, timeout_s=1.0)
+    assert ("no answer within 1 s", False) == (reading.problem, reading.refused)
+
+
+def test_an_engine_that_crashes_is_told(tmp_path: Path, model: Path) -> None:
+    with accelerator(tmp_path, model, SLEEPING) as opened:
+        engine = tmp_path / "runtime" / "engines" / "null_engine.py"
+        crash = "\ndef _crash(*arguments):\n    import os\n    os.kill(os.getpid(), 11)\n"
+        engine.write_text(engine.read_text() + crash + "NullEngine.run = _crash\n")
+        reading = opened.measure(whole(model), RUNS)
+    assert "the engine was killed or crashed (SIGSEGV)" == reading.problem
+
+
+def test_another_one_computes_until_told_otherwise(tmp_path: Path, model: Path) -> None:
+    with accelerator(tmp_path, model, SLEEPING) as opened:
+        opened.greet()
+        assert "" == opened.compute(whole(model))
+        (program,) = [p for p in psutil.Process().children() if "runtime.measuring" in p.cmdline()]
+        assert 1 == len(program.children())
+        opened.rest()
+        assert [] == program.children()
+
+
+def test_nothing_is_left_when_it_ends(tmp_path: Path, model: Path) -> None:
+    with accelerator(tmp_path, model, SLEEPING) as opened:
+        opened.greet()
+        assert "" == opened.compute(whole(model))
+        processes = psutil.Process().children(recursive=True)
+    gone, alive = psutil.wait_procs(processes, timeout=5)
+    assert (True, []) == (bool(gone), alive)
+
+
+def test_cores_that_the_board_lacks_are_told(tmp_path: Path, model: Path) -> None:
+    rank = replace(RANK, cores=(8000,))
+    with (
+        accelerator(tmp_path, model, rank) as opened,
+        pytest.raises(RankSliceError, match=r"cores \[8000\] cannot be used on this board"),
+    ):
+        opened.greet()

@@ -1,0 +1,212 @@
+"""``rankslice profile`` on this machine, with engines that compute and others that sleep."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+from command_line import rankslice
+from real_jobs import chain
+
+from rankslice.exploration.spans import Slice, first_spans
+from rankslice.framework.commands.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.framework.profile import Profile, profile_to_json
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
+CORE = min(os.sched_getaffinity(0))
+KEY = f"local_cpu{CORE}"
+
+
+def computing_now() -> list[str]:
+    """Return the programs that measure, or compute meanwhile."""
+    lines = [" ".join(process.cmdline()) for process in psutil.Process().children()]
+    return [line for line in lines if "runtime.measuring" in line]
+
+
+class Told(Listener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.spans = 0
+        self.interrupt_after: int | None = None
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def measured(self, key: str) -> None:
+        self.spans += 1
+        if self.spans == self.interrupt_after:
+            raise KeyboardInterrupt
+
+
+def sleeping(folder: Path, layers: int, boards: int = 1) -> tuple[Path, Path]:
+    """Return a model, and a platform of boards like this machine whose CPUs sleep for 2 ms."""
+    onnx.save(chain(layers), folder / "model.onnx")
+    cpu = {"engine": "null", "options": {"sleep_ms": "2"}}
+    names = [f"board{number}" for number in range(1, boards + 1)]
+    specs = {name: {"host": "localhost", "cores": [CORE], "cpu": cpu} for name in names}
+    (folder / "platform.json").write_text(json.dumps({"boards": specs}))
+    return folder / "model.onnx", (folder / "platform.json").rename(folder / "platform.yaml")
+
+
+def profiled(folder: Path, told: Told | None = None, layers: int = 3, **options: object) -> Profile:
+    """Return the profile of a chain of sleeping layers, also in ``profile.json``."""
+    model, platform = sleeping(folder, layers)
+    out = folder / "profile.json"
+    with Measuring(model, platform, out, listener=told, **options) as measuring:  # type: ignore[arg-type]
+        measuring.measure_first()
+    return read_profile(out)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profile of the digit classifier on a core of this machine, by the command line."""
+    folder = tmp_path_factory.mktemp("digits")
+    out, summary = folder / "p.json", folder / "s.json"
+    ended = rankslice(
+        *("profile", DIGITS, "--accelerators", KEY, "--alone", "-o", out, "--json", summary)
+    )
+    assert 0 == ended.code, ended.err
+    assert "the fastest pipeline has 1 slice" in ended.out
+    return out
+
+
+def test_each_layer_and_each_pair_of_the_classifier_is_measured(digits: Path) -> None:
+    profile = read_profile(digits)
+    (kind,) = profile.kinds
+    spans = {(span.first, span.last): span for span in kind.spans}
+    assert set(first_spans(len(profile.model.layers))) <= spans.keys()
+    assert all(len(span.samples_ns) >= 5 and span.memory_bytes is not None for span in kind.spans)
+    assert all(span.energy_uj != 0 for span in kind.spans)
+
+
+def test_the_classifier_as_a_whole_takes_less_than_its_layers_one_by_one(digits: Path) -> None:
+    summary = json.loads((digits.parent / "s.json").read_text())
+    (kind,) = summary["kinds"]
+    assert kind["one_by_one_s"] > 1.2 * kind["model_s"]
+    assert [KEY] == kind["keys"]
+
+
+def test_the_layers_are_those_of_the_model(digits: Path) -> None:
+    assert ("conv1", "softmax") == (
+        (layers := read_profile(digits).model.layers)[0],
+        layers[-1],
+    )
+
+
+def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
+    before, told = profiled(tmp_path), Told()
+    assert before == profiled(tmp_path, told)
+    assert (0, []) == (told.spans, told.notes)
+
+
+def test_fresh_measures_everything_anew(tmp_path: Path) -> None:
+    before, told = profiled(tmp_path), Told()
+    after = profiled(tmp_path, told, fresh=True)
+    assert len(first_spans(3)) == told.spans
+    assert before.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
+
+
+def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
+    profiled(tmp_path, layers=4)
+    told = Told()
+    after = profiled(tmp_path, told, layers=3)
+    assert 3 == len(after.model.layers)
+    assert f"{tmp_path}/profile.json: the model has changed when it was measured" in told.notes[0]
+
+
+def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
+    profiled(tmp_path)
+    out, told = tmp_path / "profile.json", Told()
+    out.write_text(
+        out.read_text().replace('"engine_version": "null ', '"engine_version": "null 0.')
+    )
+    after = profiled(tmp_path, told)
+    assert len(first_spans(3)) == told.spans
+    assert "it has null 2, and had null 0.2; measuring anew" in told.notes[0]
+    assert "null 2" == after.kinds[0].engine_version
+
+
+def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_path: Path) -> None:
+    profiled(tmp_path)
+    out, told = tmp_path / "profile.json", Told()
+    out.write_text(out.read_text().replace('"most_khz": null', '"most_khz": 123', 1))
+    if '"most_khz": 123' not in out.read_text():
+        pytest.skip("this machine tells its clocks, and the test changes what is not told")
+    profiled(tmp_path, told)
+    assert "the settings of its clocks changed; measuring anew" in told.notes[0]
+
+
+def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    told = Told()
+    told.interrupt_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        profiled(tmp_path, told)
+    assert 2 == len(read_profile(tmp_path / "profile.json").kinds[0].spans)
+    told = Told()
+    profiled(tmp_path, told)
+    assert len(first_spans(3)) - 2 == told.spans
+
+
+def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 2, boards=3)
+    told = Told()
+    with Measuring(model, platform, None, listener=told) as measuring:
+        measuring.measure_first()
+    (kind,) = measuring.profile.kinds
+    assert tuple(f"board{number}_cpu{CORE}" for number in (1, 2, 3)) == kind.keys
+    assert len(first_spans(2)) == told.spans
+
+
+def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Path) -> None:
+    profiled(tmp_path)
+    with Measuring(
+        tmp_path / "model.onnx", "local", tmp_path / "profile.json", keys=[KEY], alone=True
+    ) as measuring:
+        measuring.measure_first()
+    kinds = read_profile(tmp_path / "profile.json").kinds
+    assert {KEY, f"board1_cpu{CORE}"} == {kind.key for kind in kinds}
+
+
+def test_the_best_plan_takes_what_is_expected_of_it(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 3)
+    with Measuring(model, platform, None) as measuring:
+        found = measure_model(measuring)
+    assert found is not None
+    assert ((Slice(0, 0, 2),), True) == (found.rounds[-1].slices, found.reached)
+    assert 2e-3 <= found.times.span_s(0, 0, 2) < 5e-3
+
+
+def test_a_slice_is_measured_once_more_when_it_is_asked_for(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 3)
+    with Measuring(model, platform, None) as measuring:
+        first, second = (measuring.measure_slices([Slice(0, 0, 1)]) for _ in range(2))
+        (span,) = measuring.profile.kinds[0].spans
+    assert len(span.samples_ns) >= 10
+    assert 2e-3 <= min(*first, *second)
+
+
+def test_other_cores_compute_meanwhile_unless_told_otherwise(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("this machine has one core only")
+    keys = [f"local_cpu{core}" for core in cores[:2]]
+    with Measuring(DIGITS, "local", None, keys=keys) as measuring:
+        (kind,) = measuring.profile.kinds
+        assert (keys[1],) == kind.neighbours
+        measuring.measure_slices([Slice(0, 0, 1)])
+        assert 2 == len(computing_now())
+    with Measuring(DIGITS, "local", None, keys=keys, alone=True) as measuring:
+        assert () == measuring.profile.kinds[0].neighbours
+
+
+def test_a_profile_is_written_in_one_step(digits: Path) -> None:
+    assert profile_to_json(read_profile(digits)) == digits.read_text()
+    assert {"p.json", "s.json"} == {path.name for path in digits.parent.iterdir()}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rankslice.exploration.results import Choice
 from rankslice.framework.quantities import bytes_text
+from rankslice.framework.wording import joined
 
 __all__ = ["answer", "boards_text", "joules_text", "rate_text"]
 
@@ -21,7 +22,20 @@ def answer(choices: Sequence[Choice], target_fps: float | None) -> tuple[str, ..
     """
     best = dict(sorted(_best_by_boards(choices).items()))
     first = _fastest(best) if target_fps is None else _enough(best, choices, target_fps)
-    return (first, *_extremes(choices))
+    return (first, *_extremes(choices), *_sources(choices))
+
+
+def _sources(choices: Sequence[Choice]) -> Iterator[str]:
+    """Yield a sentence that says which figures were only predicted."""
+    by_source: dict[str, list[int]] = {}
+    for choice in choices:
+        by_source.setdefault(choice.best_known.source, []).append(choice.number)
+    known = {source: numbers for source, numbers in by_source.items() if source != "predicted"}
+    for source, numbers in known.items():
+        which = f"mapping{'s' if len(numbers) > 1 else ''} {joined(list(map(str, numbers)))}"
+        yield f"Rates of {which} are {source}, those of the others predicted."
+    if not known:
+        yield "These rates are predicted; --evaluate run measures them."
 
 
 def rate_text(fps: float) -> str:

@@ -107,8 +107,12 @@ class ExactPlanner:
         return inside
 
     def _spans(self, forbidden: NDArray[np.bool_]) -> Floats:
-        """Return (kinds, layers, layers): times of slices, with what the runtime takes."""
-        spans = self.problem.span_tables + self.problem.overheads.frame_s
+        """Return (kinds, layers, layers): times of slices, with what the runtime takes.
+
+        A message comes in and one goes out.
+        """
+        overheads = self.problem.overheads
+        spans = self.problem.span_tables + overheads.frame_s + 2 * overheads.message_s
         spans[:, :, np.flatnonzero(forbidden)] = np.inf
         spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf
         return spans

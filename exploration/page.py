@@ -228,8 +228,8 @@ def _notes(exploration: Exploration) -> tuple[str, ...]:
         f" {exploration.profile}.",
         "Memory and energy are those of the board that needs most; energy is per frame."
         " A figure that is not known is shown as a dash.",
-        "Latency is predicted for a frame that is alone, and measured as the median in a full"
-        " pipeline, where frames also wait.",
+        "Latency is predicted for a frame that is alone; simulated and measured it is the median in"
+        " a full pipeline, where frames also wait.",
         "front.json and front.csv hold the same figures.",
     )
 

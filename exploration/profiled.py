@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankslice.exploration.places import default_keys, kinds_and_places
-from rankslice.exploration.problem import Problem, explored_layers, make_problem
+from rankslice.exploration.problem import (
+    USUAL_OVERHEADS,
+    Overheads,
+    Problem,
+    explored_layers,
+    make_problem,
+)
 from rankslice.exploration.spans import measured_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
@@ -24,6 +30,7 @@ def profiled_problem(
     *,
     keys: Sequence[str] | None = None,
     default_engine: str = "onnxruntime",
+    overheads: Overheads = USUAL_OVERHEADS,
     source: str = "profile.json",
 ) -> Problem:
     """Return the problem of putting a model on a platform, with times that were measured.
@@ -34,6 +41,7 @@ def profiled_problem(
         platform: the boards.
         keys: mapping keys of the places; by default all accelerators of the platform.
         default_engine: engine of CPU ranks on boards whose platform names none.
+        overheads: processor time of a rank besides computing.
         source: name of the profile's file, for people.
 
     Raises:
@@ -59,6 +67,7 @@ def profiled_problem(
         keys=chosen,
         spans=times,
         default_engine=default_engine,
+        overheads=overheads,
         rank_bytes=np.array([kind.rank_bytes for kind in measured], np.float64),
         measured_w=np.array([active_w(kind) for kind in measured]),
         times_source=source,

@@ -91,6 +91,18 @@ class _Accelerator(str, Enum):
     npu = "npu"
 
 
+class _Method(str, Enum):
+    exact = "exact"
+    nsga2 = "nsga2"
+    exhaustive = "exhaustive"
+
+
+class _Evaluate(str, Enum):
+    model = "model"
+    simulator = "simulator"
+    run = "run"
+
+
 class _Overflow(str, Enum):
     fail = "fail"
     drop = "drop"
@@ -771,6 +783,129 @@ def simulate(
         _write_json(json_file, simulated.to_json())
     if Path("-") not in (svg, json_file):
         print_simulation(simulated, _out)
+
+
+@app.command(
+    epilog="Examples: rankslice explore model.onnx --platform boards.yaml --profile profile.json"
+    " --fps 40 | rankslice explore model.onnx --profile profile.json --method nsga2 --coarse"
+)
+def explore(
+    model: Annotated[
+        Path, typer.Argument(readable=False, help="An .onnx, .tflite, .keras or .h5 model.")
+    ],
+    platform: Annotated[
+        str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")
+    ] = "local",
+    profile: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="What layers take, measured by 'profile'."),
+    ] = None,
+    out: Annotated[Path, typer.Option(readable=False, help="Folder to make.")] = Path("explored"),
+    method: Annotated[
+        _Method,
+        typer.Option(
+            help="exact: the best contiguous slices; nsga2: any mapping, by a genetic algorithm;"
+            " exhaustive: every mapping, for small cases."
+        ),
+    ] = _Method.exact,
+    objectives: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Of throughput, energy, memory (the worst board's) and latency.",
+        ),
+    ] = "throughput,energy,memory",
+    fps: Annotated[
+        float | None,
+        typer.Option(min=1e-3, max=1e9, help="What your camera needs: which mapping to take?"),
+    ] = None,
+    accelerators: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY;KEY;...",
+            help="Mapping keys that may be used, separated by ';' (default: each board's CPU with"
+            " all its cores, each GPU, each NPU).",
+        ),
+    ] = None,
+    per_core: Annotated[
+        bool, typer.Option("--per-core", help="Each core of a CPU may be a rank of its own.")
+    ] = False,
+    population: Annotated[
+        int, typer.Option(min=4, max=100_000, help="nsga2: mappings in a generation.")
+    ] = 100,
+    mutation: Annotated[
+        float, typer.Option(min=0, max=1, help="nsga2: probability that a mapping is changed.")
+    ] = 0.1,
+    crossover: Annotated[
+        float, typer.Option(min=0, max=1, help="nsga2: probability that two mappings are mixed.")
+    ] = 0.5,
+    generations: Annotated[int, typer.Option(min=1, max=1_000_000, help="nsga2: how many.")] = 400,
+    seed: Annotated[int, typer.Option(min=0, help="nsga2: of everything that is drawn.")] = 0,
+    coarse: Annotated[
+        bool, typer.Option("--coarse", help="Move blocks of layers first, then single layers.")
+    ] = False,
+    evaluate: Annotated[
+        _Evaluate,
+        typer.Option(
+            help="What figures of the front are from: simulator: each is simulated; run: some are"
+            " built, run and measured."
+        ),
+    ] = _Evaluate.model,
+    runs: Annotated[int, typer.Option(min=1, help="Most mappings that are run.")] = 8,
+    frames: Annotated[int, typer.Option(min=1, help="Of each run or simulation.")] = 100,
+    keep: Annotated[
+        int, typer.Option(min=1, max=99, help="Most mappings of the front that are written.")
+    ] = 24,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the folder of an older exploration.")
+    ] = False,
+    json_file: _Json = None,
+) -> None:
+    """Find good mappings: files for 'build', a table, and a page with the Pareto front."""
+    from rankslice.exploration.nsga2 import Genetics
+    from rankslice.exploration.results import exploration_to_json
+    from rankslice.framework.commands.explore import Wanted, parse_objectives
+    from rankslice.framework.commands.explore import explore as explore_mappings
+    from rankslice.framework.commands.show_exploration import print_exploration
+
+    wanted = Wanted(
+        method=method.value,
+        objectives=parse_objectives(objectives),
+        target_fps=fps,
+        keys=tuple(key for key in (accelerators or "").split(";") if key),
+        per_core=per_core,
+        genetics=Genetics(population, mutation, crossover, generations, seed),
+        coarse=coarse,
+        keep=keep,
+        evaluate=evaluate.value,
+        runs=runs,
+        frames=frames,
+    )
+    with _progress() as progress:
+        bars: dict[str, Any] = {}
+
+        def on_progress(step: str, done: int, total: int) -> None:
+            if step not in bars:
+                bars[step] = progress.add_task(step, total=total)
+            progress.update(bars[step], completed=done, total=total)
+
+        found = explore_mappings(
+            model,
+            platform,
+            profile,
+            out,
+            wanted,
+            shapes=_shapes(shape),
+            force=force,
+            on_progress=on_progress,
+        )
+    if json_file is not None:
+        _write_json(json_file, exploration_to_json(found))
+    if json_file != Path("-"):
+        print_exploration(found, str(out), _out)
 
 
 @app.command(epilog="Example: rankslice demo")

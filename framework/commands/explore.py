@@ -36,6 +36,7 @@ from rankslice.exploration.seeds import contiguous_seeds
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.deploy import deploy, plan_deployment
 from rankslice.framework.commands.run import REFERENCE_ENGINES, FinishedRun, prepare, run
+from rankslice.framework.commands.simulate import Traffic, simulate
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.new_folder import new_folder
 from rankslice.framework.profile import profile_from_json
@@ -76,11 +77,11 @@ class Wanted:
     keep: int = 24
     """How many mappings of the front are shown at most."""
     evaluate: str = "model"
-    """``model`` or ``run``: what the front's figures are from."""
+    """``model``, ``simulator`` or ``run``: what the front's figures are from."""
     runs: int = 8
     """How many mappings are run at most."""
     frames: int = 100
-    """Of each run."""
+    """Of each run or simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,9 @@ def explore(
         if wanted.evaluate == "run":
             measure = _Runs(model, platform, folder, wanted.frames, shapes)
             choices, failures = _measured(choices, wanted.runs, measure, on_progress)
+        elif wanted.evaluate == "simulator":
+            simulated = _Simulations(model, str(platform), profile, folder, wanted.frames, shapes)
+            choices, failures = _measured(choices, len(choices), simulated, on_progress)
         exploration = Exploration(
             model=problem.model,
             platform=problem.platform,
@@ -330,6 +334,36 @@ class _Runs:
             return with_measured(choice, run(prepare(built.folder, RunOptions(frames=self.frames))))
 
 
+@dataclass(frozen=True, slots=True)
+class _Simulations:
+    """Simulates mappings."""
+
+    model: Path
+    platform: str
+    profile: Path | None
+    folder: Path
+    frames: int
+    shapes: Mapping[str, tuple[int, ...]] | None
+
+    def __call__(self, choice: Choice) -> Choice:
+        """Return a choice with the figures of a simulation; memory and energy as predicted."""
+        found = simulate(
+            self.model,
+            mapping=self.folder / choice.file,
+            platform=self.platform,
+            profile=self.profile,
+            shapes=self.shapes,
+            traffic=Traffic(frames=self.frames),
+        ).simulation
+        figures = replace(
+            choice.figures[0],
+            source="simulated",
+            throughput_fps=found.throughput_fps,
+            latency_s=found.latency_ms["p50"] / 1e3,
+        )
+        return replace(choice, figures=(*choice.figures, figures))
+
+
 def _measured(
     choices: Sequence[Choice],
     most: int,
@@ -341,7 +375,7 @@ def _measured(
     found = {choice.number: choice for choice in choices}
     failures = []
     for done, number in enumerate(numbers):
-        on_progress("running mappings", done, len(numbers))
+        on_progress("evaluating mappings", done, len(numbers))
         try:
             found[number] = measure(found[number])
         except RankSliceError as error:

@@ -125,9 +125,9 @@ def test_each_method_finds_the_best_cut(folder: Path, options: list[str]) -> Non
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
     ended = explore(*options)
     assert (0, "") == (ended.code, ended.err)
-    # 1 + 2 + 3 + 4 ms on one board, 5 + 6 on the other: 11 ms a frame, and what messages take.
+    # 1 + 2 + 3 + 4 ms on one board, 5 + 6 on the other; 0.2 ms for a frame and 0.05 for a message.
     first = record(folder)["mappings"][0]  # type: ignore[index]
-    assert first["figures"][0]["throughput_fps"] == pytest.approx(1 / 0.011, rel=0.01)
+    assert first["figures"][0]["throughput_fps"] == pytest.approx(1 / 0.01125)
     assert {"edge01", "edge02"} == set(first["boards"])
 
 
@@ -144,7 +144,7 @@ def test_build_takes_each_mapping_as_it_is(folder: Path, options: list[str]) -> 
 def test_the_question_of_the_camera_is_answered(folder: Path) -> None:
     ended = explore("--fps", "60")
     assert (
-        "One board with CPU gives 47.6 frames/s, your camera needs 60.0: use mapping" in ended.out
+        "One board with CPU gives 47.2 frames/s, your camera needs 60.0: use mapping" in ended.out
     )
     assert "on two boards" in ended.out
 
@@ -253,3 +253,34 @@ def test_exhaustive_search_tells_how_many_mappings_there_are(folder: Path) -> No
 def test_json_on_stdout_stands_alone(folder: Path) -> None:
     ended = explore("--json", "-")
     assert "rankslice-front" == json.loads(ended.out)["format"]
+
+
+def test_the_front_can_be_simulated(folder: Path) -> None:
+    ended = explore("--evaluate", "simulator", "--frames", "50")
+    assert (0, "") == (ended.code, ended.err)
+    predicted, simulated = record(folder)["mappings"][0]["figures"]  # type: ignore[index]
+    assert "simulated" == simulated["source"]
+    assert simulated["throughput_fps"] == pytest.approx(predicted["throughput_fps"], rel=0.05)
+    assert predicted["worst_memory_bytes"] == simulated["worst_memory_bytes"]
+
+
+def test_the_front_can_be_run_for_real(folder: Path) -> None:
+    write_profile(folder, "local")
+    ended = rankslice(
+        *("explore", "chain.onnx", "--profile", "profile.json", "--evaluate", "run"),
+        *("--runs", "1", "--frames", "30"),
+    )
+    assert (0, "") == (ended.code, ended.err)
+    first = record(folder)["mappings"][0]  # type: ignore[index]
+    assert ["predicted", "measured"] == [each["source"] for each in first["figures"]]
+    assert 0 < first["figures"][1]["throughput_fps"]
+    assert 0 < first["ranks"][0]["measured_ms"]
+    assert "Rates of mapping 1 are measured" in ended.out
+
+
+def test_a_mapping_that_does_not_run_is_named_and_the_others_stay(folder: Path) -> None:
+    # These boards are not there.
+    ended = explore("--evaluate", "run", "--runs", "1")
+    assert 0 == ended.code
+    assert "did not run" in ended.out
+    assert 2 <= len(list(mapping_files(folder)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices
+from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices, measured
 
 from rankslice.exploration.answer import answer, boards_text, joules_text, rate_text
 
@@ -55,12 +55,21 @@ def test_the_ends_of_the_front_are_named() -> None:
         "The least energy per board and frame, 400 mJ (modelled): mapping 2, 43.5 frames/s on two"
         " boards.",
         "The least memory per board, 70.0 MB: mapping 4, 12.0 frames/s on two boards.",
+        "These rates are predicted; --evaluate run measures them.",
     ) == answer(choices(), None)[1:]
 
 
 def test_what_is_not_known_is_not_named() -> None:
     found = (choice(1, 10, CPU, memory_mb=None), choice(2, 9, CPU_2, memory_mb=None))
-    assert 1 == len(answer(found, None))
+    assert 2 == len(answer(found, None))
+
+
+def test_what_was_measured_is_said() -> None:
+    first, second, *others = choices()
+    assert (
+        "Rates of mapping 2 are measured, those of the others predicted."
+        == answer((first, measured(second), *others), 40)[-1]
+    )
 
 
 def test_numbers_have_three_digits() -> None:

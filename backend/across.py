@@ -32,11 +32,13 @@ from rankslice.framework.wording import joined
 __all__ = ["BoardFacts", "Boards", "Watches", "bring_inputs", "inputs_on_board", "look_at_boards"]
 
 _START_S = 30.0
+_RANKS_S = 120.0
 _LOST_TICKS = 7
 _SILENT_TICKS = 3
 _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has told of a failure."""
 _END_S = 5.0
+_UNHEARD = "it must reach this machine at any port: is there a firewall, or another network?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,16 @@ def look_at_boards(
             **package.identity(),
         )
 
+    if mpirun.version[0] < 5:
+        raise_mistakes(
+            Mistake(
+                shell.reach.place,
+                "Open MPI 4.1 takes no IPv6 address",
+                "use a name of your ssh configuration as its host, or Open MPI 5",
+            )
+            for shell, _ in work
+            if ":" in shell.reach.host
+        )
     answers = on_each(work, look)
     raise_mistakes(
         Mistake(shell.reach.place, problem)
@@ -173,6 +185,8 @@ class _Watch:
         self.ready = threading.Event()
         self.over = threading.Event()
         self.error = ""
+        self.started = False
+        """Whether a rank has been seen on the board."""
         self.silent_ticks = 0
         self._lines = lines
         self._beats = self._beats_seen = 0
@@ -205,6 +219,7 @@ class _Watch:
 
     def _take(self, answer: dict[str, Any]) -> None:
         self._beats += 1
+        self.started = self.started or bool(answer.get("started"))
         if "message" in answer:
             self._lines.append(str(answer["message"]))
         elif "error" in answer:
@@ -242,7 +257,15 @@ class _Watch:
 class Watches:
     """Watches on all boards of a job, and on mpirun: a context manager."""
 
-    def __init__(self, boards: Boards) -> None:
+    def __init__(self, boards: Boards, start_s: float | None = None) -> None:
+        """Take what to watch.
+
+        Args:
+            boards: of the job.
+            start_s: seconds within which mpirun has to start ranks on all of them; 120 by default.
+        """
+        self._start_s = start_s or _RANKS_S
+        self._without_rank: list[_Watch] = []
         self.lines: list[str] = []
         """What ranks and mpirun said, in the order of arrival."""
         self._boards = boards
@@ -299,14 +322,19 @@ class Watches:
 
     def _oversee(self, process: subprocess.Popen[str]) -> None:
         failed_at: float | None = None
-        next_tick = time.monotonic()
+        begin = next_tick = time.monotonic()
         while not self._stop.wait(0.1) and process.poll() is None:
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + 1
                 for watch in self._watches:
                     watch.tick()
-            failed = any(MESSAGE in line for line in self.lines)
+            if now - begin > self._start_s and failed_at is None:
+                self._without_rank = [watch for watch in self._watches if not watch.started]
+                if self._without_rank:
+                    end_session(process)
+                    return
+            failed = self._has_message()
             if failed_at is None and (failed or any(watch.is_lost for watch in self._watches)):
                 failed_at = now
             if failed_at is not None and now - failed_at > _PATIENCE_S:
@@ -320,10 +348,21 @@ class Watches:
     def explained(self, error: RankSliceError) -> RankSliceError:
         """Return an error of the job's with what is known of boards that did not answer."""
         places = [watch.shell.reach.place for watch in self._lost]
+        if not places and self._without_rank and not self._has_message():
+            return RankSliceError(
+                *(Mistake(w.shell.reach.place, self._no_rank, _UNHEARD) for w in self._without_rank)
+            )
         if not places:
             return error
         hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"
-        if not any(MESSAGE in line for line in self.lines):
+        if not self._has_message():
             return RankSliceError(hint)
         first, *others = error.mistakes
         return RankSliceError(f"{first}; {hint}", *others)
+
+    def _has_message(self) -> bool:
+        return any(MESSAGE in line for line in self.lines)
+
+    @property
+    def _no_rank(self) -> str:
+        return f"mpirun has started no rank there within {self._start_s:g} s"

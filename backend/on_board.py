@@ -570,13 +570,14 @@ def _watch(request: Request) -> Answer:
     heard = _Launcher()
     threading.Thread(target=heard.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
-    pings, misses = 0, 0
+    pings, misses, started = 0, 0, False
     while not heard.end.is_set() and misses < SILENCE_S:
         heard.end.wait(1)
         misses = misses + 1 if pings == heard.pings else 0
         pings = heard.pings
+        started = started or _has_rank(run.name)
         with contextlib.suppress(OSError):
-            _say({"alive": True})
+            _say({"alive": True, "started": started})
     return {"ended": _end_processes(run.name)}
 
 
@@ -629,6 +630,10 @@ def _processes_of(job: str) -> dict[int, bytes]:
         except OSError:
             continue
     return found
+
+
+def _has_rank(job: str) -> bool:
+    return any(b"driver.py" in command for command in _processes_of(job).values())
 
 
 def _kill(process: int) -> None:

@@ -210,7 +210,7 @@ def _run_job(prepared: PreparedRun, on_completed: Callable[[int], None]) -> None
 def _run_across(prepared: PreparedRun, boards: Boards, on_completed: Callable[[int], None]) -> None:
     """Run a job across boards; fetch its results whether or not it ends well."""
     ranks = prepared.plan.ranks
-    watches = Watches(boards)
+    watches = Watches(boards, prepared.options.start_timeout_s)
     try:
         with watches:
             source = boards.of(ranks[prepared.plan.source].board)

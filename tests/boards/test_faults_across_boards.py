@@ -296,6 +296,25 @@ def test_a_board_that_cannot_run_its_package_is_named_before_the_start(
     assert seconds <= BOUND_S * crowding()
 
 
+def test_a_board_that_cannot_call_back_is_told_of(rack: Boards, computing: Path) -> None:
+    """A firewall looks like a daemon that starts and says nothing."""
+    assert 0 == deploy(rack, computing).code
+    daemon, silent = wheels_mpirun().with_name("prted"), "#!/bin/sh\nexec sleep 1000\n"
+    rack[MIDDLE].run(["sh", "-c", f"mv {daemon} {daemon}.away; printf '{silent}' > {daemon}"])
+    rack[MIDDLE].run(["chmod", "+x", daemon])
+    try:
+        ended = run(rack, computing, "--start-timeout", "4")
+    finally:
+        rack[MIDDLE].run(["mv", f"{daemon}.away", daemon])
+    assert 1 == ended.code
+    address = re.escape(rack[MIDDLE].address)
+    expected = rf"board board2 \({address}\): mpirun has started no rank there within 4 s; it must"
+    assert re.search(expected, ended.err), ended.err
+    assert [] == nothing_left(list(rack), 1)
+    sleeping = rack[MIDDLE].run(["pgrep", "--full", "sleep 1000"], check=False)
+    assert "" == sleeping.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [SOURCE, MIDDLE], ids=PLACES.get)
 def test_a_full_disk_where_nothing_is_written_does_no_harm(

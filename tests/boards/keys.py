@@ -15,7 +15,7 @@ HOST_NAME = "host"
 SERVER_CONFIG = """\
 ListenAddress {address}
 HostKey /etc/ssh/board_key
-AuthorizedKeysFile /root/.ssh/authorized_keys
+AuthorizedKeysFile %h/.ssh/authorized_keys
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no

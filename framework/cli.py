@@ -692,9 +692,7 @@ def probe(
 def simulate(
     target: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT|MODEL", readable=False, help="A folder made by 'build', or a model."
-        ),
+        typer.Argument(readable=False, help="A folder made by 'build', or a model."),
     ],
     mapping: Annotated[
         Path | None,

@@ -26,6 +26,9 @@ __all__ = ["SAME", "Found", "can_be_placed", "cheapest", "fastest"]
 SAME = 1e-12
 """Relative difference below which two times are the same but for rounding."""
 
+_MOST_STATES = 1e5
+"""Most states of a graph: making it takes seconds."""
+
 _MOST_VALUES = 6e7
 """Most states x cuts of a graph: one byte each."""
 
@@ -65,6 +68,8 @@ def fastest(chain: Chain, most_steps: int) -> Found:
         chain: what is to be placed.
         most_steps: most stages that are tried one by one, in all.
     """
+    if _overflows(chain):
+        return _NONE
     quick = furthest(chain)
     if quick is None:
         return _Fastest(chain, most_steps, Found((), math.inf, 0.0, False)).run()
@@ -76,8 +81,17 @@ def fastest(chain: Chain, most_steps: int) -> Found:
     return _Fastest(chain, most_steps, known).run()
 
 
+def _overflows(chain: Chain) -> bool:
+    """Return whether the layers take more memory than all boards have together."""
+    if chain.memory_bytes.ndim > 2:
+        return False
+    kinds = [kind for kind, _, _ in chain.types]
+    least = float(chain.memory_bytes[kinds].min(axis=0).sum())
+    return least * (1 - SAME) > sum(chain.capacity_bytes)
+
+
 def _graph(chain: Chain, most_products: float) -> UsageGraph:
-    most = min(_MOST_VALUES / chain.cuts, most_products / chain.cuts**2)
+    most = min(_MOST_STATES, _MOST_VALUES / chain.cuts, most_products / chain.cuts**2)
     return usage_graph(chain, int(most))
 
 
@@ -186,6 +200,8 @@ def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
         costs: of its stages and messages.
         most_steps: most stages that are tried one by one.
     """
+    if _overflows(chain):
+        return _NONE
     graph = _graph(chain, _MOST_SUMS)
     least = completion_costs(chain, graph, costs)
     bound = float(least[0][0, 0])

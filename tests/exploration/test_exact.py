@@ -1,0 +1,272 @@
+"""What the exact planner takes into account, what it returns, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankslice.exploration import ArgumentError, Device, NoPlanError, Pipeline, optimal_pipeline
+
+
+def devices(*kinds: int, **what: Any) -> list[Device]:
+    """Return devices of these kinds, each on a board of its own."""
+    return [Device(f"device {index}", kind, **what) for index, kind in enumerate(kinds)]
+
+
+def plan(
+    times_s: Any = ((1.0, 1.0, 1.0, 1.0),),
+    output_bytes: Any = (0, 0, 0, 0),
+    memory_bytes: Any = (1, 1, 1, 1),
+    where: list[Device] | None = None,
+    **what: Any,
+) -> Pipeline:
+    """Plan four equal layers on two equal devices, except for what is given."""
+    return optimal_pipeline(times_s, output_bytes, memory_bytes, where or devices(0, 0), **what)
+
+
+def spans(pipeline: Pipeline) -> list[tuple[str, int, int]]:
+    return [(stage.device, stage.first, stage.last) for stage in pipeline.stages]
+
+
+def mistakes(**what: Any) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        plan(**what)
+    assert isinstance(caught.value, ValueError)
+    return str(caught.value)
+
+
+def limit(**what: Any) -> tuple[str, str]:
+    with pytest.raises(NoPlanError) as caught:
+        plan(**what)
+    return caught.value.limit, str(caught.value)
+
+
+# What is taken into account
+
+
+def test_equal_layers_are_dealt_out_evenly() -> None:
+    found = plan()
+    assert 2.0 == found.bottleneck_s
+    assert [(0, 1), (2, 3)] == [(stage.first, stage.last) for stage in found.stages]
+
+
+def test_a_device_that_does_not_help_is_left_unused() -> None:
+    found = plan(times_s=[[1.0] * 4, [9.0] * 4], where=devices(1, 0))
+    assert [("device 1", 0, 3)] == spans(found)
+
+
+def test_a_slow_link_is_not_used() -> None:
+    found = plan(output_bytes=[100] * 4, bandwidth_bytes_s=10.0)
+    assert 4.0 == found.bottleneck_s
+    assert 1 == len(found.stages)
+
+
+def test_the_cut_goes_where_little_is_sent() -> None:
+    found = plan(output_bytes=[20, 100, 100, 100], bandwidth_bytes_s=10.0)
+    assert (0, 0) == (found.stages[0].first, found.stages[0].last)
+    assert 2.0 == found.stages[0].send_s
+    assert 3.0 == found.bottleneck_s
+
+
+def test_a_cut_with_infinite_bytes_is_forbidden() -> None:
+    found = plan(output_bytes=[math.inf, math.inf, 0, math.inf])
+    assert 3.0 == found.bottleneck_s
+
+
+def test_the_latency_of_a_link_counts() -> None:
+    assert 4.0 == plan(latency_s=5.0).bottleneck_s
+
+
+def test_devices_of_one_board_send_each_other_nothing_over_the_network() -> None:
+    where = devices(0, 0, board="b", bandwidth_bytes_s=1.0)
+    assert 2.0 == plan(output_bytes=[100] * 4, where=where).bottleneck_s
+
+
+def test_stages_of_one_board_share_its_memory() -> None:
+    shared = devices(0, 0, board="b", memory_bytes=3.0)
+    assert "memory" == limit(where=shared)[0]
+    assert 2.0 == plan(where=devices(0, 0, memory_bytes=3.0)).bottleneck_s
+
+
+def test_buffers_take_memory() -> None:
+    where = devices(0, 0, memory_bytes=4.0)
+    found = plan(where=where, receive_memory_bytes=[0, 9, 9, 3], send_memory_bytes=[0, 0, 1, 0])
+    assert [(0, 2), (3, 3)] == [(stage.first, stage.last) for stage in found.stages]
+    assert [4.0, 4.0] == [stage.memory_bytes for stage in found.stages]
+
+
+def test_measured_spans_replace_sums() -> None:
+    table = np.full((1, 4, 4), 9.0)
+    table[0, 0, 2], table[0, 3, 3] = 0.5, 0.25
+    found = plan(spans_s=table)
+    assert 0.5 == found.bottleneck_s
+    assert 0.5 == plan(spans_s=lambda kind: table[kind]).bottleneck_s
+
+
+def test_a_layer_that_cannot_run_cannot_run_in_a_span_either() -> None:
+    times = [[1.0, math.inf, 1.0, 1.0], [5.0] * 4]
+    found = plan(times_s=times, spans_s=np.ones((2, 4, 4)), where=devices(0, 1))
+    assert "device 1" in [one for one, first, last in spans(found) if first <= 1 <= last]
+
+
+def test_every_pair_of_boards_has_its_own_link() -> None:
+    rates = np.full((3, 3), 1.0)
+    rates[2, 0] = 100.0
+    found = plan(output_bytes=[100] * 4, where=devices(0, 0, 0), bandwidth_bytes_s=rates)
+    assert ["device 2", "device 0"] == [stage.device for stage in found.stages]
+
+
+def test_the_least_latency_above_a_floor_takes_what_is_fast_enough() -> None:
+    times = [[1.0] * 4, [2.0] * 4]
+    what: dict[str, Any] = {"times_s": times, "where": devices(0, 1), "latency_s": 0.5}
+    assert 4.0 == plan(**what, objective="latency").latency_s
+    found = plan(**what, objective="latency", throughput_floor_fps=1 / 3)
+    assert (3.0, 5.5) == (found.bottleneck_s, found.latency_s)
+
+
+def test_the_floor_can_be_what_was_found() -> None:
+    times = np.random.default_rng(0).random((1, 4))
+    best = plan(times_s=times)
+    found = plan(times_s=times, objective="latency", throughput_floor_fps=best.throughput_fps)
+    assert best.bottleneck_s == found.bottleneck_s
+
+
+def test_the_least_energy_counts_each_board_in_use_once() -> None:
+    where = [
+        Device("cpu", 0, "b", busy_w=2.0, idle_w=10.0),
+        Device("gpu", 0, "b", busy_w=1.0, idle_w=10.0),
+        Device("other", 0, busy_w=0.5, idle_w=100.0),
+    ]
+    found = plan(where=where, objective="energy", throughput_floor_fps=1 / 3)
+    assert {"cpu", "gpu"} == {stage.device for stage in found.stages}
+    assert 3 * 1.0 + 1 * 2.0 + 3 * 10.0 == found.energy_j == found.bound_j
+    assert found.bound_s is None
+
+
+def test_energy_is_unknown_where_a_power_is() -> None:
+    assert plan().energy_j is None
+
+
+def test_what_takes_no_time_has_an_endless_rate() -> None:
+    assert math.inf == plan(times_s=[[0.0] * 4]).throughput_fps
+
+
+# Beyond what is proven at once
+
+
+def test_many_boards_with_links_that_all_differ_get_a_plan_and_a_bound() -> None:
+    draw = np.random.default_rng(2)
+    where = [Device(f"{index}", 0) for index in range(16)]
+    found = optimal_pipeline(
+        draw.random((1, 60)),
+        draw.integers(10, 90, 60),
+        np.ones(60),
+        where,
+        bandwidth_bytes_s=draw.uniform(2, 30, (16, 16)),
+        most_steps=300,
+    )
+    assert not found.proven
+    assert found.bound_s is not None
+    assert 0.9 * found.bottleneck_s < found.bound_s < found.bottleneck_s
+
+
+def test_no_answer_is_told_apart_from_no_pipeline() -> None:
+    draw = np.random.default_rng(2)
+    size = draw.integers(1, 10, 30)  # 147 in all, for boards with 155
+    where = [Device(f"{index}", 0, f"board {index // 2}", 31.0) for index in range(10)]
+    with pytest.raises(NoPlanError) as caught:
+        optimal_pipeline(draw.random((1, 30)), np.ones(30), size, where, most_steps=1)
+    assert "steps" == caught.value.limit
+
+
+# What is refused
+
+
+def test_a_layer_that_nobody_can_run_is_named() -> None:
+    which, text = limit(times_s=[[1.0, 1.0, math.inf, 1.0]])
+    assert "layers" == which
+    assert text.startswith("layer 2: no device can run it")
+
+
+def test_a_layer_that_fits_nowhere_is_named() -> None:
+    which, text = limit(memory_bytes=[1, 1, 50, 1], where=devices(0, 0, memory_bytes=8.0))
+    assert "memory" == which
+    assert text.startswith("layer 2: takes 50 B of memory")
+    assert "2 x 8 B" in text
+
+
+def test_layers_that_do_not_fit_together_are_told_with_both_sums() -> None:
+    which, text = limit(memory_bytes=[6] * 4, where=devices(0, 0, memory_bytes=8.0))
+    assert "memory" == which
+    assert "the layers take 24 B" in text
+
+
+def test_links_without_bandwidth_are_told() -> None:
+    times = [[1.0, 1.0, math.inf, math.inf], [math.inf, math.inf, 1.0, 1.0]]
+    where = devices(0, 1)
+    assert (
+        "links" == limit(times_s=times, where=where, output_bytes=[1] * 4, bandwidth_bytes_s=0.0)[0]
+    )
+
+
+def test_too_few_devices_for_what_alternates_are_told() -> None:
+    times = [[1.0, math.inf, 1.0, math.inf], [math.inf, 1.0, math.inf, 1.0]]
+    which, text = limit(times_s=times, where=devices(0, 1))
+    assert "devices" == which
+    assert "3 times" in text
+
+
+def test_a_floor_that_cannot_be_reached_comes_with_the_best_rate() -> None:
+    for objective in ("throughput", "latency"):
+        which, text = limit(objective=objective, throughput_floor_fps=2.0)
+        assert "throughput" == which
+        assert "the fastest pipeline reaches 0.5" in text
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ({"times_s": [1.0, 2.0]}, "times_s: has the shape (2,); expected (kinds, layers)"),
+        ({"times_s": np.zeros((0, 4))}, "times_s: has the shape (0, 4)"),
+        ({"times_s": [[1.0, math.nan, 1.0, 1.0]]}, "times_s[0, 1]: is nan; expected no negative"),
+        ({"times_s": [[1.0, -1.0, 1.0, 1.0]]}, "times_s[0, 1]: is -1.0; expected no negative"),
+        ({"times_s": "fast"}, "times_s: is no array of numbers"),
+        ({"output_bytes": [1, 2]}, "output_bytes: has the shape (2,); expected (layers,)"),
+        ({"memory_bytes": [1, 2]}, "memory_bytes: has the shape (2,)"),
+        ({"memory_bytes": [1, 2, 3, math.inf]}, "memory_bytes[3]: is inf"),
+        ({"spans_s": np.ones((4, 4))}, "spans_s: has the shape (4, 4)"),
+        ({"spans_s": -np.ones((1, 4, 4))}, "spans_s[0]: has times that are negative"),
+        ({"spans_s": lambda _: np.ones(3)}, "spans_s[0]: has the shape (3,)"),
+        ({"bandwidth_bytes_s": np.ones((3, 3))}, "bandwidth_bytes_s: has the shape (3, 3)"),
+        ({"latency_s": -1.0}, "latency_s: is -1.0"),
+        ({"where": devices(0, 3)}, "devices[1].kind: there is no row 3 in times_s"),
+        ({"where": [Device("a", 0), Device("a", 0)]}, "devices[1].name: 'a' stands there again"),
+        ({"where": [Device("a", 0, memory_bytes=math.nan)]}, "devices[0].memory_bytes: is nan"),
+        (
+            {"where": [Device("a", 0, "b", 1.0), Device("c", 0, "b", 2.0)]},
+            "devices[1]: memory, bandwidth or idle power of b differ",
+        ),
+        ({"objective": "speed"}, "objective: is 'speed'; expected throughput, latency or energy"),
+        ({"objective": "energy"}, "devices[0].busy_w: is not given"),
+        ({"throughput_floor_fps": -1.0}, "throughput_floor_fps: is -1.0"),
+        (
+            {"objective": "energy", "where": devices(0, busy_w=1.0, idle_w=1.0)},
+            "throughput_floor_fps: is not given",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense_are_told(what: dict[str, Any], told: str) -> None:
+    assert told in mistakes(**what)
+
+
+def test_there_has_to_be_a_device() -> None:
+    with pytest.raises(ArgumentError, match="devices: there are none"):
+        optimal_pipeline([[1.0]], [1], [1], [])
+
+
+def test_all_mistakes_of_devices_are_told_at_once() -> None:
+    text = mistakes(where=[Device("a", 7, idle_w=-1.0), Device("a", 0)])
+    assert 3 == len(text.splitlines())

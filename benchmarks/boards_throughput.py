@@ -161,7 +161,7 @@ def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
         share = shares_of(pipeline, frames_ms).middle
         place = (pipeline.boards, middle)
         offset = {"xytext": (0, -14), "textcoords": "offset points"}
-        axes.annotate(f"{share:.2f}", place, ha="center", va="top", **offset)
+        axes.annotate(f"{share:.3f}", place, ha="center", va="top", **offset)
     axes.set_ylim(0, 1.15 * max(possible))
     axes.set_xticks(counts)
     axes.set_xlabel("boards, 20 ms a stage, 1 Gbit/s")

@@ -154,8 +154,12 @@ def at_once(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceError
         except RankSliceError as error:
             return error
 
-    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(_MOST_AT_ONCE)
+    try:
         return list(pool.map(outcome, items))
+    finally:
+        # Whoever is interrupted closes the conversations, and does not wait for their answers.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def report_of(conversation: Conversation) -> BoardReport:

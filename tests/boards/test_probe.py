@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from command_line import Ended, rankslice
+from command_line import COMMAND, Ended, rankslice
 from real_jobs import wheels_mpirun
 
 from boards import Board, Boards
@@ -25,6 +28,7 @@ from rankslice.framework.specs.read_platform import read_platform
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 CUT_OFF = "it cannot be reached; is it on, and its cable plugged in?"
+THIS_PYTHON = ".".join(platform.python_version_tuple()[:2])
 Row = tuple[str, str, str]
 
 
@@ -69,9 +73,8 @@ def test_three_boards_become_a_platform_file(rack: Boards, tmp_path: Path) -> No
     assert [("board1", "board1", ""), ("board2", "board2", ""), ("board3", "board3", "root")] == [
         (board.name, board.host, board.user) for board in found.boards
     ]
-    version = ".".join(platform.python_version_tuple()[:2])
     (kind,) = {(board.arch, board.python, board.cores) for board in found.boards}
-    assert (platform.machine(), version) == kind[:2]
+    assert (platform.machine(), THIS_PYTHON) == kind[:2]
     routes = json.loads(record.read_text())["routes"]
     assert 6 == len(routes)
     # The boards share this machine's cores with whatever else it does.
@@ -218,6 +221,55 @@ def test_a_board_without_python_is_told(rack: Boards, tmp_path: Path) -> None:
             rack[0].run(["mv", f"{name}.away", name])
     assert 1 == ended.code
     assert "there is no python3; install Python 3.10 or later there" in ended.err
+
+
+def test_the_environment_of_deploy_is_asked_too(rack: Boards) -> None:
+    folder = "/root/.rankslice/venv/bin"
+    rack[0].run(["mkdir", "-p", folder])
+    rack[0].run(["ln", "-s", f"{sys.prefix}/bin/python3", f"{folder}/python3"])
+    try:
+        ended = probe(rack, "board1", "-o", "-")
+    finally:
+        rack[0].run(["rm", "-r", "/root/.rankslice/venv"])
+    assert 0 == ended.code, ended.err
+    assert f"# {sys.prefix}/bin/python3 has " in ended.out
+    assert f'python: "{THIS_PYTHON}"  # {folder}/python3, ' in ended.out
+
+
+def test_an_interrupted_probe_ends_at_once(rack: Boards, tmp_path: Path) -> None:
+    names = ("/usr/bin/python3", f"{sys.prefix}/bin/python3")
+    for name in names:
+        rack[0].run(["mv", name, f"{name}.away"])
+        rack[0].run(["sh", "-c", f"printf '#!/bin/sh\nexec sleep 60\n' > {name}; chmod +x {name}"])
+    command = [*COMMAND, "probe", "board1", "-o", "b.yaml", "--ssh-config", str(rack.ssh_config)]
+    try:
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            await_process(rack[0], "sleep 60")
+            process.send_signal(signal.SIGINT)
+            begin = time.monotonic()
+            _, errors = process.communicate(timeout=30)
+    finally:
+        for name in names:
+            rack[0].run(["mv", f"{name}.away", name])
+    assert time.monotonic() - begin < 5
+    assert process.returncode in (1, 130)
+    assert "Traceback" not in errors
+    assert [] == list(tmp_path.iterdir())
+
+
+def await_process(board: Board, line: str) -> None:
+    """Return once a process with this command line runs on a board."""
+    deadline = time.monotonic() + 20
+    while not any(line in command_line(process) for process in board.processes()):
+        assert time.monotonic() < deadline, f"{line} was not started"
+        time.sleep(0.05)
+
+
+def command_line(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:  # it has ended
+        return ""
 
 
 def test_two_names_of_one_board_are_told(rack: Boards) -> None:

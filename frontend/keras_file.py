@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
+import struct
 import zipfile
 import zlib
 from collections import Counter
@@ -28,7 +30,10 @@ _MEMBERS = frozenset({_CONFIG, "metadata.json", _WEIGHTS})
 _LONGEST_CONFIG = 64 << 20
 _LARGEST_EXPANSION = 50
 """How much longer than the file its content may be, beyond the first 64 MiB."""
-_READING = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+_READING = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, KeyError, NotImplementedError, OSError, OverflowError, RuntimeError, ValueError),
+)
 """What zipfile raises for damaged archives, and encrypted ones."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -187,6 +188,17 @@ def test_an_hdf5_file_by_the_wrong_name_is_told(tmp_path: Path) -> None:
 
 def test_no_layer_is_both_allowed_and_refused() -> None:
     assert not LAYERS & REASONS.keys()
+
+
+def test_an_archive_that_leads_before_its_beginning_is_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "m.keras", model(layer("Dense")))
+    content = bytearray(path.read_bytes())
+    place = len(content) - 22 + 16  # where the last record has the offset of the directory
+    (offset,) = struct.unpack_from("<I", content, place)
+    struct.pack_into("<I", content, place, offset + 16)
+    path.write_bytes(content)
+    with pytest.raises(RankSliceError, match="damaged .keras archive"):
+        check_keras_file(path)
 
 
 @pytest.mark.parametrize("name", ["digits.keras", "digits.h5"])

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from targets import TARGETS, Target, edited, meet, pieces
+from targets import KERAS_TARGETS, TARGETS, Target, edited, meet, pieces
 
 MEMORY = 1 << 30
 """Bytes that a reader may have in addition to what the process has."""
@@ -80,11 +80,11 @@ def run(target: Target, examples: int, start: int) -> None:
 def main() -> None:
     """Take the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("target", choices=[*TARGETS, *KERAS_TARGETS])
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     given_options = parser.parse_args()
-    run(TARGETS[given_options.target], given_options.examples, given_options.seed)
+    run((TARGETS | KERAS_TARGETS)[given_options.target], given_options.examples, given_options.seed)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["rankslice", "yaml", "json"]):
-    from targets import TARGETS, Target, meet
+    from targets import KERAS_TARGETS, TARGETS, Target, meet
 
 
 def dictionary(target: Target) -> str:
@@ -25,7 +25,7 @@ def dictionary(target: Target) -> str:
 
 def main() -> None:
     """Take the reader's name and libFuzzer's options, and run until they say to stop."""
-    target = TARGETS[sys.argv[1]]
+    target = (TARGETS | KERAS_TARGETS)[sys.argv[1]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         corpus = folder / "corpus"

@@ -12,11 +12,13 @@ import struct
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
 from sample_model import SAMPLE_MODEL
 
+from rankslice.backend.runtime.engines.tflite_file import count_operators
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.results import read_results
@@ -31,9 +33,13 @@ from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
+from rankslice.frontend.keras_file import check_keras_file
+from rankslice.frontend.keras_reader import read_keras
 from rankslice.frontend.onnx_reader import read_onnx
 from rankslice.frontend.onnx_writer import segment_pieces
 from rankslice.frontend.partition import partition
+from rankslice.frontend.tflite_reader import read_tflite
+from rankslice.frontend.tflite_writer import submodel_pieces
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +72,26 @@ def _read_model(path: Path) -> None:
     found = partition(model.graph, {name: index % 2 for index, name in enumerate(names)})
     for part in found.segments:
         segment_pieces(model, part.layers, part.inputs, part.outputs, name="x.onnx")
+
+
+def _read_tflite(path: Path) -> None:
+    """Read a model, then cut it into two ranks' segments."""
+    model = read_tflite(path)
+    layers = model.graph.layers
+    found = partition(model.graph, {layer.name: n % 2 for n, layer in enumerate(layers)})
+    for part in found.segments:
+        submodel_pieces(model, part.layers, part.inputs, part.outputs, name="x.tflite")
+
+
+def _count_operators(path: Path) -> None:
+    """Count operators as a rank does before LiteRT reads its sub-model."""
+    with contextlib.suppress(ValueError):
+        count_operators(path)
+
+
+def _read_keras(path: Path) -> None:
+    """Read a model; where TensorFlow is missing, judge the file."""
+    (read_keras if find_spec("tensorflow") else check_keras_file)(path)
 
 
 GPU = Accelerator("litert")
@@ -180,6 +206,19 @@ _PUNCTUATION = tuple(bytes([letter]) for letter in b"{}[]:,-&*!|>\"'#%@ \n\t.~<=
 _NUMBERS = (b"0", b"-1", b"1e999", b"NaN", b"Infinity", b"9" * 30, b"0.5", b"1" * 5000, b"\x00")
 _WORDS = (*_PUNCTUATION, *_NUMBERS, b"null", b"true", b"\xef\xbb\xbf", b"\xff", "\u202e".encode())
 
+_TFLITE = tuple(
+    (ROOT / "tests" / "tflite" / f"{name}.tflite").read_bytes()
+    for name in ("many_outputs", "control_flow", "cnn_int8", "ethos_u")
+)
+_TFLITE_WORDS = (
+    *(number.to_bytes(4, "little") for number in (0, 1, 4, 0x7FFFFFFF, 0xFFFFFFFC, 0xFFFFFFFF)),
+    *(b"TFL2", b"\x06\x00", b"\xff\xff"),
+)
+_HDF5_WORDS = (
+    *(b"TREE", b"SNOD", b"HEAP", b"OHDR", b"OCHK", b"FRHP", b"\x89HDF", b"PK\x03\x04"),
+    *(bytes(8), b"\xff" * 8, b"\x00\x00\x01\x00", b"\x7f" * 4, b'"class_name": "Lambda"'),
+)
+
 TARGETS = {
     "model": Target(
         "model.onnx",
@@ -191,6 +230,8 @@ TARGETS = {
         ),
         (b"\x08", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x0a\x00", b"\x2a", b"../x", b"y"),
     ),
+    "tflite": Target("model.tflite", _read_tflite, _TFLITE, _TFLITE_WORDS),
+    "tflite-operators": Target("model.tflite", _count_operators, _TFLITE, _TFLITE_WORDS),
     "mapping": Target(
         "mapping.json",
         _read_mapping,
@@ -226,6 +267,18 @@ TARGETS = {
         ),
     ),
 }
+
+
+KERAS_TARGETS = {
+    suffix: Target(
+        f"model.{suffix}",
+        _read_keras,
+        ((ROOT / "models" / f"digits.{suffix}").read_bytes(),),
+        _HDF5_WORDS,
+    )
+    for suffix in ("keras", "h5")
+}
+"""Those that need h5py, which comes with TensorFlow."""
 
 
 def edited(seed: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:

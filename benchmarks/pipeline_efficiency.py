@@ -1,9 +1,10 @@
 """How close a pipeline comes to its slower stage running without any communication.
 
 Each round measures, one after the other: the pipeline under mpirun; its two stages at the same
-time, each a plain onnxruntime loop in a process of its own on its own core, with no messages; and
-the unsliced model with one thread and with two. The ratio of the first to the second, pair by
-pair, is what communication, frame sources and the runtime cost.
+time, each a plain loop of its engine (onnxruntime or LiteRT) in a process of its own on its own
+core, with no messages; and the unsliced model with one thread and with two. The ratio of the first
+to the second, pair by pair, is what communication, frame sources and the runtime cost. With
+``--drivers`` the unsliced model also runs as the pipeline does, on one rank.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from multiprocessing.synchronize import Barrier
@@ -22,11 +23,18 @@ from pathlib import Path
 import numpy as np
 from measuring import console, machine, print_table, ratios, spread, start_round
 
+from rankslice.backend.runtime.engines.litert_package import find_package
+from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import prepare, run
-from rankslice.framework.graph import Tensor
+from rankslice.framework.commands.cutting import mapping_of_cuts, parse_cuts
+from rankslice.framework.commands.planning import MakeMapping
+from rankslice.framework.commands.run import PreparedRun, prepare, run
+from rankslice.framework.graph import Graph, Tensor
+from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Platform
+from rankslice.measurement.keras_zoo import keras_model, keras_names
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.zoo import zoo_model, zoo_names
 
@@ -110,13 +118,13 @@ def _run_alone(
     answer: multiprocessing.SimpleQueue[Speed],
 ) -> None:
     os.sched_setaffinity(0, stage.cores)
-    bound = [_bound(session, len(stage.cores)) for session in stage.sessions]
+    steps = [_step(session, len(stage.cores)) for session in stage.sessions]
 
     def frames_in(limit_s: float) -> tuple[int, float]:
         begin, count = time.perf_counter(), 0
         while (passed := time.perf_counter() - begin) < limit_s:
-            for session, binding in bound:
-                session.run_with_iobinding(binding)
+            for step in steps:
+                step()
             count += 1
         return count, passed
 
@@ -127,8 +135,25 @@ def _run_alone(
     answer.put(Speed(count / passed, 1e3 * (time.process_time() - cpu_s) / count))
 
 
-def _bound(session: Session, threads: int):  # type: ignore[no-untyped-def]
-    """Return a session with the settings of the runtime's engine, bound to memory of its own."""
+def _step(session: Session, threads: int) -> Callable[[], object]:
+    """Return what runs a session once, with the settings of the runtime's engine."""
+    make = _litert_step if session.file.endswith(".tflite") else _onnxruntime_step
+    return make(session, threads)
+
+
+def _litert_step(session: Session, threads: int) -> Callable[[], object]:
+    interpreter = find_package().interpreter(Path(session.file), threads, [])
+    interpreter.allocate_tensors()
+    random = np.random.default_rng(0)
+    for details in interpreter.get_input_details():
+        values = random.standard_normal(details["shape"]).astype(details["dtype"])
+        interpreter.set_tensor(details["index"], values)
+    step: Callable[[], object] = interpreter.invoke
+    return step
+
+
+def _onnxruntime_step(session: Session, threads: int) -> Callable[[], object]:
+    """Return a run of a session that is bound to memory of its own."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -146,7 +171,7 @@ def _bound(session: Session, threads: int):  # type: ignore[no-untyped-def]
     for tensor in session.outputs:
         values = np.empty(tensor.shape, tensor.dtype)
         binding.bind_ortvalue_output(tensor.name, onnxruntime.OrtValue.ortvalue_from_numpy(values))
-    return loaded, binding
+    return lambda: loaded.run_with_iobinding(binding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +182,35 @@ class Round:
     stages: list[Speed]
     one_thread: Speed
     all_threads: Speed
+    drivers: list[RunSummary]
+    """The unsliced model on one rank of one core, and of all cores; nothing if not asked for."""
 
     @property
     def reference_fps(self) -> float:
         """Rate of the slower stage."""
         return min(stage.fps for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """What the jobs run on."""
+
+    source: str
+    """``random``, ``stored``, ``photographs``, or an input as ``rankslice run`` takes it."""
+    count: int
+    fps: float | None = None
+    """Arrivals per second; ``None``: as fast as they are taken."""
+
+    def options(self, plan: Plan, folder: Path) -> RunOptions:
+        """Return the options of a run; files that it reads are made in the folder."""
+        name = self.source
+        if name == "stored":
+            name = str(store_frames(plan, folder / "frames.npz"))
+        elif name == "photographs":
+            name = str(store_photographs(folder / "photographs"))
+        layout = "nhwc" if plan.model.format == "tflite" else "nchw"
+        pixels = Preprocessing(layout=layout, mean=(127.5,), scale=(1 / 64,))
+        return RunOptions(inputs=(name,), frames=self.count, fps=self.fps, preprocessing=pixels)
 
 
 def store_frames(plan: Plan, path: Path) -> Path:
@@ -176,28 +225,65 @@ def store_frames(plan: Plan, path: Path) -> Path:
     return path
 
 
+def store_photographs(folder: Path) -> Path:
+    """Write scikit-learn's two photographs, 640 x 427 pixels, as JPEG files; return the folder."""
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    folder.mkdir(exist_ok=True)
+    for number, pixels in enumerate(load_sample_images().images):
+        Image.fromarray(pixels).save(folder / f"{number}.jpg")
+    return folder
+
+
+def on_one_rank(cores: Sequence[int]) -> MakeMapping:
+    """Return what maps a whole model to some cores of this machine."""
+
+    def mapping(graph: Graph, platform: Platform) -> Mapping:
+        key = f"{platform.boards[0].name}_cpu{','.join(map(str, cores))}"
+        layers = tuple(layer.name for layer in graph.layers)
+        return Mapping("all on one rank", (MappingEntry(key, layers),))
+
+    return mapping
+
+
 def measure(
-    model: Path, mapping: Path, frames: int, source: str, rounds: int, patience_s: float
+    model: Path,
+    mapping: Path | MakeMapping,
+    frames: Frames,
+    rounds: int,
+    patience_s: float,
+    *,
+    drivers: bool = False,
 ) -> list[Round]:
     """Build, then measure; return the rounds."""
-    with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
-        built = build(model, mapping, "local", Path(place) / "out", share_cores=True)
-        stages = stages_of(built.plan, built.folder)
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
+        place = Path(name)
+
+        def prepared(mapping: Path | MakeMapping, out: str) -> PreparedRun:
+            built = build(model, mapping, "local", place / out, share_cores=True)
+            return prepare(built.folder, frames.options(built.plan, place))
+
+        pipelined = prepared(mapping, "pipelined")
+        plan = pipelined.plan
+        stages = stages_of(plan, pipelined.folder)
         every_core = tuple(sorted({core for stage in stages for core in stage.cores}))
-        if source == "stored":
-            source = str(store_frames(built.plan, Path(place) / "frames.npz"))
-        prepared = prepare(built.folder, RunOptions(inputs=(source,), frames=frames))
+        alone = [
+            prepared(on_one_rank(cores), f"on-{len(cores)}")
+            for cores in ((every_core[:1], every_core) if drivers else ())
+        ]
         found = []
         for number in range(rounds):
             start_round(number + 1, rounds, patience_s)
-            pipeline = run(prepared).summary
+            pipeline = run(pipelined).summary
             seconds = pipeline.completed / pipeline.throughput_fps
             found.append(
                 Round(
                     pipeline,
                     run_together(stages, seconds),
-                    run_together([unsliced(built.plan, model, every_core[:1])], seconds)[0],
-                    run_together([unsliced(built.plan, model, every_core)], seconds)[0],
+                    run_together([unsliced(plan, model, every_core[:1])], seconds)[0],
+                    run_together([unsliced(plan, model, every_core)], seconds)[0],
+                    [run(each).summary for each in alone],
                 )
             )
         return found
@@ -222,6 +308,29 @@ def report(title: str, rounds: Sequence[Round]) -> None:
         ("rank", "compute (wall)", "whole rank", "its stage alone", "runtime"),
         [_rank_row(rank, rounds) for rank in range(len(rounds[0].stages))],
     )
+    if rounds[0].drivers:
+        print_table(
+            "As rankslice run measures it: frames/s, and mean milliseconds of a frame",
+            ("driver", "frames/s", "end to end", "preprocessing", "ranks", "postprocessing"),
+            [
+                _driver_row("unsliced, one core", [each.drivers[0] for each in rounds]),
+                _driver_row("unsliced, all cores", [each.drivers[1] for each in rounds]),
+                _driver_row("pipeline", [each.pipeline for each in rounds]),
+            ],
+        )
+
+
+def _driver_row(name: str, runs: Sequence[RunSummary]) -> tuple[str, ...]:
+    ranks = range(len(runs[0].ranks))
+    computing = [spread(one.ranks[rank].compute_ms["mean"] for one in runs) for rank in ranks]
+    return (
+        name,
+        spread(one.throughput_fps for one in runs).text(1),
+        spread(one.latency_ms["mean"] for one in runs).text(1),
+        spread(one.preprocess_ms["mean"] for one in runs).text(1),
+        ", ".join(found.text(1) for found in computing),
+        spread(one.postprocess_ms["mean"] for one in runs).text(),
+    )
 
 
 def _rank_row(rank: int, rounds: Sequence[Round]) -> tuple[str, ...]:
@@ -237,22 +346,49 @@ def _rank_row(rank: int, rounds: Sequence[Round]) -> tuple[str, ...]:
     )
 
 
+def model_of(name: str) -> Path:
+    """Return a model file.
+
+    Args:
+        name: a network of the zoo; one of Keras's, as ``resnet50.tflite`` or
+            ``resnet50-int8.tflite``; or any file.
+    """
+    network, _, kind = Path(name).stem.partition("-")
+    if name in zoo_names():
+        return zoo_model(name)
+    if name.endswith(".tflite") and network in keras_names() and not Path(name).exists():
+        return keras_model(network, kind or "float32")
+    return Path(name)
+
+
 def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--model", default="resnet50", help="network of the zoo, or an .onnx file")
+    add("--model", default="resnet50", help="network of the zoo, resnet50.tflite, or a file")
     add("--mapping", type=Path, help="default: the shipped one for two ranks")
+    add("--cuts", help="instead of a mapping: where slices begin, as `rankslice build` takes it")
     add("--frames", type=int, default=200, help="per round")
     add("--rounds", type=int, default=5, help="pairs of measurements")
-    add("--input", default="random", help="random: made on the source's core; stored; a file")
+    add("--fps", type=float, help="arrivals per second (default: as fast as they are taken)")
+    add(
+        "--input",
+        default="random",
+        help="random (drawn by the source); stored; photographs; a file",
+    )
+    add("--drivers", action="store_true", help="run the unsliced model on one rank, too")
     add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     given = parser.parse_args()
-    model = zoo_model(given.model) if given.model in zoo_names() else Path(given.model)
-    shipped = files("rankslice") / "mappings" / f"{given.model}-two-ranks.json"
-    mapping = given.mapping or Path(str(shipped))
+    mapping: Path | MakeMapping
+    if given.cuts:
+        mapping = mapping_of_cuts(parse_cuts(given.cuts), share_cores=True)
+    else:
+        shipped = files("rankslice") / "mappings" / f"{given.model}-two-ranks.json"
+        mapping = given.mapping or Path(str(shipped))
     console.print(machine())
-    rounds = measure(model, mapping, given.frames, given.input, given.rounds, given.patience)
+    frames = Frames(given.input, given.frames, given.fps)
+    model = model_of(given.model)
+    rounds = measure(model, mapping, frames, given.rounds, given.patience, drivers=given.drivers)
     report(f"{given.model}, {given.frames} {given.input} frames a round", rounds)
 
 

@@ -197,7 +197,7 @@ def test_an_archive_that_leads_before_its_beginning_is_refused(tmp_path: Path) -
     (offset,) = struct.unpack_from("<I", content, place)
     struct.pack_into("<I", content, place, offset + 16)
     path.write_bytes(content)
-    with pytest.raises(RankSliceError, match="damaged .keras archive"):
+    with pytest.raises(RankSliceError, match=r"damaged \.keras archive"):
         check_keras_file(path)
 
 

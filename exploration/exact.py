@@ -190,16 +190,21 @@ def _idle_j(chain: Chain, board: int, period: float) -> float:
 def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -> Pipeline:
     stages = tuple(_stage(chain, found.plan, index) for index in range(len(found.plan)))
     bottleneck = max(stage.time_s for stage in stages)
-    bound = found.bound
+    latency = math.fsum(stage.compute_s + stage.send_s for stage in stages)
+    energy = _energy_j(chain, stages, bottleneck if math.isinf(period) else period)
+    value = {"latency": latency, "energy": energy or 0.0}.get(objective, bottleneck)
+    proven = found.proven or value <= found.bound * (1 + SAME)
+    bound = value if proven else found.bound
+    is_energy = objective == "energy"
     return Pipeline(
         stages,
         bottleneck,
-        math.fsum(stage.compute_s + stage.send_s for stage in stages),
-        _energy_j(chain, stages, bottleneck if math.isinf(period) else period),
+        latency,
+        energy,
         objective,
-        found.proven,
-        None if objective == "energy" else bound,
-        bound if objective == "energy" else None,
+        proven,
+        None if is_energy else bound,
+        bound if is_energy else None,
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ from rankslice.exploration.planner.plans import Placed
 from rankslice.exploration.planner.usage import Grade, Move, UsageGraph
 
 __all__ = ["Costs", "OutOfSteps", "Steps", "Walk", "completion_costs", "completions"]
+
+
+_ROUNDING = 1e-13
+"""Relative difference of sums of the same numbers, added up in another order, at most."""
 
 
 class OutOfSteps(Exception):  # noqa: N818 - nothing went wrong
@@ -183,6 +188,25 @@ def _least_sums(table: Floats, after: Floats) -> Floats:
 # Forwards
 
 
+class _Way(NamedTuple):
+    """A stage that may come next."""
+
+    total: float
+    """What the whole plan costs at least."""
+    back: int
+    """Minus the cut where it ends: of equal costs, the furthest one first."""
+    device: int
+    state: int
+    """Of the graph, behind this stage."""
+    cost: float
+    """Of the plan up to its end."""
+
+    @property
+    def end(self) -> int:
+        """The cut where it ends."""
+        return -self.back
+
+
 @dataclass
 class Walk:
     """A walk through real devices to the plan that costs least."""
@@ -197,58 +221,66 @@ class Walk:
     plan: tuple[Placed, ...] | None = None
     _placed: list[Placed] = field(default_factory=list)
     _held: list[float] = field(default_factory=list)
+    _before: list[float] = field(default_factory=list)
     _used: list[int] = field(default_factory=list)
     _devices: set[int] = field(default_factory=set)
     _seen: dict[object, float] = field(default_factory=dict)
 
-    def run(self, *, any_plan: bool = False) -> None:
+    def run(self) -> None:
         """Set ``plan`` and ``best``.
-
-        Args:
-            any_plan: stop at the first plan.
 
         Raises:
             OutOfSteps: the plan found so far, if any, may not be the best.
         """
-        self._any = any_plan
         self._role = _DeviceRoles(self.graph)
         self._messages = self.costs.messages(self.chain.link_s)
         self._held = [0.0] * len(self.chain.boards)
         self._used = [0] * len(self.graph.roles.boards)
-        if math.isfinite(self.least[0][0, 0]):
-            self._from(0, 0, 0, 0.0)
+        ways = [self._ways(0, 0, 0, 0.0)]
+        while ways:
+            way = next(ways[-1], None)
+            if way is not None and way.total < self._worth:
+                self.steps.take()
+                self._place(way)
+                ways.append(self._ways(len(ways), way.state, way.end, way.cost))
+                continue
+            ways.pop()
+            if self._placed:
+                self._take_back()
 
-    def _from(self, grade: int, state: int, cut: int, cost: float) -> None:
-        """Place the layers behind a cut."""
+    @property
+    def _worth(self) -> float:
+        """What a plan has to cost less than; equal but for rounding is no better."""
+        return self.best * (1 - _ROUNDING)
+
+    def _ways(self, grade: int, state: int, cut: int, cost: float) -> Iterator[_Way]:
+        """Return the next stages worth trying, those that promise most first; note whole plans."""
         if cut == self.chain.layers:
             if cost < self.best:
                 self.best, self.plan = cost, tuple(self._placed)
-            return
-        key = (state, cut, grade, self._signature())
+            return iter(())
+        key = (grade, state, cut, self._signature())
         if self._seen.get(key, math.inf) <= cost:
-            return
+            return iter(())
         self._seen[key] = cost
-        for total, back, device, target in sorted(self._choices(grade, state, cut, cost)):
-            if total >= self.best or (self._any and self.plan is not None):
-                return
-            self.steps.take()
-            self._step(device, cut, -back, grade + 1, target, cost)
+        return iter(sorted(self._choices(grade, state, cut, cost)))
 
-    def _step(self, device: int, cut: int, end: int, grade: int, target: int, cost: float) -> None:
-        """Give a device a stage, go on from there, and take it back."""
-        board = self.chain.board_of[device]
-        used, bit = self._role.board[device], self._role.bit[device]
-        held = self._held[board]
-        after = cost + self._cost(device, cut)[end]
-        self._held[board] += self.chain.span_bytes[self.chain.type_of[device]][cut, end]
-        self._used[used] |= bit
-        self._devices.add(device)
-        self._placed.append(Placed(device, cut, end))
-        self._from(grade, target, end, float(after))
-        self._placed.pop()
+    def _place(self, way: _Way) -> None:
+        """Give a device a stage."""
+        cut = self._placed[-1].end if self._placed else 0
+        board = self.chain.board_of[way.device]
+        self._before.append(self._held[board])
+        self._held[board] += self.chain.span_bytes[self.chain.type_of[way.device]][cut, way.end]
+        self._used[self._role.board[way.device]] ^= self._role.bit[way.device]
+        self._devices.add(way.device)
+        self._placed.append(Placed(way.device, cut, way.end))
+
+    def _take_back(self) -> None:
+        """Take the last stage from its device."""
+        device = self._placed.pop().device
         self._devices.remove(device)
-        self._used[used] ^= bit
-        self._held[board] = held
+        self._used[self._role.board[device]] ^= self._role.bit[device]
+        self._held[self.chain.board_of[device]] = self._before.pop()
 
     def _cost(self, device: int, cut: int) -> Floats:
         """Return what the next stage costs on a device, by the cut where it ends."""
@@ -264,23 +296,21 @@ class Walk:
         whole: Floats = cost + extra
         return whole
 
-    def _choices(
-        self, grade: int, state: int, cut: int, cost: float
-    ) -> Iterator[tuple[float, int, int, int]]:
-        """Yield the next stages: cost of the whole plan at least, minus end, device, next state."""
-        here = self.graph.grades[grade]
+    def _choices(self, grade: int, state: int, cut: int, cost: float) -> Iterator[_Way]:
+        """Yield the next stages that leave hope for a better plan."""
+        chain, here = self.chain, self.graph.grades[grade]
         first, last = np.searchsorted(here.sources, [state, state + 1])
         for target, move in zip(
             here.targets[first:last].tolist(), here.moves[first:last].tolist(), strict=True
         ):
-            least = self.least[grade + 1][target]
             for device in self._candidates(self.graph.moves[move]):
-                totals = self._cost(device, cut) + least + cost
-                board = self.chain.board_of[device]
-                held = self.chain.span_bytes[self.chain.type_of[device]][cut] + self._held[board]
-                fine = (totals < self.best) & (held <= self.chain.capacity_bytes[board])
+                costs = self._cost(device, cut) + cost
+                totals = costs + self.least[grade + 1][target]
+                board = chain.board_of[device]
+                held = chain.span_bytes[chain.type_of[device]][cut] + self._held[board]
+                fine = (totals < self._worth) & (held <= chain.capacity_bytes[board])
                 for end in np.flatnonzero(fine).tolist():
-                    yield float(totals[end]), -end, device, target
+                    yield _Way(float(totals[end]), -end, device, target, float(costs[end]))
 
     def _candidates(self, move: Move) -> Iterator[int]:
         """Yield the devices that a move can mean; of those that are alike, one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -276,7 +277,8 @@ def _kind_findings(answer: _Answer) -> Iterator[Finding]:
     if wanted and wanted != report.arch:
         found = f"the platform file says {board.arch}, and it is {report.arch}"
         yield Finding(board.name, "arch", WARN, found, f"write `arch: {report.arch}`")
-    if board.memory_mb and board.memory_mb > _MEMORY_TOLERANCE * report.memory_mb:
+    most = _MEMORY_TOLERANCE * (report.memory_mb or math.inf)  # 0: not told
+    if board.memory_mb and board.memory_mb > most:
         found = f"the platform file says {board.memory_mb:g} MB, and it has {report.memory_mb}"
         yield Finding(board.name, "memory", WARN, found, f"write `memory_mb: {report.memory_mb}`")
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from rankslice.backend.deploy import Package
 from rankslice.backend.measuring import (
@@ -60,6 +61,8 @@ from rankslice.frontend.keras_reader import KerasModel
 from rankslice.frontend.spans import SpanSegments
 
 __all__ = ["Listener", "Measuring", "measure_model", "read_profile"]
+
+_T = TypeVar("_T")
 
 _IDLE_S = 1.0
 _ENERGY_S = 0.25
@@ -151,8 +154,8 @@ class Measuring:
         """
         self._listener = listener or Listener()
         self._listener.step("reading")
-        self._model = _read(model, shapes)
-        self._platform = read_platform(platform)
+        files = _read_files(model, shapes, platform, None if fresh else out, ssh_config)
+        self._model, self._platform, old = files
         engine = REFERENCE_ENGINES[self._model.graph.submodel_format]
         chosen = tuple(keys) or default_keys(self._platform, per_core=per_core)
         self._chosen = chosen
@@ -161,7 +164,6 @@ class Measuring:
         self._out = out
         self._venv, self._ssh_config = venv, ssh_config
         self._runs = Runs()
-        old = read_profile(out) if out is not None and out.exists() and not fresh else None
         described = _describe(self._model, self._segments)
         self._old = self._usable(old, described)
         self.profile = Profile(described, ())
@@ -476,6 +478,40 @@ def _read(model: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Model:
     return found
 
 
+def _read_files(
+    model: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    platform: str | Path,
+    profile: Path | None,
+    ssh_config: Path | None,
+) -> tuple[Model, Platform, Profile | None]:
+    """Return what files hold; the profile need not exist.
+
+    Raises:
+        RankSliceError: with the mistakes in all of them.
+    """
+    mistakes: list[Mistake | str] = []
+
+    def caught(read: Callable[[], _T]) -> _T | None:
+        try:
+            return read()
+        except RankSliceError as error:
+            mistakes.extend(error.mistakes)
+            return None
+
+    found = caught(lambda: _read(model, shapes))
+    boards = caught(lambda: read_platform(platform))
+    old = None
+    if profile is not None and profile.exists():
+        old = caught(lambda: read_profile(profile))
+    if ssh_config is not None and not ssh_config.is_file():
+        mistakes.append(Mistake(str(ssh_config), "no such file", "another --ssh-config?"))
+    raise_mistakes(mistakes)
+    assert found is not None
+    assert boards is not None
+    return found, boards, old
+
+
 def _describe(model: Model, segments: SpanSegments) -> ProfiledModel:
     return ProfiledModel(
         name=model.graph.name,
@@ -556,8 +592,6 @@ def _changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
 
 
 def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:
-    if config is not None and not config.is_file():
-        raise RankSliceError(Mistake(str(config), "no such file", "another --ssh-config?"))
     reach = Reach(board.name, board.host, board.user)
     file = folder / f"{_SSH_CONFIG}-{safe_file_name(board.name)}"
     return BoardShell(reach, write_ssh_config(file, [reach], config))

@@ -57,6 +57,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Options and inputs of run": list(_runs()),
         "Options and inputs of inspect": list(_inspections()),
         "Options and inputs of simulate": list(_simulations()),
+        "Options and inputs of profile": list(_profiles()),
         "Options and inputs of explore": list(_explorations()),
         "Boards and options of probe": list(_probes()),
     }
@@ -628,6 +629,34 @@ def _empty_profile(path: Path) -> None:
     model = {"name": "other.onnx", "sha256": "0" * 64, "inputs": [], "layers": ["a"]}
     record = {"format": "rankslice-profile", "version": 1, "model": model, "kinds": []}
     path.write_text(json.dumps(record))
+
+
+def _profiles() -> Iterator[Provoked]:
+    def profile(title: str, arguments: str, **files: Content) -> Provoked:
+        return Provoked(title, f"profile {arguments}", files)
+
+    version = '{"format": "rankslice-profile", "version": 7, "model": {}, "kinds": []}'
+    twice = '{"format": "rankslice-profile", "version": 1, "model": {"name": 1}, "kinds": {}}'
+    yield profile(
+        "a model and a platform that are missing", "modle.onnx --platform platfrom.yaml -o new"
+    )
+    yield profile("a Keras model", "bad.keras -o new", **{"bad.keras": "no archive"})
+    yield profile("a file to go on with that is no profile", "model.onnx -o mapping.json")
+    yield profile("a profile of another version", "model.onnx -o old.json", **{"old.json": version})
+    yield profile("a profile with mistakes", "model.onnx -o old.json", **{"old.json": twice})
+    yield profile("a profile on stdout", "model.onnx -o -")
+    yield profile("a folder instead of a file", "model.onnx -o folder")
+    yield profile("a file in a folder that is not there", "model.onnx -o none/profile.json")
+    keys = "model.onnx --platform platform.yaml -o new --accelerators"
+    yield profile("accelerators that the boards lack", f"{keys} 'edge01_gpu;edge02_cpu0;edge01'")
+    yield profile("an accelerator twice", f"{keys} 'edge01_cpu0;edge01_cpu1;edge01_cpu0'")
+    other = "boards: {edge01: {host: localhost, cores: 1, engine: litert}}"
+    yield profile(
+        "an engine that runs models of another format",
+        "model.onnx --platform litert.yaml -o new",
+        **{"litert.yaml": other},
+    )
+    yield profile("a configuration for ssh that is not there", "model.onnx --ssh-config none")
 
 
 def _explorations() -> Iterator[Provoked]:

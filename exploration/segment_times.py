@@ -119,7 +119,7 @@ def _segment_time(
         return SegmentTime(seconds, _scatter(own.samples_ns), f"{source}: measured")
     longest = max(spans.values(), key=lambda s: s.last - s.first, default=None)
     scatter = _STEADY if longest is None else _scatter(longest.samples_ns)
-    return SegmentTime(seconds, scatter, f"{source}: estimated of other spans")
+    return SegmentTime(seconds, scatter, f"{source}: estimated")
 
 
 def _scatter(samples_ns: tuple[int, ...]) -> NDArray[np.float64]:

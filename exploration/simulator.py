@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +28,8 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.links import Network
 from rankslice.exploration.problem import NO_OVERHEADS, Overheads
-from rankslice.framework.plan import Channel, Plan
+from rankslice.exploration.simulated_parts import Pipe, Rank, Ring, Stage, parts_of
+from rankslice.framework.plan import Plan
 
 __all__ = [
     "Arrivals",
@@ -213,135 +215,6 @@ def simulate(
     return machine.outcome()
 
 
-class _Ring:
-    """Slots of one tensor on one rank: counters alone."""
-
-    __slots__ = ("depth", "on_freed", "on_written", "read", "written")
-
-    def __init__(self) -> None:
-        self.depth = 1
-        self.written = 0
-        self.read: list[int] = []
-        self.on_written: list[Callable[[], None]] = []
-        self.on_freed: list[Callable[[], None]] = []
-
-    def reader(self) -> int:
-        self.read.append(0)
-        return len(self.read) - 1
-
-    def has_room(self) -> bool:
-        return not self.read or self.written - min(self.read) < self.depth
-
-
-_Inputs: TypeAlias = list[tuple[_Ring, int]]
-
-
-class _Stage:
-    """A segment."""
-
-    __slots__ = ("frame", "index", "inputs", "outputs", "times")
-
-    def __init__(self, index: int, times: list[float]) -> None:
-        self.index = index
-        self.frame = 0
-        self.times = times
-        self.inputs: _Inputs = []
-        self.outputs: list[_Ring] = []
-
-    def is_ready(self) -> bool:
-        for ring, place in self.inputs:
-            if ring.read[place] >= ring.written:
-                return False
-        for ring in self.outputs:
-            if ring.read and ring.written - min(ring.read) >= ring.depth:
-                return False
-        return True
-
-
-class _Core:
-    """A core that several ranks use: one at a time."""
-
-    __slots__ = ("is_taken", "waiting")
-
-    def __init__(self) -> None:
-        self.is_taken = False
-        self.waiting: list[_Rank] = []
-
-
-class _Rank:
-    """A rank: one thread that computes."""
-
-    __slots__ = (
-        "busy_s",
-        "cores",
-        "held_share",
-        "is_busy",
-        "is_waiting",
-        "number",
-        "queued",
-        "queued_max",
-        "stages",
-        "steps",
-    )
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.stages: list[_Stage] = []
-        self.is_busy = False
-        self.is_waiting = False
-        self.cores: list[_Core] = []
-        self.held_share = 1.0
-        self.busy_s = 0.0
-        self.steps = 0
-        self.queued = 0
-        self.queued_max = 0
-
-    def count_step(self, queued: int) -> None:
-        self.steps += 1
-        self.queued += queued
-        if queued > self.queued_max:
-            self.queued_max = queued
-
-    def next_ready(self) -> _Stage | None:
-        best: _Stage | None = None
-        for stage in self.stages:
-            if (best is None or stage.frame < best.frame) and stage.is_ready():
-                best = stage
-        return best
-
-
-class _Port:
-    """One direction of a board's link."""
-
-    __slots__ = ("busy_s", "free_s", "messages")
-
-    def __init__(self) -> None:
-        self.free_s = 0.0
-        self.busy_s = 0.0
-        self.messages = 0
-
-    def take(self, ready_s: float, carry_s: float) -> float:
-        """Carry a message that is ready; return when its last byte has passed."""
-        self.free_s = max(ready_s, self.free_s) + carry_s
-        self.busy_s += carry_s
-        self.messages += 1
-        return self.free_s
-
-
-@dataclass(slots=True)
-class _Pipe:
-    """A channel."""
-
-    origin: _Ring
-    place: int
-    target: _Ring
-    carry_s: float
-    latency_s: float
-    ports: tuple[_Port, _Port] | None
-    """Out of one board and into another; ``None`` inside a board."""
-    started: int = 0
-
-
 class _Machine:
     """All parts of a simulated job, and the events to come."""
 
@@ -355,20 +228,12 @@ class _Machine:
         host_shares: Mapping[int, float],
         traced: int,
     ) -> None:
-        self.plan, self.network, self.window, self.traced = plan, network, window, traced
-        self.overheads = overheads
+        self.plan, self.window, self.traced = plan, window, traced
+        self.parts = parts_of(plan, compute_s, network, window, overheads, host_shares)
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
         self.source_s = self.sink_s = 0.0
-        self.nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
-        self.boards = [rank.board for rank in plan.ranks]
-        self.ports: dict[tuple[str, bool], _Port] = defaultdict(_Port)
-        self.ranks = [_Rank(placement.rank) for placement in plan.ranks]
-        self.rings: dict[tuple[int, str], _Ring] = {}
-        self.levels: dict[int, tuple[int, list[int]]] = {}
-        self._wire(compute_s)
-        self._share_cores(host_shares)
         self.waiting: deque[tuple[int, float]] = deque()
         self.waiting_max = self.found_waiting = 0
         self.dropped: list[int] = []
@@ -378,140 +243,29 @@ class _Machine:
         self.credited = 0
         self.is_reading = False
         self.is_writing = False
-        self.taken = 0
         self.arrived_s: list[float] = []
         self.latencies_s: list[float] = []
         self.completed_s: list[float] = []
         self.steps: list[Step] = []
-        self.credit_s = network.between(self.boards[plan.sink], self.boards[plan.source]).latency_ms
-        self.credit_s = 0.0 if plan.sink == plan.source else self.credit_s / 1e3
+        self.credit_s = 0.0
+        if plan.sink != plan.source:
+            ends = plan.ranks[plan.sink].board, plan.ranks[plan.source].board
+            self.credit_s = network.between(*ends).latency_ms / 1e3
+        self._connect()
 
-    # Setting up.
-
-    def _ring(self, rank: int, tensor: str, level: int) -> _Ring:
-        ring = self.rings[rank, tensor] = _Ring()
-        self.levels[id(ring)] = (level, [])
-        return ring
-
-    def _reader(self, ring: _Ring, level: int) -> int:
-        self.levels[id(ring)][1].append(level)
-        return ring.reader()
-
-    def _wire(self, compute_s: Sequence[Times]) -> None:
-        """Make rings, stages and channels as the runtime does."""
-        plan = self.plan
-        level_of = dict.fromkeys(plan.model.inputs, 0)
-        for segment in plan.segments:
-            level_of.update(dict.fromkeys(segment.outputs, segment.level))
-        self.source_rings = [self._ring(plan.source, name, 0) for name in plan.model.inputs]
-        for segment in plan.segments:
-            for name in segment.outputs:
-                self._ring(segment.rank, name, segment.level)
-        for channel in plan.channels:
-            self._ring(channel.destination, channel.tensor, level_of[channel.tensor] + 1)
-        self._make_stages(compute_s)
-        for channel in plan.channels:
-            self._make_pipe(channel, level_of[channel.tensor] + 1)
-        self.sink_inputs: _Inputs = []
-        for name in plan.model.outputs:
-            ring = self.rings[plan.sink, name]
-            self.sink_inputs.append((ring, self._reader(ring, plan.path_length + 1)))
+    def _connect(self) -> None:
+        """Let each ring tell those that may wait for it."""
+        parts = self.parts
+        for ring, _ in parts.sink_inputs:
             ring.on_written.append(self._try_sink)
-        for ring in self.source_rings:
+        for ring in parts.source_rings:
             ring.on_freed.append(self._try_source)
-        for ring in self.rings.values():
-            level, readers = self.levels[id(ring)]
-            ring.depth = min(self.window, max(readers, default=level) - level + 1)
-
-    def _make_stages(self, compute_s: Sequence[Times]) -> None:
-        around = self._around()
-        for number, segment in enumerate(self.plan.segments):
-            rank = self.ranks[segment.rank]
-            first = self.overheads.frame_s if not rank.stages else 0.0
-            times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
-            stage = _Stage(segment.index, times)
-            for name in segment.inputs:
-                ring = self.rings[segment.rank, name]
-                stage.inputs.append((ring, self._reader(ring, segment.level)))
-            stage.outputs = [self.rings[segment.rank, name] for name in segment.outputs]
-            rank.stages.append(stage)
-
-    def _around(self) -> list[float]:
-        """Return what messages take of the cores of each segment, in seconds."""
-        plan = self.plan
-        around = [0.0] * len(plan.segments)
-        maker = {name: n for n, s in enumerate(plan.segments) for name in s.outputs}
-        readers: dict[tuple[int, str], int] = {}
-        last: dict[int, int] = {}
-        for number, segment in enumerate(plan.segments):
-            last[segment.rank] = number
-            for name in segment.inputs:
-                readers.setdefault((segment.rank, name), number)
-        for channel in plan.channels:
-            seconds = self._copy_s(channel) + self.overheads.message_s
-            origin = maker.get(channel.tensor)
-            if origin is None:  # a model input: the source's first segment pays
-                origin = next(n for n, s in enumerate(plan.segments) if s.rank == channel.source)
-            around[origin] += seconds
-            target = (channel.destination, channel.tensor)
-            around[readers.get(target, last[channel.destination])] += seconds
-        return around
-
-    def _is_local(self, channel: Channel) -> bool:
-        return self.boards[channel.source] == self.boards[channel.destination]
-
-    def _carry_s(self, channel: Channel) -> float:
-        link = self.network.between(self.boards[channel.source], self.boards[channel.destination])
-        return self.nbytes[channel.tensor] / (link.bandwidth_mbps * 1e6 / 8)
-
-    def _copy_s(self, channel: Channel) -> float:
-        return self._carry_s(channel) if self._is_local(channel) else 0.0
-
-    def _make_pipe(self, channel: Channel, level: int) -> None:
-        origin = self.rings[channel.source, channel.tensor]
-        target = self.rings[channel.destination, channel.tensor]
-        boards = self.boards[channel.source], self.boards[channel.destination]
-        ports = None
-        if not self._is_local(channel):
-            ports = self.ports[boards[0], True], self.ports[boards[1], False]
-        pipe = _Pipe(
-            origin,
-            self._reader(origin, level),
-            target,
-            0.0 if ports is None else self._carry_s(channel),
-            self.network.between(*boards).latency_ms / 1e3,
-            ports,
-        )
-
-        def advance() -> None:
-            self._try_pipe(pipe)
-
-        def sender_may_go_on() -> None:
-            self._try_rank(self.ranks[channel.source])
-
-        def receiver_may_go_on() -> None:
-            self._try_rank(self.ranks[channel.destination])
-
-        origin.on_written.append(advance)
-        origin.on_freed.append(sender_may_go_on)
-        target.on_freed.append(advance)
-        target.on_written.append(receiver_may_go_on)
-
-    def _share_cores(self, host_shares: Mapping[int, float]) -> None:
-        users: dict[tuple[str, int], list[_Rank]] = defaultdict(list)
-        for placement in self.plan.ranks:
-            rank = self.ranks[placement.rank]
-            # Ranks of the null engine sleep: their cores are free meanwhile.
-            computes = placement.accelerator == "cpu" and placement.engine != "null"
-            rank.held_share = host_shares.get(placement.rank, 1.0 if computes else 0.0)
-            if rank.held_share:
-                for core in placement.cores:
-                    users[placement.board, core].append(rank)
-        for ranks in users.values():
-            if len(ranks) > 1:
-                shared = _Core()
-                for rank in ranks:
-                    rank.cores.append(shared)
+        for pipe in parts.pipes:
+            advance = partial(self._try_pipe, pipe)
+            pipe.origin.on_written.append(advance)
+            pipe.origin.on_freed.append(partial(self._try_rank, parts.ranks[pipe.source]))
+            pipe.target.on_freed.append(advance)
+            pipe.target.on_written.append(partial(self._try_rank, parts.ranks[pipe.destination]))
 
     # Running.
 
@@ -565,7 +319,7 @@ class _Machine:
     def _may_enter(self) -> bool:
         if self.entered - self.credited >= self.window:
             return False
-        return all(ring.has_room() for ring in self.source_rings)
+        return all(ring.has_room() for ring in self.parts.source_rings)
 
     def _read(self, _: Any) -> None:
         self.is_reading = False
@@ -574,21 +328,21 @@ class _Machine:
 
     def _let_in(self) -> None:
         self.entered += 1
-        for ring in self.source_rings:
+        for ring in self.parts.source_rings:
             self._put(ring)
-        self._try_rank(self.ranks[self.plan.source])
+        self._try_rank(self.parts.ranks[self.plan.source])
 
-    def _put(self, ring: _Ring) -> None:
+    def _put(self, ring: Ring) -> None:
         ring.written += 1
         for tell in ring.on_written:
             tell()
 
-    def _free(self, ring: _Ring, place: int) -> None:
+    def _free(self, ring: Ring, place: int) -> None:
         ring.read[place] += 1
         for tell in ring.on_freed:
             tell()
 
-    def _try_rank(self, rank: _Rank) -> None:
+    def _try_rank(self, rank: Rank) -> None:
         if rank.is_busy:
             return
         stage = rank.next_ready()
@@ -607,7 +361,7 @@ class _Machine:
             self._at(self.now + rank.held_share * seconds, self._release_cores, rank)
         self._at(end_s, self._finish, (rank, stage))
 
-    def _finish(self, about: tuple[_Rank, _Stage]) -> None:
+    def _finish(self, about: tuple[Rank, Stage]) -> None:
         rank, stage = about
         rank.is_busy = False
         rank.count_step(min(ring.written - ring.read[place] for ring, place in stage.inputs) - 1)
@@ -627,7 +381,7 @@ class _Machine:
             for tell in ring.on_freed:
                 tell()
 
-    def _take_cores(self, rank: _Rank) -> bool:
+    def _take_cores(self, rank: Rank) -> bool:
         if any(core.is_taken for core in rank.cores):
             if not rank.is_waiting:
                 rank.is_waiting = True
@@ -638,9 +392,9 @@ class _Machine:
             core.is_taken = True
         return True
 
-    def _release_cores(self, rank: _Rank) -> None:
+    def _release_cores(self, rank: Rank) -> None:
         """Free a rank's cores, and let those that wait go on, the oldest frame first."""
-        waiting: dict[int, _Rank] = {}
+        waiting: dict[int, Rank] = {}
         for core in rank.cores:
             core.is_taken = False
             waiting |= {other.number: other for other in core.waiting}
@@ -653,7 +407,7 @@ class _Machine:
         for other in sorted(waiting.values(), key=_oldest_frame):
             self._try_rank(other)
 
-    def _try_pipe(self, pipe: _Pipe) -> None:
+    def _try_pipe(self, pipe: Pipe) -> None:
         origin, target = pipe.origin, pipe.target
         while pipe.started < origin.written and pipe.started - min(target.read) < target.depth:
             pipe.started += 1
@@ -665,7 +419,7 @@ class _Machine:
                 there_s = into.take(passed_s - pipe.carry_s, pipe.carry_s)
             self._at(there_s + pipe.latency_s, self._arrive_by_pipe, pipe)
 
-    def _arrive_by_pipe(self, pipe: _Pipe) -> None:
+    def _arrive_by_pipe(self, pipe: Pipe) -> None:
         pipe.target.written += 1
         pipe.origin.read[pipe.place] += 1
         for tell in pipe.target.on_written:
@@ -676,7 +430,7 @@ class _Machine:
 
     def _try_sink(self) -> None:
         while not self.is_writing and all(
-            r.read[place] < r.written for r, place in self.sink_inputs
+            r.read[place] < r.written for r, place in self.parts.sink_inputs
         ):
             if self.sink_s:
                 self.is_writing = True
@@ -685,7 +439,7 @@ class _Machine:
                 self._complete()
 
     def _has_result(self) -> bool:
-        return all(ring.read[place] < ring.written for ring, place in self.sink_inputs)
+        return all(ring.read[place] < ring.written for ring, place in self.parts.sink_inputs)
 
     def _write(self, _: Any) -> None:
         self.is_writing = False
@@ -695,9 +449,9 @@ class _Machine:
     def _complete(self) -> None:
         self.completed_s.append(self.now)
         self._at(self.now + self.credit_s, self._credit, None)
-        for ring, place in self.sink_inputs:
+        for ring, place in self.parts.sink_inputs:
             self._free(ring, place)
-        self._try_rank(self.ranks[self.plan.sink])
+        self._try_rank(self.parts.ranks[self.plan.sink])
 
     def _credit(self, _: Any) -> None:
         self.latencies_s.append(self.now - self.arrived_s[self.credited])
@@ -722,10 +476,10 @@ class _Machine:
             latency_ms=_summary_ms(latencies),
             waiting_mean=self.found_waiting / max(1, self.frames),
             waiting_max=self.waiting_max,
-            ranks=tuple(self._rank_use(rank, duration) for rank in self.ranks),
+            ranks=tuple(self._rank_use(rank, duration) for rank in self.parts.ranks),
             links=tuple(
                 LinkUse(board, is_outgoing, port.messages, _share(port.busy_s, duration))
-                for (board, is_outgoing), port in self.ports.items()
+                for (board, is_outgoing), port in self.parts.ports.items()
             ),
             duration_s=duration,
             steps=tuple(self.steps),
@@ -733,7 +487,7 @@ class _Machine:
             latencies_s=latencies,
         )
 
-    def _rank_use(self, rank: _Rank, duration_s: float) -> RankUse:
+    def _rank_use(self, rank: Rank, duration_s: float) -> RankUse:
         return RankUse(
             rank=rank.number,
             key=self.plan.ranks[rank.number].key,
@@ -744,7 +498,7 @@ class _Machine:
         )
 
 
-def _oldest_frame(rank: _Rank) -> int:
+def _oldest_frame(rank: Rank) -> int:
     return min(stage.frame for stage in rank.stages)
 
 

@@ -14,10 +14,12 @@ from rankslice.exploration.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.links import LOCAL_LINK
 from rankslice.exploration.problem import SummedTimes
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link
 
 FREE = Link(float("inf"), 0.0)
-TENSOR_S = 16 / 125e6
+TENSOR_BYTES = 16
+TENSOR_S = TENSOR_BYTES / 125e6
 """Of a float32 tensor of four numbers at a gigabit per second."""
 
 
@@ -221,3 +223,22 @@ def test_a_tensor_of_unknown_size_cannot_be_cut():
     assert 3.0 == evaluate(open_ended, np.array([[0, 0]])).bottleneck_s[0]
     with pytest.raises(RankSliceError, match="cannot be cut here"):
         predict(open_ended, [0, 1])
+
+
+def test_a_weight_that_layers_share_counts_once_on_each_place():
+    shared = Weight("w", "float32", (10,), 40, CHAIN.layers[0].record, None)
+    first, middle, last = CHAIN.layers
+    layers = (replace(first, weights=(shared,)), middle, replace(last, weights=(shared,)))
+    sharing = problem(replace(CHAIN, layers=layers))
+    assert [40, 0, 40] == sharing.weight_bytes.tolist()
+    assert [40] == [board.weight_bytes for board in predict(sharing, [0, 0, 0]).boards]
+    assert [40, 40] == [board.weight_bytes for board in predict(sharing, [0, 1, 1]).boards]
+    together, apart = evaluate(sharing, np.array([[0, 0, 0], [0, 0, 1]])).memory_bytes
+    slots = 2 * TENSOR_BYTES
+    assert apart == together + slots
+
+
+def test_memory_is_weights_the_largest_layer_and_slots():
+    one = predict(problem(rank_bytes=np.array([1000.0])), [0, 0, 1])
+    expected = 1000 + 2 * TENSOR_BYTES + 2 * TENSOR_BYTES  # in and out of a layer; slots
+    assert [expected, expected] == [board.memory_bytes for board in one.boards]

@@ -13,7 +13,8 @@ from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 from rankslice.backend.runtime.wiring import wire
 from rankslice.exploration.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.links import Network
-from rankslice.exploration.problem import Overheads
+from rankslice.exploration.problem import NO_OVERHEADS, Overheads
+from rankslice.exploration.simulated_parts import parts_of
 from rankslice.exploration.simulator import (
     Arrivals,
     at_rate,
@@ -119,16 +120,13 @@ def test_every_frame_comes_out_in_any_plan_and_window(plan, window):
 @given(plans(), st.integers(1, 12))
 @settings(max_examples=80, deadline=None)
 def test_tensors_have_as_many_slots_as_the_runtime_gives_them(plan, window):
-    from rankslice.exploration.problem import NO_OVERHEADS
-    from rankslice.exploration.simulator import _Machine
-
     seconds = took(*[0.01] * len(plan.segments))
-    machine = _Machine(plan, seconds, network(), window, NO_OVERHEADS, {}, 0)
+    parts = parts_of(plan, seconds, network(), window, NO_OVERHEADS, {})
     for rank in plan.ranks:
         rings = wire(job_of(plan), rank.rank, window).rings
         expected = {r.tensor.name: (r.depth, r.readers) for r in rings}
         expected.pop("completion credit", None)
-        own = {n: ring for (number, n), ring in machine.rings.items() if number == rank.rank}
+        own = {n: ring for (number, n), ring in parts.rings.items() if number == rank.rank}
         assert expected == {name: (ring.depth, len(ring.read)) for name, ring in own.items()}
 
 

@@ -1,0 +1,336 @@
+"""The parts of a simulated job, and how a plan puts them together as the runtime does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.links import Network
+from rankslice.exploration.problem import Overheads
+from rankslice.framework.mapping import Placement
+from rankslice.framework.plan import Channel, Plan
+
+__all__ = ["Inputs", "Parts", "Pipe", "Port", "Rank", "Ring", "Stage", "parts_of"]
+
+
+class Ring:
+    """Slots of one tensor on one rank: counters alone."""
+
+    __slots__ = ("depth", "on_freed", "on_written", "read", "written")
+
+    def __init__(self) -> None:
+        self.depth = 1
+        self.written = 0
+        self.read: list[int] = []
+        self.on_written: list[Callable[[], None]] = []
+        self.on_freed: list[Callable[[], None]] = []
+
+    def reader(self) -> int:
+        """Add a reader; return its place."""
+        self.read.append(0)
+        return len(self.read) - 1
+
+    def has_room(self) -> bool:
+        """Whether the writer may write the next frame."""
+        return not self.read or self.written - min(self.read) < self.depth
+
+
+Inputs: TypeAlias = list[tuple[Ring, int]]
+
+
+class Stage:
+    """A segment."""
+
+    __slots__ = ("frame", "index", "inputs", "outputs", "times")
+
+    def __init__(self, index: int, times: list[float]) -> None:
+        self.index = index
+        self.frame = 0
+        self.times = times
+        self.inputs: Inputs = []
+        self.outputs: list[Ring] = []
+
+    def is_ready(self) -> bool:
+        """Whether all inputs of the next frame are there, and all outputs have room."""
+        for ring, place in self.inputs:
+            if ring.read[place] >= ring.written:
+                return False
+        for ring in self.outputs:
+            if ring.read and ring.written - min(ring.read) >= ring.depth:
+                return False
+        return True
+
+
+class Core:
+    """A core that several ranks use: one at a time."""
+
+    __slots__ = ("is_taken", "waiting")
+
+    def __init__(self) -> None:
+        self.is_taken = False
+        self.waiting: list[Rank] = []
+
+
+class Rank:
+    """A rank: one thread that computes."""
+
+    __slots__ = (
+        "busy_s",
+        "cores",
+        "held_share",
+        "is_busy",
+        "is_waiting",
+        "number",
+        "queued",
+        "queued_max",
+        "stages",
+        "steps",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.stages: list[Stage] = []
+        self.is_busy = False
+        self.is_waiting = False
+        self.cores: list[Core] = []
+        self.held_share = 1.0
+        self.busy_s = 0.0
+        self.steps = 0
+        self.queued = 0
+        self.queued_max = 0
+
+    def count_step(self, queued: int) -> None:
+        """Take note of a step, and of the frames that wait at its end."""
+        self.steps += 1
+        self.queued += queued
+        if queued > self.queued_max:
+            self.queued_max = queued
+
+    def next_ready(self) -> Stage | None:
+        """Return the stage that is ready and has the oldest frame."""
+        best: Stage | None = None
+        for stage in self.stages:
+            if (best is None or stage.frame < best.frame) and stage.is_ready():
+                best = stage
+        return best
+
+
+class Port:
+    """One direction of a board's link."""
+
+    __slots__ = ("busy_s", "free_s", "messages")
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+        self.busy_s = 0.0
+        self.messages = 0
+
+    def take(self, ready_s: float, carry_s: float) -> float:
+        """Carry a message that is ready; return when its last byte has passed."""
+        self.free_s = max(ready_s, self.free_s) + carry_s
+        self.busy_s += carry_s
+        self.messages += 1
+        return self.free_s
+
+
+@dataclass(slots=True)
+class Pipe:
+    """A channel."""
+
+    source: int
+    """Rank."""
+    destination: int
+    origin: Ring
+    place: int
+    target: Ring
+    carry_s: float
+    latency_s: float
+    ports: tuple[Port, Port] | None
+    """Out of one board and into another; ``None`` inside a board."""
+    started: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All parts of a job."""
+
+    ranks: list[Rank]
+    rings: dict[tuple[int, str], Ring]
+    """By rank and tensor."""
+    source_rings: list[Ring]
+    """Those of the model inputs, where frames enter."""
+    sink_inputs: Inputs
+    """The model outputs, where results leave."""
+    pipes: list[Pipe]
+    ports: dict[tuple[str, bool], Port]
+    """By board, and whether messages leave it."""
+
+
+def parts_of(
+    plan: Plan,
+    compute_s: Sequence[NDArray[np.float64]],
+    network: Network,
+    window: int,
+    overheads: Overheads,
+    host_shares: Mapping[int, float],
+) -> Parts:
+    """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
+    wiring = _Wiring(plan, network, overheads)
+    wiring.make_rings()
+    wiring.make_stages(compute_s)
+    pipes = [wiring.pipe(channel) for channel in plan.channels]
+    sink_inputs = wiring.sink_inputs()
+    wiring.set_depths(window)
+    _share_cores(plan, wiring.ranks, host_shares)
+    return Parts(
+        wiring.ranks,
+        wiring.rings,
+        [wiring.rings[plan.source, name] for name in plan.model.inputs],
+        sink_inputs,
+        pipes,
+        dict(wiring.ports),
+    )
+
+
+class _Wiring:
+    """Rings with the levels of their writers and readers, which give them their depths."""
+
+    def __init__(self, plan: Plan, network: Network, overheads: Overheads) -> None:
+        self.plan, self.network, self.overheads = plan, network, overheads
+        self.ranks = [Rank(placement.rank) for placement in plan.ranks]
+        self.rings: dict[tuple[int, str], Ring] = {}
+        self.ports: dict[tuple[str, bool], Port] = defaultdict(Port)
+        self._written: dict[tuple[int, str], int] = {}
+        self._read: dict[tuple[int, str], list[int]] = defaultdict(list)
+        self._nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+        self._levels = dict.fromkeys(plan.model.inputs, 0)
+        for segment in plan.segments:
+            self._levels.update(dict.fromkeys(segment.outputs, segment.level))
+
+    def make_rings(self) -> None:
+        """Make a ring for each tensor that a rank makes or receives."""
+        plan = self.plan
+        for name in plan.model.inputs:
+            self._ring(plan.source, name, 0)
+        for segment in plan.segments:
+            for name in segment.outputs:
+                self._ring(segment.rank, name, segment.level)
+        for channel in plan.channels:
+            self._ring(channel.destination, channel.tensor, self._levels[channel.tensor] + 1)
+
+    def _ring(self, rank: int, tensor: str, level: int) -> None:
+        self.rings[rank, tensor] = Ring()
+        self._written[rank, tensor] = level
+
+    def _reader(self, rank: int, tensor: str, level: int) -> tuple[Ring, int]:
+        self._read[rank, tensor].append(level)
+        ring = self.rings[rank, tensor]
+        return ring, ring.reader()
+
+    def set_depths(self, window: int) -> None:
+        """Give each ring as many slots as the runtime gives it."""
+        for key, ring in self.rings.items():
+            level = self._written[key]
+            ring.depth = min(window, max(self._read[key], default=level) - level + 1)
+
+    def make_stages(self, compute_s: Sequence[NDArray[np.float64]]) -> None:
+        """Make a stage for each segment."""
+        around = self._around()
+        for number, segment in enumerate(self.plan.segments):
+            rank = self.ranks[segment.rank]
+            first = self.overheads.frame_s if not rank.stages else 0.0
+            times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
+            stage = Stage(segment.index, times)
+            stage.inputs = [
+                self._reader(segment.rank, name, segment.level) for name in segment.inputs
+            ]
+            stage.outputs = [self.rings[segment.rank, name] for name in segment.outputs]
+            rank.stages.append(stage)
+
+    def _around(self) -> list[float]:
+        """Return what messages take of the cores of each segment, in seconds.
+
+        The maker of a tensor pays for sending it, its first reader on a rank for receiving it. What
+        no segment makes or reads is paid by the source's first segment and the sink's last.
+        """
+        segments = self.plan.segments
+        around = [0.0] * len(segments)
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        makers: dict[str, int] = {}
+        readers: dict[tuple[int, str], int] = {}
+        for number, segment in enumerate(segments):
+            first.setdefault(segment.rank, number)
+            last[segment.rank] = number
+            makers |= dict.fromkeys(segment.outputs, number)
+            for name in segment.inputs:
+                readers.setdefault((segment.rank, name), number)
+        for channel in self.plan.channels:
+            seconds = self._copy_s(channel) + self.overheads.message_s
+            target = channel.destination, channel.tensor
+            around[makers.get(channel.tensor, first[channel.source])] += seconds
+            around[readers.get(target, last[channel.destination])] += seconds
+        return around
+
+    def _boards(self, channel: Channel) -> tuple[str, str]:
+        ranks = self.plan.ranks
+        return ranks[channel.source].board, ranks[channel.destination].board
+
+    def _carry_s(self, channel: Channel) -> float:
+        link = self.network.between(*self._boards(channel))
+        return self._nbytes[channel.tensor] / (link.bandwidth_mbps * 1e6 / 8)
+
+    def _copy_s(self, channel: Channel) -> float:
+        origin, target = self._boards(channel)
+        return self._carry_s(channel) if origin == target else 0.0
+
+    def pipe(self, channel: Channel) -> Pipe:
+        """Return a channel, its sending end registered as a reader of its ring."""
+        boards = self._boards(channel)
+        is_local = boards[0] == boards[1]
+        level = self._levels[channel.tensor] + 1
+        origin, place = self._reader(channel.source, channel.tensor, level)
+        return Pipe(
+            channel.source,
+            channel.destination,
+            origin,
+            place,
+            self.rings[channel.destination, channel.tensor],
+            0.0 if is_local else self._carry_s(channel),
+            self.network.between(*boards).latency_ms / 1e3,
+            None if is_local else (self.ports[boards[0], True], self.ports[boards[1], False]),
+        )
+
+    def sink_inputs(self) -> Inputs:
+        """Return the rings of the model outputs, as the sink reads them."""
+        level = self.plan.path_length + 1
+        return [self._reader(self.plan.sink, name, level) for name in self.plan.model.outputs]
+
+
+def _share_cores(plan: Plan, ranks: Sequence[Rank], host_shares: Mapping[int, float]) -> None:
+    """Let ranks that have a core in common take turns on it."""
+    users: dict[tuple[str, int], list[Rank]] = defaultdict(list)
+    for placement, core in _held_cores(plan):
+        rank = ranks[placement.rank]
+        rank.held_share = host_shares.get(placement.rank, 1.0 if _computes(placement) else 0.0)
+        if rank.held_share:
+            users[placement.board, core].append(rank)
+    for sharers in users.values():
+        if len(sharers) > 1:
+            shared = Core()
+            for rank in sharers:
+                rank.cores.append(shared)
+
+
+def _held_cores(plan: Plan) -> Iterator[tuple[Placement, int]]:
+    return ((placement, core) for placement in plan.ranks for core in placement.cores)
+
+
+def _computes(placement: Placement) -> bool:
+    """Tell whether a rank computes on its cores; those of the null engine sleep."""
+    return placement.accelerator == "cpu" and placement.engine != "null"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -185,7 +185,8 @@ def place_sets(problem: Problem) -> Iterator[list[int]]:
     """
     subsets = list(_board_sets(problem))
     for boards in subsets:
-        yield [place for place, board in enumerate(problem.place_boards) if board in boards]
+        on_boards = [place for place, board in enumerate(problem.place_boards) if board in boards]
+        yield apart(problem, on_boards)
     if len(problem.times_s) > 1:
         for boards in (subsets[0], subsets[-1]):
             for kind in range(len(problem.times_s)):
@@ -195,7 +196,20 @@ def place_sets(problem: Problem) -> Iterator[list[int]]:
                     if place.board in boards and place.kind == kind
                 ]
                 if chosen:
-                    yield chosen
+                    yield apart(problem, chosen)
+
+
+def apart(problem: Problem, places: Iterable[int]) -> list[int]:
+    """Return the places that can all compute at once: of those that share cores the first."""
+    taken: set[tuple[int, int]] = set()
+    found = []
+    for number in places:
+        place = problem.places[number]
+        cores = {(place.board, core) for core in place.cores}
+        if taken.isdisjoint(cores):
+            taken |= cores
+            found.append(number)
+    return found
 
 
 def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
@@ -243,7 +257,7 @@ def exact_sweep(
     yield from fastest
     if not len(fastest):
         return
-    everywhere = range(len(problem.places))
+    everywhere = apart(problem, range(len(problem.places)))
     rates = 1 / evaluate(problem, fastest, latency=False).bottleneck_s
     steps = np.linspace(0, float(rates.max()), _LIMITS + 1)[1:]
     floors = [*map(float, steps), *([floor_fps] if floor_fps else [])]
@@ -263,18 +277,18 @@ def _within_memory(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the fastest plans within less and less memory per board, until there is none."""
     problem = planner.problem
-    most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
+    everywhere = apart(problem, range(len(problem.places)))
+    start = most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
     lower = 0.0
     for _ in range(_LIMITS):  # first find what is the least that will do
         middle = (lower + most) / 2
-        row = planner.plan(range(len(problem.places)), most_bytes=middle)
+        row = planner.plan(everywhere, most_bytes=middle)
         if row is None:
             lower = middle
         else:
             yield row
             most = middle
-    start = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
     for limit in np.linspace(most, start, _LIMITS + 2)[1:-1]:
-        row = planner.plan(range(len(problem.places)), most_bytes=float(limit))
+        row = planner.plan(everywhere, most_bytes=float(limit))
         if row is not None:
             yield row

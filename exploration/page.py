@@ -25,7 +25,7 @@ _WIDTH, _HEIGHT = 460, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 26, 268
 _MOST_TICKS = 6
 _MARGIN = 0.06
-_LONGEST_BAR = 72
+_LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankslice.exploration.places import default_keys, kinds_and_places
+from rankslice.exploration.places import kinds_and_places
 from rankslice.exploration.problem import (
     USUAL_OVERHEADS,
     Overheads,
@@ -20,7 +20,7 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile, ProfiledKind
 
-__all__ = ["active_w", "profiled_problem"]
+__all__ = ["active_w", "measured_keys", "profiled_problem"]
 
 
 def profiled_problem(
@@ -39,7 +39,7 @@ def profiled_problem(
         profile: of this model, with each kind of accelerator that a key names.
         graph: the model.
         platform: the boards.
-        keys: mapping keys of the places; by default all accelerators of the platform.
+        keys: mapping keys of the places; by default those that were measured.
         default_engine: engine of CPU ranks on boards whose platform names none.
         overheads: processor time of a rank besides computing.
         source: name of the profile's file, for people.
@@ -51,7 +51,10 @@ def profiled_problem(
     if names != profile.model.layers:
         found = f"is a profile of {profile.model.name}, whose layers are others"
         raise RankSliceError(Mistake(source, found, f"profile {graph.name}"))
-    chosen = default_keys(platform) if keys is None else tuple(keys)
+    chosen = measured_keys(profile, platform) if keys is None else tuple(keys)
+    if not chosen:
+        found = "measured no accelerator of these boards"
+        raise RankSliceError(Mistake(source, found, "profile the model on them"))
     kinds, _ = kinds_and_places(chosen, platform, default_engine=default_engine)
     raise_mistakes(
         Mistake(source, f"no accelerator like {kind.key} was measured", "profile it, too")
@@ -72,6 +75,14 @@ def profiled_problem(
         measured_w=np.array([active_w(kind) for kind in measured]),
         times_source=source,
     )
+
+
+def measured_keys(profile: Profile, platform: Platform) -> tuple[str, ...]:
+    """Return the mapping keys of a platform's accelerators that were measured, board by board."""
+    boards = [board.name for board in platform.boards]
+    keys = [key for kind in profile.kinds for key in kind.keys]
+    on_board = [(key.rpartition("_")[0], key) for key in keys]
+    return tuple(key for board in boards for owner, key in on_board if owner == board)
 
 
 def active_w(kind: ProfiledKind) -> float:

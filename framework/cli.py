@@ -788,9 +788,7 @@ def simulate(
     " --fps 40 | rankslice explore model.onnx --profile profile.json --method nsga2 --coarse"
 )
 def explore(
-    model: Annotated[
-        Path, typer.Argument(readable=False, help="An .onnx, .tflite, .keras or .h5 model.")
-    ],
+    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
     platform: Annotated[
         str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")
     ] = "local",
@@ -821,12 +819,11 @@ def explore(
         str | None,
         typer.Option(
             metavar="KEY;KEY;...",
-            help="Mapping keys that may be used, separated by ';' (default: each board's CPU with"
-            " all its cores, each GPU, each NPU).",
+            help="Mapping keys that may be used, separated by ';' (default: those measured).",
         ),
     ] = None,
     per_core: Annotated[
-        bool, typer.Option("--per-core", help="Each core of a CPU may be a rank of its own.")
+        bool, typer.Option("--per-core", help="Of CPUs, use single cores alone.")
     ] = False,
     population: Annotated[
         int, typer.Option(min=4, max=100_000, help="nsga2: mappings in a generation.")

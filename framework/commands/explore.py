@@ -35,13 +35,13 @@ from rankslice.exploration.scoring import OBJECTIVES, can_be_had, scorer, space_
 from rankslice.exploration.seeds import contiguous_seeds
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.deploy import deploy, plan_deployment
+from rankslice.framework.commands.profile import read_profile
 from rankslice.framework.commands.run import REFERENCE_ENGINES, FinishedRun, prepare, run
 from rankslice.framework.commands.simulate import Traffic, simulate
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.new_folder import new_folder
-from rankslice.framework.profile import profile_from_json
+from rankslice.framework.platform import Platform
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import read_model
 
@@ -51,9 +51,6 @@ METHODS = ("exact", "nsga2", "exhaustive")
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
 _MAPPING = "mapping-"
-
-MOST_PROFILE_BYTES = 256 << 20
-"""Of a model of 1,000 layers a profile with all its samples has a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +63,9 @@ class Wanted:
     target_fps: float | None = None
     """Frames per second that come in."""
     keys: tuple[str, ...] = ()
-    """Mapping keys that may be used; empty: each CPU with all its cores, each GPU, each NPU."""
+    """Mapping keys that may be used; empty: those that were measured."""
     per_core: bool = False
-    """Each core of a CPU may be a rank of its own."""
+    """Of CPUs, use single cores alone."""
     genetics: Genetics = field(default_factory=Genetics)
     coarse: bool = False
     """Move blocks of layers before single ones."""
@@ -200,13 +197,20 @@ def _problem(
     graph = read_model(model, shapes).graph
     boards = read_platform(platform)
     return profiled_problem(
-        profile_from_json(read_text(profile, "a profile", MOST_PROFILE_BYTES), str(profile)),
+        read_profile(profile),
         graph,
         boards,
-        keys=wanted.keys or default_keys(boards, per_core=wanted.per_core),
+        keys=_keys(wanted, boards),
         default_engine=REFERENCE_ENGINES.get(graph.submodel_format, "onnxruntime"),
         source=str(profile),
     )
+
+
+def _keys(wanted: Wanted, platform: Platform) -> tuple[str, ...] | None:
+    """Return the mapping keys that may be used; ``None``: those that were measured."""
+    if wanted.per_core and not wanted.keys:
+        return default_keys(platform, per_core=True)
+    return wanted.keys or None
 
 
 def _foreign(folder: Path) -> str:

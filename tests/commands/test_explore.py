@@ -284,3 +284,18 @@ def test_a_mapping_that_does_not_run_is_named_and_the_others_stay(folder: Path) 
     assert 0 == ended.code
     assert "did not run" in ended.out
     assert 2 <= len(list(mapping_files(folder)))
+
+
+def test_what_was_measured_is_what_may_be_used(folder: Path) -> None:
+    write_profile(folder, "boards.yaml", per_core=True)
+    ended = explore("--objectives", "throughput")
+    assert (0, "") == (ended.code, ended.err)
+    keys = {rank["key"] for rank in record(folder)["mappings"][0]["ranks"]}  # type: ignore[index]
+    assert keys <= {f"edge0{board}_cpu{core}" for board in (1, 2) for core in range(4)}
+
+
+def test_a_profile_of_other_boards_is_refused(folder: Path) -> None:
+    (folder / "boards.yaml").write_text(PLATFORM.replace("edge0", "pi"))
+    ended = explore()
+    assert 1 == ended.code
+    assert "profile.json: measured no accelerator of these boards" in ended.err

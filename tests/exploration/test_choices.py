@@ -159,3 +159,11 @@ def test_layers_that_belong_together_stay_together(two_boards: Problem) -> None:
     bound = replace(two_boards, together=((1, 4),))
     for row in exact_seeds(bound):
         assert 1 == len(set(row[1:5].tolist()))
+
+
+def test_exact_plans_keep_to_places_that_share_no_core(tmp_path: Path) -> None:
+    whole = problem(tmp_path, platform(1))
+    single = [replace(whole.places[0], key=f"b1_cpu{core}", cores=(core,)) for core in (0, 1)]
+    crowded = replace(whole, places=(*whole.places, *single))
+    assert [[0, 1], [0], [1]] == list(place_sets(crowded))[:3]
+    assert (scorer(crowded, ("throughput",))(exact_seeds(crowded)).excess == 0).all()

@@ -65,7 +65,9 @@ def test_boards_may_have_hyphens_and_underscores_in_their_names(
     assert "20 frames compared" in ended.out
 
 
-@pytest.mark.parametrize("open_mpi", [wheels_mpirun, debians_mpirun])
+@pytest.mark.parametrize(
+    "open_mpi", [wheels_mpirun, pytest.param(debians_mpirun, marks=pytest.mark.slow)]
+)
 def test_hosts_may_be_names_of_the_ssh_configuration(
     open_mpi: Callable[[], Path], rack: Boards, tmp_path: Path
 ) -> None:
@@ -137,8 +139,17 @@ def test_boards_may_be_reached_at_ipv6_addresses(
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("place", [0, 1], ids=["source", "sink"])
-@pytest.mark.parametrize("name", ["localhost", "its name", "its address"])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("localhost", 0),
+        ("its address", 1),
+        pytest.param("localhost", 1, marks=pytest.mark.slow),
+        pytest.param("its name", 0, marks=pytest.mark.slow),
+        pytest.param("its name", 1, marks=pytest.mark.slow),
+        pytest.param("its address", 0, marks=pytest.mark.slow),
+    ],
+)
 def test_this_machine_may_be_one_of_the_boards(
     name: str, place: int, rack: Boards, tmp_path: Path
 ) -> None:

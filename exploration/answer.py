@@ -33,7 +33,8 @@ def _sources(choices: Sequence[Choice]) -> Iterator[str]:
     known = {source: numbers for source, numbers in by_source.items() if source != "predicted"}
     for source, numbers in known.items():
         which = f"mapping{'s' if len(numbers) > 1 else ''} {joined(list(map(str, numbers)))}"
-        yield f"Rates of {which} are {source}, those of the others predicted."
+        others = ", those of the others predicted" if "predicted" in by_source else ""
+        yield f"Rates of {which} are {source}{others}."
     if not known:
         yield "These rates are predicted; --evaluate run measures them."
 

@@ -32,9 +32,15 @@ def can_be_had(problem: Problem, wanted: Iterable[str]) -> tuple[tuple[str, ...]
     names = tuple(dict.fromkeys(wanted))
     if "energy" not in names or problem.has_energy:
         return names, ()
+    left = tuple(name for name in names if name != "energy")
+    if problem.platform == "local":
+        return left, (
+            "Energy is left out: no sensor told it, and no platform file gives power figures of"
+            " this machine (idle_w, busy_w).",
+        )
     powerless = [board.name for board in problem.boards if board.idle_w is None]
     where = f" of {listed(powerless)}" if powerless else ""
-    return tuple(name for name in names if name != "energy"), (
+    return left, (
         f"Energy is left out: no sensor told it, and {problem.platform} gives no power figures"
         f"{where} (idle_w, busy_w).",
     )

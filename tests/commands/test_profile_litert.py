@@ -1,0 +1,66 @@
+"""``rankslice profile`` of a ``.tflite`` model, on LiteRT's CPU, GPU and NPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from litert_engines import (
+    NPU_ENVIRONMENT,
+    NPU_OPTIONS,
+    gpu_environment,
+    needs_litert,
+    needs_openvino,
+    needs_swiftshader,
+)
+
+from rankslice.exploration.spans import Slice, first_spans
+from rankslice.framework.commands.profile import Measuring
+from rankslice.framework.profile import ProfiledKind
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits.tflite"
+CORE = min(os.sched_getaffinity(0))
+
+
+@needs_litert
+def test_layers_of_a_tflite_model_are_measured_with_litert() -> None:
+    with Measuring(DIGITS, "local", None, keys=[f"local_cpu{CORE}"]) as measuring:
+        measuring.measure_first()
+    (kind,) = measuring.profile.kinds
+    assert "litert" == kind.engine
+    assert len(first_spans(measuring.layers)) == len(kind.spans)
+    assert all(len(span.samples_ns) >= 5 for span in kind.spans)
+
+
+def platform(folder: Path, **accelerators: Any) -> Path:
+    """Return the file of a platform: this machine with accelerators in software."""
+    board = {"host": "localhost", "cores": [CORE], **accelerators}
+    (folder / "platform.yaml").write_text(json.dumps({"boards": {"virtual": board}}))
+    return folder / "platform.yaml"
+
+
+def measured_on(key: str, platform: Path) -> ProfiledKind:
+    """Return an accelerator's profile of the whole model, and of its two halves."""
+    with Measuring(DIGITS, platform, None, keys=[key], alone=True) as measuring:
+        last, half = measuring.layers - 1, measuring.layers // 2
+        measuring.measure_slices([Slice(0, 0, last), Slice(0, 0, half - 1), Slice(0, half, last)])
+    (kind,) = measuring.profile.kinds
+    return kind
+
+
+@needs_swiftshader
+def test_slices_are_measured_on_a_gpu(tmp_path: Path) -> None:
+    gpu = {"engine": "litert", "environment": gpu_environment()}
+    kind = measured_on("virtual_gpu", platform(tmp_path, gpu=gpu))
+    assert ("gpu", [None] * 3) == (kind.accelerator, [span.problem for span in kind.spans])
+    assert all(len(span.samples_ns) >= 5 for span in kind.spans)
+
+
+@needs_openvino
+def test_slices_are_measured_on_an_npu(tmp_path: Path) -> None:
+    npu = {"engine": "litert", "options": NPU_OPTIONS, "environment": NPU_ENVIRONMENT}
+    kind = measured_on("virtual_npu", platform(tmp_path, npu=npu))
+    assert ("npu", [None] * 3) == (kind.accelerator, [span.problem for span in kind.spans])
+    assert all(len(span.samples_ns) >= 5 for span in kind.spans)

@@ -728,6 +728,9 @@ def pythons() -> list[str]:
     return [sys.executable] + ([str(own)] if own.exists() else [])
 
 
+ANSWER = "environment: "
+"""Begins the line that counts: libraries print lines of their own."""
+
 ASK_ENVIRONMENT = """
 import importlib.metadata, importlib.util, json, platform, sys
 found = {}
@@ -750,18 +753,19 @@ try:
     library = MPI.Get_library_version().split("\\0")[0].split(",")[0].strip()
 except Exception as error:
     library = "error: " + (str(error).strip().splitlines() or [type(error).__name__])[0]
-print(json.dumps([platform.python_version(), found, providers, library]))
+print("\\n" + sys.argv[2] + json.dumps([platform.python_version(), found, providers, library]))
 """
 
 
 def environment(python: str) -> Answer:
     """Return what a Python has of what jobs need."""
-    ended = quiet([python, "-c", ASK_ENVIRONMENT, json.dumps(PACKAGES)], stderr=subprocess.DEVNULL)
+    ended = quiet([python, "-c", ASK_ENVIRONMENT, json.dumps(PACKAGES), ANSWER])
     lines = ended.stdout.splitlines() if ended is not None else []
-    try:
-        version, packages, providers, library = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        return {"python": python, "version": "", "packages": {}, "providers": [], "library": ""}
+    answers = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
+    if not answers:
+        why = f"error: {why_unusable(ended)}"
+        return {"python": python, "version": "", "packages": {}, "providers": [], "library": why}
+    version, packages, providers, library = json.loads(answers[0])
     return {
         "python": python,
         "version": version,
@@ -769,6 +773,14 @@ def environment(python: str) -> Answer:
         "providers": providers,
         "library": library,
     }
+
+
+def why_unusable(ended: subprocess.CompletedProcess[str] | None) -> str:
+    """Return why a Python did not answer; it may not have ended."""
+    if ended is None:
+        return f"it gave no answer in {ASK_S} s"
+    told = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
+    return told[-1] if told else f"it ended with exit code {ended.returncode}"
 
 
 def without_doubles(packages: dict[str, str]) -> dict[str, str]:

@@ -104,7 +104,8 @@ class Environment:
     providers: tuple[str, ...]
     """Execution providers of its onnxruntime."""
     library: str
-    """The MPI library that its mpi4py loads, or ``error:`` and why it loads none."""
+    """The MPI library that its mpi4py loads, or ``error:`` and why it, or the Python, does not
+    run."""
 
     def version_of(self, package: str) -> str | None:
         """Return the version of a distribution, or nothing if it is not installed."""

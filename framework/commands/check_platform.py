@@ -236,7 +236,8 @@ def _board_findings(answer: _Answer, job: _Job | None, launcher: MpiRun | None) 
 
 def _python_findings(answer: _Answer) -> Iterator[Finding]:
     name, environment = answer.board.name, answer.report.environment
-    found = f"{environment.python} is {environment.version or 'not usable'}"
+    unusable = f"not usable: {environment.library.partition(': ')[2]}"
+    found = f"{environment.python} is {environment.version or unusable}"
     if _python_does(environment):
         yield Finding(name, "Python", OK, found)
     else:
@@ -338,6 +339,8 @@ def _installed_findings(answer: _Answer, launcher: MpiRun | None) -> Iterator[Fi
     board, environment = answer.board, answer.report.environment
     if launcher is not None:
         yield _open_mpi_finding(board.name, answer.report, launcher)
+    if not environment.version:
+        return
     for package in ("mpi4py", "numpy"):
         version = environment.version_of(package)
         if version is None:

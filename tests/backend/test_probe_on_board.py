@@ -17,6 +17,7 @@ from rankslice.backend.probe_on_board import (
     by_number,
     clusters,
     core_numbers,
+    environment,
     hardware,
     interfaces,
     open_mpi,
@@ -58,6 +59,22 @@ def test_an_older_python_without_any_package_tells_all_the_same() -> None:
     assert own["version"].startswith("3.8.")
     assert {} == own["packages"]
     assert [sorted(os.sched_getaffinity(0))] == [told["cores"]]
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("echo 'Traceback:' >&2; echo 'ImportError: no module named json' >&2", "no module named"),
+        ("exit 3", "it ended with exit code 3"),
+    ],
+)
+def test_a_python_that_does_not_run_tells_why(program: str, why: str, tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    told = environment(str(python))
+    assert "" == told["version"]
+    assert why in told["library"]
 
 
 def test_each_request_is_answered_until_there_are_no_more() -> None:

@@ -606,8 +606,9 @@ def profile(
             with measuring:
                 refinement = measure_model(measuring, refined=refine)
         except KeyboardInterrupt:
-            kept = f"what was measured is in {out}: the same command goes on there"
-            raise RankSliceError("interrupted", *([kept] if out.exists() else [])) from None
+            kept = f"; what was measured is in {out}: the same command goes on there"
+            _talk.print(f"interrupted{escape(kept) if out.exists() else ''}", soft_wrap=True)
+            raise typer.Exit(128 + signal.SIGINT) from None
     if json_file is not None:
         _write_json(json_file, profile_summary(measuring.profile, refinement))
     if json_file != Path("-"):

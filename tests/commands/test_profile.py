@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import onnx
 import psutil
 import pytest
-from command_line import rankslice
+from command_line import COMMAND, rankslice
 from real_jobs import chain
 
 from rankslice.exploration.spans import Slice, first_spans
@@ -153,6 +156,38 @@ def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(
     told = Told()
     profiled(tmp_path, told)
     assert len(first_spans(3)) - 2 == told.spans
+
+
+def test_ctrl_c_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 24)
+    out = tmp_path / "p.json"
+    process = subprocess.Popen(
+        [*COMMAND, "profile", model, "--platform", platform, "-o", out],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for_a_measurement(process)
+        os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert 128 + signal.SIGINT == process.returncode
+    assert errors.endswith(f"what was measured is in {out}: the same command goes on there\n")
+    assert 0 < len(read_profile(out).kinds[0].spans) < len(first_spans(24))
+    assert {"model.onnx", "platform.yaml", "p.json"} == {path.name for path in tmp_path.iterdir()}
+
+
+def wait_for_a_measurement(process: subprocess.Popen[str]) -> None:
+    """Wait until a command has measured a span; each takes a process of its own."""
+    seen: set[int] = set()
+    deadline = time.monotonic() + 30
+    while len(seen) < 5:  # the program that measures, what it learns of the engine, and spans
+        assert process.poll() is None
+        assert time.monotonic() < deadline, "nothing is measured"
+        seen |= {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+        time.sleep(0.002)
 
 
 def test_equal_boards_are_measured_once(tmp_path: Path) -> None:

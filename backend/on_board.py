@@ -647,10 +647,10 @@ def _kill(process: int) -> None:
 def _measure(request: Request) -> Answer:
     """Become the program of a package that measures; return what keeps it from running here."""
     problems = [*_package_problems(request), *_python_problems(), *_requirement_problems(request)]
-    if problems:
-        return {"problems": problems}
-    os.chdir(_package_of(request))
-    os.execv(sys.executable, [sys.executable, "-m", "runtime.measuring", request["what"]])
+    if not problems:
+        os.chdir(_package_of(request))
+        os.execv(sys.executable, [sys.executable, "-m", "runtime.measuring", request["what"]])
+    return {"problems": problems}
 
 
 ACTIONS = {

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from measuring import console, machine, print_table, spread
 from numpy.typing import NDArray
-from rankslice.exploration.exact_plans import exact_seeds
 
 from rankslice.exploration.evaluation import evaluate
+from rankslice.exploration.exact_plans import exact_seeds
 from rankslice.exploration.exhaustive import exhaustive
 from rankslice.exploration.nsga2 import Genetics, Population, Scores, Space, nsga2
 from rankslice.exploration.problem import Problem, explored_layers, make_problem

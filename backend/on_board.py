@@ -256,7 +256,8 @@ def _make_environment(request: Request) -> Answer:
     """Make the board's virtual environment, and install what the package lists into it."""
     package, venv = _package_of(request), HOME / "venv"
     python = venv / "bin" / "python3"
-    if not (venv / "bin" / "pip").exists():
+    is_new = not (venv / "bin" / "pip").exists()
+    if is_new:
         made = _quiet([_base_python(), "-m", "venv", "--clear", str(venv)])
         if made.returncode:
             raise RefusedError(
@@ -268,12 +269,15 @@ def _make_environment(request: Request) -> Answer:
     wanted = ["--requirement", str(package / "requirements.txt"), *request["also"]]
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *where, *wanted]
     installed = _quiet(pip)
+    if installed.returncode and is_new:
+        # Jobs prefer this environment: an empty one would hide what the board's Python has.
+        shutil.rmtree(venv, ignore_errors=True)
     if "No space left" in installed.stdout:
         raise RefusedError(DISK_FULL)
     if installed.returncode:
         remedy = (
             "put the wheels of this board's Python and architecture into the package:"
-            " rankslice build --wheels"
+            " rankslice build --wheels, then rankslice deploy OUT --venv"
         )
         raise RefusedError(f"pip could not install: {_last_line(installed)}; {remedy}")
     return {"python": str(python)}

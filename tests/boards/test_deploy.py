@@ -174,6 +174,21 @@ def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (link / "driver.py").is_file()
 
 
+def test_an_environment_that_cannot_be_filled_is_not_left_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text(json.dumps({"local_cpu0": ["conv1..softmax"]}))
+    built = rankslice("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "out")
+    assert 0 == built.code, built.err
+    ended = rankslice("deploy", tmp_path / "out", "--venv")
+    assert 1 == ended.code
+    assert "rankslice build --wheels, then rankslice deploy OUT --venv" in ended.err
+    assert not (tmp_path / ".rankslice" / "venv").exists()
+
+
 @pytest.mark.slow
 def test_a_board_without_internet_installs_from_its_package(tmp_path: Path) -> None:
     skip_without_boards()

@@ -354,7 +354,11 @@ def _links(
 
 
 def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:
-    """Yield what layers read and give out, model inputs first."""
+    """Yield what layers read and give out, model inputs first.
+
+    A layer that reads nothing is taken to read the smallest model input, which paces a segment of
+    such layers alone: among others it is a message too many.
+    """
     reads = _reads(graph, layers)
     readers: dict[str, list[int]] = {}
     for index, layer in enumerate(layers):

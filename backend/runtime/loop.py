@@ -28,18 +28,13 @@ class Backoff:
     cold ones; and slots hide delays up to the time of a step. So two looks a step are enough:
     the one at its begin, as the end of a step wakes the loop, and one in its midst. They are more
     frequent while a large message may be on its way from or to another board, as Open MPI feeds
-    the network, and drains it, within calls only: soon after something happened, as the steps of a
-    transfer follow each other, then less and less. In the longest pause a cable of 1 Gbit/s
-    carries 125 kB, which the sockets hold.
+    the network, and drains it, within calls only.
     """
 
     _SHARE_WAITING = 1 / 32
     _SHORTEST_WAITING_S = 20e-6
     _LONGEST_S = 20e-3
-    _LATENCY_S = 500e-6
-    _SHARE_NETWORK = 1 / 2
-    _SHORTEST_NETWORK_S = 50e-6
-    _LONGEST_NETWORK_S = 1e-3
+    _NETWORK_S = 500e-6
     _SHARE_COMPUTING = 1 / 2
     _SHORTEST_COMPUTING_S = 1e-3
 
@@ -65,12 +60,8 @@ class Backoff:
             step_s: how long a step of the rank takes, in seconds.
             uses_network: a large message may be on its way from or to another board.
         """
-        if self._latency:
-            return self._LATENCY_S
-        if uses_network:
-            idle = time.perf_counter() - self._idle_since
-            pause = max(self._SHARE_NETWORK * idle, self._SHORTEST_NETWORK_S)
-            return min(pause, self._LONGEST_NETWORK_S)
+        if uses_network or self._latency:
+            return self._NETWORK_S
         pause = max(self._SHARE_COMPUTING * step_s, self._SHORTEST_COMPUTING_S)
         return min(pause, self._LONGEST_S)
 

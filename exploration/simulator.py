@@ -30,6 +30,7 @@ from rankslice.exploration.links import Network
 from rankslice.exploration.problem import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulated_parts import Pipe, Rank, Ring, Stage, parts_of
 from rankslice.framework.plan import Plan
+from rankslice.framework.throughput import throughput_fps
 
 __all__ = [
     "Arrivals",
@@ -45,7 +46,6 @@ __all__ = [
 
 Times: TypeAlias = NDArray[np.float64]
 
-_LEAST_WARM_UP = 10
 _PERCENTS = (50, 90, 99)
 
 
@@ -465,7 +465,7 @@ class _Machine:
         completed = np.array(self.completed_s)
         latencies = np.array(self.latencies_s)
         duration = self.completed_s[-1] - self.arrived_s[0] if self.completed_s else 0.0
-        rate, rate_of = _throughput_fps(completed, self.window)
+        rate, rate_of = throughput_fps(completed, self.window)
         return Simulation(
             frames=self.frames,
             completed=len(completed),
@@ -504,16 +504,6 @@ def _oldest_frame(rank: Rank) -> int:
 
 def _share(part_s: float, whole_s: float) -> float:
     return min(1.0, part_s / whole_s) if whole_s else 0.0
-
-
-def _throughput_fps(completed_s: Times, window: int) -> tuple[float, str]:
-    """Return frames per second at the sink, and of what: as ``run`` counts them."""
-    warm_up = max(window, _LEAST_WARM_UP)
-    is_steady = len(completed_s) > 2 * warm_up
-    counted = completed_s[warm_up - 1 :] if is_steady else completed_s
-    elapsed = float(counted[-1] - counted[0]) if len(counted) else 0.0
-    rate = (len(counted) - 1) / elapsed if elapsed > 0 else 0.0
-    return rate, "steady state" if is_steady else "all frames"
 
 
 def _summary_ms(seconds: Times) -> dict[str, float]:

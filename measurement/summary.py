@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.framework.throughput import throughput_fps
 from rankslice.measurement.verify import Verification
 
-__all__ = ["RankSummary", "RunSummary", "summarise", "throughput_fps"]
+__all__ = ["RankSummary", "RunSummary", "summarise"]
 
-_LEAST_WARM_UP = 10
 
 _BUSY = 0.7
 """Share of the time per frame from which something counts as the bottleneck."""
@@ -88,24 +88,6 @@ class RunSummary:
                 for rank in self.ranks
             ],
         }
-
-
-def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float, str]:
-    """Return frames per second at the sink, and of what.
-
-    With w = max(window, 10), it is (N - w) / (t_N - t_w): the start, while the pipeline fills, is
-    left out. For N <= 2 w all frames count.
-
-    Args:
-        completed_s: times of completion in seconds, in order.
-        window: frames inside the pipeline.
-    """
-    count, warm_up = len(completed_s), max(window, _LEAST_WARM_UP)
-    steady = count > 2 * warm_up
-    first = warm_up - 1 if steady else 0
-    elapsed = float(completed_s[-1] - completed_s[first]) if count > 1 else 0.0
-    rate = (count - 1 - first) / elapsed if elapsed > 0 else 0.0
-    return rate, "steady state" if steady else "all frames"
 
 
 def summarise(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankslice.measurement.summary import RunSummary, summarise, throughput_fps
+from rankslice.framework.throughput import throughput_fps
+from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Verification
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import jinja2
 
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan, Segment
+from rankslice.framework.templates import template_text
 
 __all__ = ["Literal", "render_driver"]
 
@@ -72,7 +72,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         plan_sha256: hash of the bytes of ``plan.json``, which the driver compares at its start.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
+        loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,
         finalize=_refuse_plain_text,
         keep_trailing_newline=True,
@@ -99,10 +99,6 @@ def _mpirun_arguments(plan: Plan) -> _Prose:
     shared = any(placement.shared for placement in plan.ranks)
     binding = " --bind-to core:overload-allowed" if shared else ""
     return _Prose(f"--map-by rankfile:file=rankfile --hostfile hostfile{binding}")
-
-
-def _template(name: str) -> str:
-    return (files("rankslice") / "templates" / name).read_text()
 
 
 def _refuse_plain_text(value: Any) -> Any:

@@ -11,13 +11,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-
-import jinja2
 
 from rankslice.exploration.answer import boards_text, joules_text, rate_text
 from rankslice.exploration.results import Choice, Exploration, Figures, Stage
 from rankslice.framework.quantities import bytes_text
+from rankslice.framework.templates import render_markup
 
 __all__ = ["page_of"]
 
@@ -166,19 +164,7 @@ class _Page:
 
 def page_of(exploration: Exploration) -> str:
     """Return an exploration as an HTML document; the same bytes for the same exploration."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("exploration.html.j2").render(page=_page(exploration))
-
-
-def _template(name: str) -> str:
-    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+    return render_markup("exploration.html.j2", page=_page(exploration))
 
 
 _COLUMNS = ("", "frames/s", "latency", "memory", "energy", "boards", "accelerators", "figures")

@@ -10,9 +10,7 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
-import jinja2
 from rich.cells import cell_len
 
 from rankslice.framework.commands.inspect import Inspection
@@ -21,6 +19,7 @@ from rankslice.framework.commands.show_inspection import DEFAULT_CUTS, printable
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
+from rankslice.framework.templates import render_markup
 from rankslice.frontend.costs import LayerCost
 from rankslice.frontend.cuts import Cut, notable_cuts
 from rankslice.frontend.liveness import running_layers
@@ -166,19 +165,7 @@ def picture_of(inspection: Inspection) -> str:
     Layers that run for every frame are drawn, in the graph's order. With a plan they have the
     colours of their ranks, and a row before each arrival from another rank says how much comes.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("picture.svg.j2").render(picture=_picture(inspection))
-
-
-def _template(name: str) -> str:
-    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+    return render_markup("picture.svg.j2", picture=_picture(inspection))
 
 
 def _picture(inspection: Inspection) -> _Picture:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib.resources import files
-
-import jinja2
 
 from rankslice.exploration.simulator import Step
 from rankslice.framework.commands.simulate import Simulated
+from rankslice.framework.templates import render_markup
 from rankslice.framework.wording import bare
 
 __all__ = ["timeline_of"]
@@ -68,20 +66,7 @@ class _Timeline:
 
 def timeline_of(simulated: Simulated) -> str:
     """Return the text of an SVG file: a lane for each rank, a bar for each step that was kept."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    template = environment.get_template("timeline.svg.j2")
-    return template.render(timeline=_timeline(simulated))
-
-
-def _template(name: str) -> str:
-    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+    return render_markup("timeline.svg.j2", timeline=_timeline(simulated))
 
 
 def _timeline(simulated: Simulated) -> _Timeline:

@@ -1,0 +1,32 @@
+"""The templates of what is generated, and documents made of them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import jinja2
+
+__all__ = ["render_markup", "template_text"]
+
+
+def template_text(name: str) -> str:
+    """Return a template that comes with the package, by the name of its file."""
+    return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
+
+
+def render_markup(template: str, **values: object) -> str:
+    """Return an HTML or SVG document; the same bytes for the same values.
+
+    Args:
+        template: name of its file.
+        values: what the template fills in; texts are escaped.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(template_text),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(values)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from boards.failure_matrix import ENDS, table
-from boards.fixtures import boards, fresh_boards
+from boards.fixtures import boards, fresh_boards, rack
 
-__all__ = ["boards", "fresh_boards"]
+__all__ = ["boards", "fresh_boards", "rack"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -24,6 +24,14 @@ def boards() -> Iterator[Boards]:
         yield both
 
 
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Boards]:
+    """Two boards with small disks for all tests of a module, which leave them as they were."""
+    skip_without_boards()
+    with Boards(2, disk_mb=64) as boards:
+        yield boards
+
+
 @pytest.fixture
 def fresh_boards() -> Iterator[Boards]:
     """Two boards for one test, which may do them any harm."""

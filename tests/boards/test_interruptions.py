@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +25,11 @@ from boards.deployments import (
     run,
     sleeping_chain,
 )
-from boards.fixtures import skip_without_boards
 from rankslice.backend.runtime.results import read_results
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 OTHER = {"board1_cpu0": ["conv1..conv3"], "board2_cpu0": ["relu3..softmax"]}
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Two boards for all tests, which leave them as they were."""
-    skip_without_boards()
-    with Boards(2, disk_mb=64) as boards:
-        yield boards
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from command_line import Ended, rankslice
 
 from boards import Boards
 from boards.deployments import home
-from boards.fixtures import skip_without_boards
 from rankslice.exploration.spans import first_spans
 from rankslice.framework.commands.profile import read_profile
 from rankslice.framework.profile import Profile
@@ -19,14 +17,6 @@ from rankslice.framework.profile import Profile
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 UNANSWERED_BYTES = 100_000
 """What a board that has all it needs is sent at most: ssh's handshakes, and our programs."""
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Two boards for all tests, which leave them as they were."""
-    skip_without_boards()
-    with Boards(2, disk_mb=64) as boards:
-        yield boards
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +14,9 @@ from real_jobs import debians_mpirun, wheels_mpirun
 
 from boards import Board, Boards
 from boards.deployments import build_for, deploy, forget_results, run, set_version
-from boards.fixtures import skip_without_boards
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Two boards for all tests, which leave them as they were."""
-    skip_without_boards()
-    with Boards(2, disk_mb=64) as boards:
-        yield boards
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.measurement.keras_zoo import keras_model
+from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.zoo import zoo_model
 
 NETWORKS = ("resnet50", "mobilenetv2", "densenet121")
@@ -135,8 +136,11 @@ def built(network: str, problem: Problem, chosen: Sequence[int], place: Path) ->
     return build(model_of(network), mapping, "local", place / "out", share_cores=True)
 
 
-def frames_for(fps: float) -> int:
-    return max(LEAST_FRAMES, int(FRAMES_S * fps))
+def reached(done: Build, place: Path, expected_fps: float) -> RunSummary:
+    """Run a build with stored frames for about as long as all others; return what it showed."""
+    source = str(store_frames(done.plan, place / "frames.npz"))
+    frames = max(LEAST_FRAMES, int(FRAMES_S * expected_fps))
+    return run(prepare(done.folder, RunOptions(inputs=(source,), frames=frames))).summary
 
 
 def run_mappings(network: str, folder: Path, rounds: int, deadline_s: float) -> None:
@@ -156,9 +160,7 @@ def run_mappings(network: str, folder: Path, rounds: int, deadline_s: float) -> 
                 traffic=Traffic(frames=1000),
                 scatter=Scatter(measured=True),
             )
-            source = str(store_frames(done.plan, place / "frames.npz"))
-            options = RunOptions(inputs=(source,), frames=frames_for(predicted.throughput_fps))
-            summary = run(prepare(done.folder, options)).summary
+            summary = reached(done, place, predicted.throughput_fps)
         keep(
             record,
             network=network,
@@ -192,9 +194,7 @@ def run_sleeping(network: str, folder: Path, deadline_s: float) -> None:
             done = built(network, problem, chosen, place)
             sleeps = [1e3 * each.compute_s for each in predicted.places]
             let_sleep(done.folder, done.plan, sleeps)
-            source = str(store_frames(done.plan, place / "frames.npz"))
-            options = RunOptions(inputs=(source,), frames=frames_for(predicted.throughput_fps))
-            summary = run(prepare(done.folder, options)).summary
+            summary = reached(done, place, predicted.throughput_fps)
         keep(
             record,
             network=network,

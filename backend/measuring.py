@@ -26,6 +26,7 @@ from rankslice.backend.deploy import Package, deploy_packages
 from rankslice.backend.on_board import MARK
 from rankslice.backend.package import requirements, write_measuring_package
 from rankslice.backend.ssh import BoardShell, ssh_complaint
+from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.profile import Core, MeasuredBoard
@@ -112,7 +113,11 @@ class Reading:
 
 
 def measuring_package(
-    folder: Path, board: str, ranks: Sequence[Placement], sources: Sequence[Path]
+    folder: Path,
+    board: str,
+    ranks: Sequence[Placement],
+    sources: Sequence[Path],
+    add_wheels: AddWheels | None = None,
 ) -> Package:
     """Write what a board needs to measure sub-models, and return it.
 
@@ -121,9 +126,10 @@ def measuring_package(
         board: its name.
         ranks: accelerators of the board that are to be measured.
         sources: the files of which sub-models consist; the package has them by their numbers.
+        add_wheels: puts into the package what pip installs there from.
     """
     wanted = [name for name in requirements(ranks) if not name.startswith("mpi4py")]
-    write_measuring_package(folder, board, wanted, sources)
+    write_measuring_package(folder, board, wanted, sources, add_wheels)
     manifest = (folder / "manifest.json").read_bytes()
     digest = hashlib.sha256(manifest).hexdigest()
     return Package(board, folder, digest, digest, json.loads(manifest)["files"])

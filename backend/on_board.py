@@ -277,7 +277,8 @@ def _make_environment(request: Request) -> Answer:
     if installed.returncode:
         remedy = (
             "put the wheels of this board's Python and architecture into the package:"
-            " rankslice build --wheels, then rankslice deploy OUT --venv"
+            " rankslice build --wheels, then rankslice deploy OUT --venv; or rankslice profile"
+            " --wheels"
         )
         raise RefusedError(f"pip could not install: {_last_line(installed)}; {remedy}")
     return {"python": str(python)}

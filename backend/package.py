@@ -7,11 +7,12 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
+from rankslice.backend.wheels import AddWheels
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Placement
 from rankslice.framework.names import safe_file_name
@@ -55,7 +56,7 @@ def write_packages(
     plan: Plan,
     *,
     archive: bool = False,
-    add_wheels: Callable[[str, Sequence[str], Path], None] | None = None,
+    add_wheels: AddWheels | None = None,
 ) -> tuple[Path, ...]:
     """Write ``packages/<board>/`` for each board of the plan; return the folders.
 
@@ -74,7 +75,7 @@ def _write_package(
     plan: Plan,
     board: str,
     archive: bool,
-    add_wheels: Callable[[str, Sequence[str], Path], None] | None,
+    add_wheels: AddWheels | None,
 ) -> Path:
     package = folder / "packages" / safe_file_name(board)
     ranks = {placement.rank for placement in plan.ranks if placement.board == board}
@@ -92,17 +93,28 @@ def _write_package(
     for name in (*_COMMON_FILES, *runtime, *models):
         _link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
-    (package / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
-    if add_wheels is not None:
-        add_wheels(board, wanted, package / "wheels")
+    _write_requirements(package, board, wanted, add_wheels)
     _write_manifest(package, board)
     if archive:
         _write_archive(package)
     return package
 
 
+def _write_requirements(
+    package: Path, board: str, wanted: Sequence[str], add_wheels: AddWheels | None
+) -> None:
+    """Write what pip installs on the board, and the wheels that it does so from, if asked to."""
+    (package / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
+    if add_wheels is not None:
+        add_wheels(board, wanted, package / "wheels")
+
+
 def write_measuring_package(
-    folder: Path, board: str, wanted: Sequence[str], sources: Sequence[Path]
+    folder: Path,
+    board: str,
+    wanted: Sequence[str],
+    sources: Sequence[Path],
+    add_wheels: AddWheels | None = None,
 ) -> None:
     """Write what measures sub-models on a board: the runtime, and files they are put together from.
 
@@ -111,11 +123,12 @@ def write_measuring_package(
         board: its name.
         wanted: what pip installs there for it.
         sources: the model and files beside it; the package has them as ``sources/0`` and so on.
+        add_wheels: as for :func:`write_packages`.
     """
     _copy_runtime(folder / "runtime")
     for number, source in enumerate(sources):
         _link_or_copy(source.resolve(), folder / "sources" / str(number))
-    (folder / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
+    _write_requirements(folder, board, wanted, add_wheels)
     _write_manifest(folder, board)
 
 

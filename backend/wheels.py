@@ -5,23 +5,43 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.platform import Board
 from rankslice.framework.wording import quoted
 
-__all__ = ["DOWNLOAD", "collect_wheels"]
+__all__ = ["DOWNLOAD", "AddWheels", "collect_wheels", "wheels_for"]
 
 DOWNLOAD = "download"
 """Instead of a folder of wheels: pip's usual index."""
+
+AddWheels: TypeAlias = Callable[[str, Sequence[str], Path], None]
+"""Given a board's name, what pip installs there, and a folder to make: fills it with wheels."""
 
 _SYSTEMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 _PYTHON = re.compile(r"3\.\d{1,2}")
 _ARCHITECTURE = re.compile(r"[a-z0-9_]{1,32}")
 _ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 _TIMEOUT_S = 900
+
+
+def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -> AddWheels | None:
+    """Return what puts wheels into a board's package; ``None``: nobody asked for any.
+
+    Args:
+        boards: those that may get a package.
+        source: a folder of wheels, or :data:`DOWNLOAD`; empty: packages get none.
+        also: what is to be installed besides what a package lists.
+    """
+    by_name = {board.name: board for board in boards}
+
+    def add(board: str, requirements: Sequence[str], target: Path) -> None:
+        collect_wheels(by_name[board], [*requirements, *also], source, target)
+
+    return add if source else None
 
 
 def collect_wheels(

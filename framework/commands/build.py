@@ -10,7 +10,7 @@ from pathlib import Path
 from rankslice.backend.launch import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
-from rankslice.backend.wheels import collect_wheels
+from rankslice.backend.wheels import wheels_for
 from rankslice.framework.commands.converting import Quantisation, conversion_of
 from rankslice.framework.commands.planning import MakeMapping, plan_model
 from rankslice.framework.commands.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
@@ -69,6 +69,7 @@ def build(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     share_cores: bool = False,
     source_board: str | None = None,
+    literally: bool = False,
     force: bool = False,
     archive: bool = False,
     wheels: str = "",
@@ -86,6 +87,8 @@ def build(
         shapes: sizes of model inputs that the model leaves open.
         share_cores: let several ranks have the same cores.
         source_board: board where frames enter; that of the first layer by default.
+        literally: leave normalisations of a Keras model on the ranks that the mapping says,
+            instead of on those of the layers into which converting would merge them.
         force: replace a build folder at ``out``.
         archive: also write each package as a ``.tar``.
         wheels: a folder of wheels, or ``download``: what boards install goes into their packages.
@@ -107,6 +110,7 @@ def build(
         platform,
         shapes=shapes,
         source_board=source_board,
+        literally=literally,
         where=where,
         on_step=on_step,
     )
@@ -125,9 +129,9 @@ def build(
         on_step("generating the driver")
         write_driver(folder, plan)
         on_step("packing")
-        packages = write_packages(
-            folder, plan, archive=archive, add_wheels=_wheels(boards, wheels) if wheels else None
-        )
+        also = open_mpi_requirements() if wheels else []
+        add_wheels = wheels_for(boards, wheels, also)
+        packages = write_packages(folder, plan, archive=archive, add_wheels=add_wheels)
         if isinstance(loaded, KerasModel):
             on_step("converting the unsliced model")
             _write_converted(folder / CONVERTED, loaded, conversion)
@@ -144,17 +148,6 @@ def _warnings(model: Model, cut: Partition) -> Iterator[str]:
             f"cuts separate {listed(split)} from the layers before, into whose weights they would"
             " be merged: results differ slightly, and take a little longer"
         )
-
-
-def _wheels(boards: Sequence[Board], source: str) -> Callable[[str, Sequence[str], Path], None]:
-    """Return what puts wheels into a board's package."""
-    by_name = {board.name: board for board in boards}
-
-    def add(board: str, requirements: Sequence[str], target: Path) -> None:
-        wanted = [*requirements, *open_mpi_requirements()]
-        collect_wheels(by_name[board], wanted, source, target)
-
-    return add
 
 
 def _foreign(folder: Path) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from rankslice.backend.wheels import collect_wheels
+from rankslice.backend.measuring import measuring_package
+from rankslice.backend.wheels import collect_wheels, wheels_for
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Placement
 from rankslice.framework.platform import Board
 
 
@@ -39,3 +42,28 @@ def test_a_wheel_that_is_missing_is_named(tmp_path: Path) -> None:
     told = complaint(board(), tmp_path, tmp_path / "wheels")
     assert "board edge01 (Python 3.11 on aarch64)" in told
     assert "numpy" in told
+
+
+def fake_wheel(folder: Path, name: str, version: str) -> None:
+    """Write a wheel with nothing in it."""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_what_measures_on_a_board_brings_its_wheels_along(tmp_path: Path) -> None:
+    fake_wheel(tmp_path, "numpy", "9.9")
+    rank = Placement(0, "edge01_cpu0", "edge01", "10.0.0.1", "cpu", (0,), "null")
+    add_wheels = wheels_for([board()], str(tmp_path))
+    package = measuring_package(tmp_path / "package", "edge01", [rank], [], add_wheels)
+    assert "wheels/numpy-9.9-py3-none-any.whl" in package.files
+
+
+def test_nobody_who_asks_for_no_wheels_gets_any() -> None:
+    assert wheels_for([board()], "") is None

@@ -4,8 +4,12 @@ Engines merge layers and change the layout of tensors, so a slice takes less tha
 by one, and a cut costs something on both of its sides. A few hundred spans are measured. The
 others follow from a model of three terms per layer: what it takes within a slice, what it takes to
 begin a slice with it, and what it takes to end one. The terms are fitted to what was measured,
-long spans trusted more than short ones, whose weights stay in the caches. What was
-measured counts as it was measured.
+long spans trusted more than short ones, whose weights stay in the caches.
+
+A machine is not equally fast at all moments, and a span that was measured at a bad one would be
+avoided by every planner. So long spans are measured at several moments. How far these differ tells
+how much each is worth: what was measured counts as it was measured where moments agree, and is
+drawn towards what the terms say where they do not.
 
 The spans that a planner chooses are those whose times were guessed too low. So
 :func:`refine` has them measured and plans again, until the plan's times are true.
@@ -13,7 +17,8 @@ The spans that a planner chooses are those whose times were guessed too low. So
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -31,6 +36,7 @@ __all__ = [
     "Slice",
     "Span",
     "first_spans",
+    "is_long",
     "kind_times",
     "measured_times",
     "refine",
@@ -47,6 +53,15 @@ added to it, of single layers."""
 _LEAST_NOISE_S = 2e-6
 _DOUBT = 0.5
 """By how much a layer's terms may be off the first guess, as a share of the layer's time."""
+
+_MOMENTS_WANTED = 3
+"""Long spans that were measured at two or more moments before their noise is taken as known."""
+
+_LONG_SHARE = 8
+"""A span is long if it has at least one layer in so many."""
+
+_SINGLE_FIRST = 4
+"""Runs of at least so many layers are measured before single layers."""
 
 _LEAST_S = 1e-7
 """No span is estimated to take less."""
@@ -69,23 +84,36 @@ class Slice(NamedTuple):
 
 
 def first_spans(layers: int, cuts: int = _CUTS) -> tuple[Span, ...]:
-    """Return the spans to measure before anything is known, each once, the longest first.
+    """Return the spans to measure before anything is known, each once, the most telling first.
 
-    These are all single layers and all pairs; runs of 4, 8, 16, ... layers side by side; and for
-    ``cuts`` places, spread over the model, all layers before and all after. There are about
-    2.5 spans a layer. A frame passes each layer about ``log2(layers) + cuts`` times.
+    First comes the whole model; then, for ``cuts`` places spread over it, all layers before and all
+    after, those in the middle first; then runs of ..., 16, 8, 4 layers side by side, all single
+    layers, and all pairs. There are about 2.5 spans a layer. A frame passes each layer about
+    ``log2(layers) + cuts`` times.
     """
-    found = {(0, layers - 1)}
-    size = 1
-    while size < layers:
-        step = 1 if size <= 2 else size
-        found |= {(begin, begin + size - 1) for begin in range(0, layers - size + 1, step)}
-        size *= 2
-    for number in range(1, cuts + 1):
+    found: dict[Span, None] = {(0, layers - 1): None}
+    for number in _halving(cuts):
         cut = round(number * layers / (cuts + 1))
         if 0 < cut < layers:
-            found |= {(0, cut - 1), (cut, layers - 1)}
-    return tuple(sorted(found, key=lambda span: (span[0] - span[1], span)))
+            found |= {(0, cut - 1): None, (cut, layers - 1): None}
+    sizes = [1 << power for power in range(layers.bit_length()) if 1 << power < layers]
+    long = [size for size in reversed(sizes) if size >= _SINGLE_FIRST]
+    for size in (*long, *(size for size in sizes if size < _SINGLE_FIRST)):
+        step = 1 if size <= 2 else size
+        found |= {(begin, begin + size - 1): None for begin in range(0, layers - size + 1, step)}
+    return tuple(found)
+
+
+def _halving(count: int) -> list[int]:
+    """Return the numbers from 1 to ``count``, so that those so far are always spread over all."""
+    digits = count.bit_length()
+    order = sorted(range(1 << digits), key=lambda number: f"{number:0{digits}b}"[::-1])
+    return [number for number in order if 1 <= number <= count]
+
+
+def is_long(span: Span, layers: int) -> bool:
+    """Tell whether a span is long enough that a planner may choose it for what it takes."""
+    return (span[1] - span[0] + 1) * _LONG_SHARE >= layers
 
 
 class KindTimes:
@@ -96,6 +124,9 @@ class KindTimes:
         layers: int,
         measured_s: Mapping[Span, float],
         refused: Collection[Span] = (),
+        *,
+        moments: Mapping[Span, int] | None = None,
+        noise: float = 0.0,
     ) -> None:
         """Take what was measured.
 
@@ -104,21 +135,31 @@ class KindTimes:
             measured_s: seconds by span.
             refused: spans that the accelerator cannot run. A layer that it cannot run alone makes
                 every span with it impossible, unless one with it ran.
+            moments: at how many moments a span was measured, if not at one.
+            noise: how far what is measured at one moment is off, as a share; 0: not known.
         """
         self.layers = layers
         self.measured_s = dict(measured_s)
         self.refused = frozenset(refused)
-        self._layer_s, self._begin_s, self._end_s = self._fit()
+        self.moments = dict(moments or {})
+        self.noise = noise
+        self._layer_s, self._begin_s, self._end_s, self._true_s = self._fit()
 
     def with_measured(
         self, measured_s: Mapping[Span, float], refused: Collection[Span]
     ) -> KindTimes:
-        """Return these times with more that was measured, in place of older figures."""
+        """Return these times with more that was measured.
+
+        It counts as one more moment; where noise is not known, in place of older figures.
+        """
         gone = (self.refused - measured_s.keys()) | frozenset(refused)
-        known = {
-            span: s for span, s in {**self.measured_s, **measured_s}.items() if span not in gone
-        }
-        return KindTimes(self.layers, known, gone)
+        known = {span: seconds for span, seconds in self.measured_s.items() if span not in gone}
+        moments = dict(self.moments)
+        for span, seconds in measured_s.items():
+            count = moments.get(span, 1) if span in known and self.noise else 0
+            known[span] = (count * known.get(span, 0.0) + seconds) / (count + 1)
+            moments[span] = count + 1
+        return KindTimes(self.layers, known, gone, moments=moments, noise=self.noise)
 
     @property
     def layer_s(self) -> NDArray[np.float64]:
@@ -138,7 +179,7 @@ class KindTimes:
         np.maximum(table, _LEAST_S, out=table)
         gone = np.concatenate([[0], np.cumsum(self._cannot_run)])
         table[gone[np.newaxis, 1:] > gone[:-1, np.newaxis]] = np.inf
-        for span, seconds in self.measured_s.items():
+        for span, seconds in self._true_s.items():
             table[span] = seconds
         for span in self.refused:
             table[span] = np.inf
@@ -157,15 +198,18 @@ class KindTimes:
         cannot: NDArray[np.bool_] = refused & (np.cumsum(ran)[:-1] == 0)
         return cannot
 
-    def _fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return the three terms of each layer: the most likely ones given what was measured.
+    def _fit(
+        self,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[Span, float]]:
+        """Return the three terms of each layer, and what measured spans take: the most likely.
 
-        All terms are normally distributed around the first guess, and so is what a measured time
-        is off their sum; so the answer is a linear system with a row for each measured span.
+        All terms are normally distributed around the first guess; so is what a span takes around
+        their sum, and what was measured around what it takes. So the answer is a linear system
+        with a row for each measured span.
         """
         layer, begin, end = self._first_guess()
         if not self.measured_s:
-            return layer, begin, end
+            return layer, begin, end, {}
         spans = np.array(list(self.measured_s), np.int64)
         first, last = spans[:, 0], spans[:, 1]
         seconds = np.array(list(self.measured_s.values()))
@@ -177,8 +221,11 @@ class KindTimes:
         matrix += np.equal.outer(first, first) * doubt[first]
         matrix += np.equal.outer(last, last) * doubt[last]
         share = _LONG_NOISE + _SHORT_NOISE / (last - first + 1)
-        matrix[np.diag_indices(len(spans))] += (share * seconds + _LEAST_NOISE_S) ** 2
+        counts = np.array([self.moments.get(span, 1) for span in self.measured_s])
+        at_moments = (self.noise * seconds) ** 2 / counts
+        matrix[np.diag_indices(len(spans))] += (share * seconds + _LEAST_NOISE_S) ** 2 + at_moments
         weights = np.linalg.solve(matrix, off)
+        true_s = np.maximum(seconds - at_moments * weights, _LEAST_S)
         steps = np.zeros(self.layers + 1)
         np.add.at(steps, first, weights)
         np.add.at(steps, last + 1, -weights)
@@ -186,6 +233,7 @@ class KindTimes:
             layer + doubt * np.cumsum(steps)[:-1],
             begin + doubt * np.bincount(first, weights, self.layers),
             end + doubt * np.bincount(last, weights, self.layers),
+            dict(zip(self.measured_s, map(float, true_s), strict=True)),
         )
 
     def _layer_scale(self) -> NDArray[np.float64]:
@@ -251,10 +299,27 @@ class MeasuredTimes:
 
 def kind_times(kind: ProfiledKind, layers: int) -> KindTimes:
     """Return the times of all spans on a kind that was profiled."""
-    ran = {(span.first, span.last): span.seconds for span in kind.spans}
-    measured = {span: seconds for span, seconds in ran.items() if seconds is not None}
-    refused = {(span.first, span.last) for span in kind.spans if span.refused}
-    return KindTimes(layers, measured, refused)
+    ran = {(span.first, span.last): span for span in kind.spans if span.samples_ns}
+    return KindTimes(
+        layers,
+        {key: span.seconds for key, span in ran.items() if span.seconds is not None},
+        {(span.first, span.last) for span in kind.spans if span.refused},
+        moments={key: len(span.moments) for key, span in ran.items()},
+        noise=_noise(span.moments_s for key, span in ran.items() if is_long(key, layers)),
+    )
+
+
+def _noise(spans: Iterable[Sequence[float]]) -> float:
+    """Return how far what was measured at one moment is off, as a share; 0: not known.
+
+    Args:
+        spans: of each span, what was measured at each moment, in seconds.
+    """
+    repeated = [np.log(moments) for moments in spans if len(moments) > 1]
+    if len(repeated) < _MOMENTS_WANTED:
+        return 0.0
+    squares = sum(float(np.sum((moments - moments.mean()) ** 2)) for moments in repeated)
+    return math.sqrt(squares / sum(len(moments) - 1 for moments in repeated))
 
 
 def measured_times(profile: Profile, keys: Sequence[str]) -> MeasuredTimes:
@@ -320,6 +385,7 @@ def refine(
     within: float = 0.05,
     most_rounds: int = 12,
     on_round: Callable[[Round], None] = lambda done: None,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> Refinement:
     """Plan, have the plan's slices measured, and plan again, until expectations are met.
 
@@ -330,9 +396,10 @@ def refine(
         within: largest difference allowed, as a share.
         most_rounds: plans that are tried at most.
         on_round: told each round.
+        may_go_on: asked before each round; if not, there is none.
     """
     rounds: list[Round] = []
-    while len(rounds) < most_rounds:
+    while len(rounds) < most_rounds and may_go_on():
         slices = tuple(plan(times))
         if not slices:
             break

@@ -572,9 +572,25 @@ def profile(
     shape: Annotated[
         list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
     ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Begin nothing more after this time: the most telling slices are measured first,"
+            " and what was left out is said.",
+        ),
+    ] = None,
     venv: Annotated[
         bool, typer.Option("--venv", help="Also make each board's Python environment.")
     ] = False,
+    wheels: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|download",
+            help="Make it without the board's internet: from a folder of wheels, or from what this"
+            " machine downloads.",
+        ),
+    ] = "",
     ssh_config: _SshConfig = None,
     json_file: _Json = None,
 ) -> None:
@@ -582,6 +598,7 @@ def profile(
     from rankslice.framework.commands.profile import Measuring, measure_model
     from rankslice.framework.commands.show_profile import (
         ProfileTalk,
+        print_left_out,
         print_profile,
         profile_summary,
     )
@@ -598,21 +615,25 @@ def profile(
             shapes=_shapes(shape),
             alone=alone,
             fresh=fresh,
-            venv=venv,
+            venv=venv or bool(wheels),
+            wheels=wheels,
             ssh_config=ssh_config,
             listener=ProfileTalk(_talk, progress),
         )
         try:
             with measuring:
-                refinement = measure_model(measuring, refined=refine)
+                refinement = measure_model(measuring, refined=refine, seconds=seconds)
         except KeyboardInterrupt:
             kept = f"; what was measured is in {out}: the same command goes on there"
             _talk.print(f"interrupted{escape(kept) if out.exists() else ''}", soft_wrap=True)
             raise typer.Exit(128 + signal.SIGINT) from None
     if json_file is not None:
-        _write_json(json_file, profile_summary(measuring.profile, refinement))
+        summary = profile_summary(measuring.profile, refinement)
+        left_out = [each.to_json() for each in measuring.left_out()]
+        _write_json(json_file, {**summary, "left_out": left_out})
     if json_file != Path("-"):
         print_profile(measuring.profile, refinement, out, _out)
+        print_left_out(measuring.left_out(), _out)
 
 
 @app.command(

@@ -6,6 +6,7 @@ measured. What could not be measured is absent; it is never zero.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections import Counter
@@ -32,7 +33,9 @@ __all__ = [
 ]
 
 FORMAT = "rankslice-profile"
-VERSION = 1
+VERSION = 2
+_WITHOUT_MOMENTS = 1
+"""The version before: all samples of a span are of one moment."""
 
 _T = TypeVar("_T")
 
@@ -96,6 +99,8 @@ class Span:
     """Index of the last layer, included."""
     samples_ns: tuple[int, ...]
     """Times of single runs, in nanoseconds, in the order of measuring; none if it did not run."""
+    moments: tuple[int, ...]
+    """How many of them were taken one after the other, at each moment of measuring."""
     memory_bytes: int | None
     """By how much the process's memory grew at most, its slots for inputs and outputs left out."""
     energy_uj: int | None
@@ -106,9 +111,16 @@ class Span:
     """Whether the accelerator cannot run these layers."""
 
     @property
+    def moments_s(self) -> tuple[float, ...]:
+        """Median of each moment's samples, in seconds."""
+        ends = list(itertools.accumulate(self.moments))
+        pairs = zip([0, *ends], ends, strict=False)
+        return tuple(statistics.median(self.samples_ns[begin:end]) / 1e9 for begin, end in pairs)
+
+    @property
     def seconds(self) -> float | None:
-        """Median of the samples, in seconds; ``None`` if there are none."""
-        return statistics.median(self.samples_ns) / 1e9 if self.samples_ns else None
+        """Median of what the moments showed, in seconds; ``None`` if nothing was measured."""
+        return statistics.median(self.moments_s) if self.moments else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +218,28 @@ def profile_from_json(text: str, place: str = "profile.json") -> Profile:
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
         raise RankSliceError(Mistake(place, "this is no profile", _SHAPE))
     version = record.pop("version", None)
-    if type(version) is not int or version != VERSION:
+    if version == _WITHOUT_MOMENTS and type(version) is int:
+        _tell_moments(record)
+    elif type(version) is not int or version != VERSION:
         found = f"this is a profile of version {described(version)}"
         raise RankSliceError(Mistake(place, found, f"expected {VERSION}; measure anew"))
     profile = read_record(Profile, record, place)
     raise_mistakes(_mistakes(profile, place))
     return profile
+
+
+def _tell_moments(record: dict[str, Any]) -> None:
+    """Make of a record of the version before one of this version; its mistakes stay."""
+    kinds = record.get("kinds")
+    spans = (
+        span
+        for kind in (kinds if isinstance(kinds, list) else ())
+        if isinstance(kind, dict) and isinstance(kind.get("spans"), list)
+        for span in kind["spans"]
+    )
+    for span in spans:
+        if isinstance(span, dict) and isinstance(samples := span.get("samples_ns"), list):
+            span.setdefault("moments", [len(samples)] if samples else [])
 
 
 def _mistakes(profile: Profile, place: str) -> Iterator[Mistake]:
@@ -242,6 +270,8 @@ def _span_fault(span: Span, layers: int) -> tuple[str, str] | None:
         return f"layers {span.first} to {span.last} are none of the model's", ""
     if not span.samples_ns and span.problem is None:
         return "it has neither times nor a problem", ""
+    if sum(span.moments) != len(span.samples_ns) or min(span.moments, default=1) < 1:
+        return "its moments do not have as many samples as there are", "measure anew"
     amounts = (*span.samples_ns, span.memory_bytes or 0, span.energy_uj or 0)
     if min(amounts) < 0 or min(span.samples_ns, default=1) == 0:
         return "a time, memory or energy is below zero, or no time at all", "measure anew"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -22,6 +24,7 @@ from rankslice.backend.measuring import (
     measuring_package,
 )
 from rankslice.backend.ssh import BoardShell, write_ssh_config
+from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.fastest_slices import fastest_slices
 from rankslice.exploration.places import default_keys, kinds_and_places
 from rankslice.exploration.problem import Problem, make_problem
@@ -32,8 +35,16 @@ from rankslice.exploration.spans import (
     Slice,
     Span,
     first_spans,
+    is_long,
     kind_times,
     refine,
+)
+from rankslice.framework.commands.profile_time import (
+    Expectation,
+    LeftOut,
+    Pace,
+    TimeLimit,
+    ends_of,
 )
 from rankslice.framework.commands.run import REFERENCE_ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -66,8 +77,14 @@ _T = TypeVar("_T")
 
 _IDLE_S = 1.0
 _ENERGY_S = 0.25
-_ENERGY_SHARE = 8
-"""Energy is read of spans with at least one layer in so many: short ones are over too soon."""
+"""For how long a long span runs while its energy is read; short ones are over too soon."""
+
+_MOMENTS = 3
+"""How often long spans are measured, each time after all others."""
+_RUNS_AGAIN = Runs(least=3)
+_FIRST_SHARE = 0.8
+"""Of a time limit: what is left after it is for the slices of plans."""
+_NO_LIMIT = TimeLimit()
 
 _MOST_BYTES = 256 << 20
 """Of a profile: a thousand layers on ten kinds of accelerators have less."""
@@ -83,6 +100,9 @@ class Listener:
 
     def note(self, text: str) -> None:
         """Take note of something that the user should know."""
+
+    def expect(self, what: Expectation) -> None:
+        """Take note of how long it will take."""
 
     def begin(self, key: str, spans: int) -> None:
         """Take note that spans will be measured on an accelerator."""
@@ -130,6 +150,7 @@ class Measuring:
         alone: bool = False,
         fresh: bool = False,
         venv: bool = False,
+        wheels: str = "",
         ssh_config: Path | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -146,6 +167,7 @@ class Measuring:
             alone: leave the board's other accelerators idle meanwhile.
             fresh: measure everything anew.
             venv: make the boards' Python environments.
+            wheels: a folder of wheels, or ``download``: what the environments are made of.
             ssh_config: handed to ssh as ``-F``.
             listener: is told what happens.
 
@@ -162,14 +184,15 @@ class Measuring:
         self._wanted = tuple(_wanted(chosen, self._platform, engine, alone=alone))
         self._segments = SpanSegments(self._model.graph)
         self._out = out
-        self._venv, self._ssh_config = venv, ssh_config
+        self._venv, self._wheels, self._ssh_config = venv, wheels, ssh_config
         self._runs = Runs()
         described = _describe(self._model, self._segments)
         self._old = self._usable(old, described)
         self.profile = Profile(described, ())
         """What was measured."""
+        self.expected: Expectation | None = None
+        """How long it was thought to take, once that is known."""
         self._accelerators: dict[str, Accelerator] = {}
-        self._greetings: dict[str, Greeting] = {}
         self._computing = ""
         self._resources = ExitStack()
 
@@ -209,6 +232,7 @@ class Measuring:
             self._resources.enter_context(tempfile.TemporaryDirectory(prefix="rankslice-"))
         )
         boards = {board.name: board for board in self._platform.boards}
+        add_wheels = wheels_for(self._platform.boards, self._wheels)
         whole = self._sub_model(0, self.layers - 1)
         pieces = (piece for content in whole.files.values() for piece in content)
         sources = [*dict.fromkeys(p.path for p in pieces if isinstance(p, ByteRange))]
@@ -217,7 +241,9 @@ class Measuring:
         for name in dict.fromkeys(rank.board for rank in ranks):
             own = [rank for rank in ranks if rank.board == name]
             shell = _shell(boards[name], folder, self._ssh_config)
-            work[name] = shell, measuring_package(folder / f"at-{len(work)}", name, own, sources)
+            place = folder / f"at-{len(work)}"
+            wheels = None if shell.is_here else add_wheels
+            work[name] = shell, measuring_package(place, name, own, sources, wheels)
         if not all(shell.is_here for shell, _ in work.values()):
             self._listener.step("deploying")
         deploy_measuring(work.values(), environment=self._venv)
@@ -306,21 +332,87 @@ class Measuring:
         kinds = self.profile.kinds[: len(self._wanted)]
         return MeasuredTimes([kind_times(kind, self.layers) for kind in kinds])
 
-    def measure_first(self) -> None:
+    def measure_first(self, limit: TimeLimit = _NO_LIMIT) -> None:
         """Measure, on each kind, what :func:`rankslice.exploration.spans.first_spans` names.
+
+        Long spans are measured at several moments. How long all of it will take is told once
+        the shortest and the longest span of each kind were measured.
+
+        Args:
+            limit: when to end; what is most telling is measured first. Of each kind at least
+                the shortest and the longest span are measured.
 
         Raises:
             RankSliceError: a board cannot be reached any more, or runs nothing of the model.
         """
-        spans = [span for span in first_spans(self.layers) if not self._segments.fault(*span)]
-        for number, wanted in enumerate(self._wanted):
-            known = {(span.first, span.last) for span in self.profile.kinds[number].spans}
-            missing = [span for span in spans if span not in known]
-            if missing:
-                self._listener.begin(wanted.rank.key, len(missing))
-                self._measure(number, missing)
-                self.save()
+        kinds = range(len(self._wanted))
+        self._tell_expectation([self._pace(number) for number in kinds])
+        for number in kinds:
+            own = limit.share(1 / (len(kinds) - number))
+            for moment in range(_MOMENTS):
+                self._measure_missing(number, moment, own)
             self._refuse_idle(number)
+
+    def _missing(self, number: int, moment: int) -> list[Span]:
+        """Return the spans that were not measured at so many moments yet."""
+        known = {(span.first, span.last): span for span in self.profile.kinds[number].spans}
+        if not moment:
+            return [span for span in self._first if span not in known]
+        return [
+            span
+            for span in self._first
+            if is_long(span, self.layers)
+            and (span not in known or 0 < len(known[span].moments) <= moment)
+        ]
+
+    @cached_property
+    def _first(self) -> tuple[Span, ...]:
+        """Spans that are measured first and can run alone, the most telling first."""
+        spans = first_spans(self.layers)
+        return tuple(span for span in spans if not self._segments.fault(*span))
+
+    def _pace(self, number: int) -> Pace:
+        """Measure the shortest and the longest span that is missing; return what that takes."""
+        wanted, taken = self._wanted[number], []
+        for span in ends_of(self._missing(number, 0)):
+            self._let_neighbours_compute(wanted)
+            self._listener.begin(wanted.rank.key, 1)
+            begin = time.monotonic()
+            self._measure(number, [span])
+            taken.append((span, time.monotonic() - begin))
+        return Pace.through(taken)
+
+    def _tell_expectation(self, paces: Sequence[Pace]) -> None:
+        """Tell how long what is missing will take, if it is anything."""
+        missing = [
+            [span for moment in range(_MOMENTS) for span in self._missing(number, moment)]
+            for number in range(len(paces))
+        ]
+        if not any(missing):
+            return
+        self.expected = Expectation(
+            sum(map(len, missing)),
+            sum(pace.seconds(spans) for pace, spans in zip(paces, missing, strict=True)),
+            sum(pace.seconds([(0, self.layers - 1)]) for pace in paces),
+        )
+        self._listener.expect(self.expected)
+
+    def _measure_missing(self, number: int, moment: int, limit: TimeLimit) -> None:
+        spans = self._missing(number, moment)
+        if spans and not limit.is_over:
+            self._listener.begin(self._wanted[number].rank.key, len(spans))
+            self._measure(number, spans, self._runs if not moment else _RUNS_AGAIN, limit)
+            self.save()
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return what there was no time for, by kind; nothing: all was measured."""
+        found = []
+        for number, kind in enumerate(self.profile.kinds[: len(self._wanted)]):
+            never = tuple(self._missing(number, 0))
+            seldom = len(set(self._missing(number, _MOMENTS - 1)) - set(never))
+            if never or seldom:
+                found.append(LeftOut(kind.key, never, len(self._first), seldom))
+        return tuple(found)
 
     def _refuse_idle(self, number: int) -> None:
         """Raise if a kind runs nothing of the model."""
@@ -359,6 +451,7 @@ class Measuring:
         within: float = 0.05,
         most_rounds: int = 12,
         on_round: Callable[[Round], None] = lambda done: None,
+        limit: TimeLimit = _NO_LIMIT,
     ) -> Refinement:
         """Have a planner's slices measured until what it expects of them is true.
 
@@ -371,10 +464,17 @@ class Measuring:
             within=within,
             most_rounds=most_rounds,
             on_round=on_round,
+            may_go_on=lambda: not limit.is_over,
         )
 
-    def _measure(self, number: int, spans: Sequence[Span]) -> list[Reading]:
-        """Measure spans on a kind, and add them to the profile."""
+    def _measure(
+        self,
+        number: int,
+        spans: Sequence[Span],
+        runs: Runs | None = None,
+        limit: TimeLimit = _NO_LIMIT,
+    ) -> list[Reading]:
+        """Measure spans on a kind until time is up, and add them to the profile."""
         wanted = self._wanted[number]
         has_sensor = self.profile.kinds[number].board.sensor is not None
         self._let_neighbours_compute(wanted)
@@ -382,26 +482,28 @@ class Measuring:
         readings: list[Reading] = []
         try:
             for span in spans:
-                readings.append(accelerator.measure(self._sub_model(*span), self._runs))
+                if limit.is_over:
+                    break
+                readings.append(accelerator.measure(self._sub_model(*span), runs or self._runs))
                 self._listener.measured(wanted.rank.key)
             if has_sensor:
-                readings = self._with_energy(wanted, spans, readings)
+                readings = self._with_energy(number, spans, readings)
         finally:
             self._add(number, zip(spans, readings, strict=False))
         return readings
 
     def _with_energy(
-        self, wanted: _Wanted, spans: Sequence[Span], readings: Sequence[Reading]
+        self, number: int, spans: Sequence[Span], readings: Sequence[Reading]
     ) -> list[Reading]:
         """Return readings with the energy of long spans, measured while nothing else computes."""
-        self._let_rest()
-        accelerator = self._accelerators[wanted.rank.key]
+        known = {(s.first, s.last) for s in self.profile.kinds[number].spans if s.energy_uj}
+        accelerator = self._accelerators[self._wanted[number].rank.key]
         runs = Runs(least=1, least_s=0, energy_s=_ENERGY_S)
         found = []
-        for (first, last), reading in zip(spans, readings, strict=True):
-            is_long = (last - first + 1) * _ENERGY_SHARE >= self.layers
-            if is_long and reading.samples_ns:
-                energy = accelerator.measure(self._sub_model(first, last), runs).energy_uj
+        for span, reading in zip(spans, readings, strict=False):
+            if is_long(span, self.layers) and reading.samples_ns and span not in known:
+                self._let_rest()
+                energy = accelerator.measure(self._sub_model(*span), runs).energy_uj
                 reading = replace(reading, energy_uj=energy)
             found.append(reading)
         return found
@@ -461,6 +563,10 @@ def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledS
         first=span[0],
         last=span[1],
         samples_ns=(*before, *reading.samples_ns),
+        moments=(
+            *(old.moments if old else ()),
+            *([len(reading.samples_ns)] * bool(reading.samples_ns)),
+        ),
         memory_bytes=memory if memory is not None else old.memory_bytes if old else None,
         energy_uj=energy if energy is not None else old.energy_uj if old else None,
         problem=None if before else reading.problem,
@@ -601,6 +707,7 @@ def measure_model(
     measuring: Measuring,
     *,
     refined: bool = True,
+    seconds: float | None = None,
     on_round: Callable[[Round], None] = lambda done: None,
 ) -> Refinement | None:
     """Measure a model's first spans, and those of the fastest pipeline until its times are true.
@@ -608,11 +715,13 @@ def measure_model(
     Args:
         measuring: ready.
         refined: plan, too; without, only the first spans are measured, and ``None`` is returned.
+        seconds: after which nothing more is begun; ``None``: all is measured.
         on_round: told each plan that was tried.
     """
-    measuring.measure_first()
+    limit = TimeLimit(seconds)
+    measuring.measure_first(limit.share(_FIRST_SHARE) if refined else limit)
     if not refined:
         return None
     return measuring.refine(
-        lambda times: fastest_slices(measuring.problem(times)), on_round=on_round
+        lambda times: fastest_slices(measuring.problem(times)), on_round=on_round, limit=limit
     )

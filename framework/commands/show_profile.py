@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from rankslice.exploration.spans import Refinement, Slice
 from rankslice.framework.commands.profile import Listener
+from rankslice.framework.commands.profile_time import Expectation, LeftOut
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 
@@ -33,6 +35,12 @@ class ProfileTalk(Listener):
     def note(self, text: str) -> None:
         """Print a line that stays."""
         self._talk.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
+
+    def expect(self, what: Expectation) -> None:
+        """Print how long it will take, in a line that stays."""
+        text = f"{_count(what.spans, 'slice')} will take about {seconds_text(what.seconds)}"
+        planning = f"each round of planning after that about {seconds_text(what.round_s)}"
+        self._talk.print(f"{text}, and {planning}", soft_wrap=True)
 
     def begin(self, key: str, spans: int) -> None:
         """Show a bar for the spans on an accelerator."""
@@ -71,6 +79,20 @@ def print_profile(
     if refinement is not None:
         console.print(escape(refinement_text(profile, refinement)), soft_wrap=True)
     console.print(f"written to {escape(str(file))}", soft_wrap=True)
+
+
+def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
+    """Print what there was no time for."""
+    for each in left_out:
+        parts = []
+        if each.spans:
+            fewest, most = each.lengths
+            layers = _count(most, "layer") if fewest == most else f"{fewest} to {most} layers"
+            parts.append(f"{len(each.spans)} of {each.of} slices were never measured, of {layers}")
+        if each.seldom:
+            parts.append(f"{each.seldom} long ones only once or twice")
+        text = f"{each.key}: no time was left: {'; '.join(parts)}; the same command goes on there"
+        console.print(escape(text), soft_wrap=True)
 
 
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
@@ -192,6 +214,11 @@ def _named(profile: Profile, span: Span) -> str:
         if span.first == span.last
         else f"{names[span.first]} to {names[span.last]}"
     )
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time as people say it: ``8 s``, ``3 minutes``."""
+    return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60)} minutes"
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -15,13 +15,19 @@ import pytest
 from command_line import COMMAND, rankslice
 from real_jobs import chain
 
-from rankslice.exploration.spans import Slice, first_spans
+from rankslice.exploration.spans import Slice, first_spans, is_long
 from rankslice.framework.commands.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.framework.commands.profile_time import Expectation, TimeLimit
 from rankslice.framework.profile import Profile, profile_to_json
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 CORE = min(os.sched_getaffinity(0))
 KEY = f"local_cpu{CORE}"
+
+
+def measurings(layers: int) -> int:
+    """Return how often a span is measured in all, of a model of so many layers."""
+    return len(first_spans(layers)) + 2 * sum(is_long(s, layers) for s in first_spans(layers))
 
 
 def computing_now() -> list[str]:
@@ -36,10 +42,14 @@ class Told(Listener):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.spans = 0
+        self.expected: list[tuple[Expectation, int]] = []
         self.interrupt_after: int | None = None
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def expect(self, what: Expectation) -> None:
+        self.expected.append((what, self.spans))
 
     def measured(self, key: str) -> None:
         self.spans += 1
@@ -111,7 +121,7 @@ def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
 def test_fresh_measures_everything_anew(tmp_path: Path) -> None:
     before, told = profiled(tmp_path), Told()
     after = profiled(tmp_path, told, fresh=True)
-    assert len(first_spans(3)) == told.spans
+    assert measurings(3) == told.spans
     assert before.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
 
 
@@ -130,7 +140,7 @@ def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_pat
         out.read_text().replace('"engine_version": "null ', '"engine_version": "null 0.')
     )
     after = profiled(tmp_path, told)
-    assert len(first_spans(3)) == told.spans
+    assert measurings(3) == told.spans
     assert "it has null 2, and had null 0.2; measuring anew" in told.notes[0]
     assert "null 2" == after.kinds[0].engine_version
 
@@ -145,6 +155,64 @@ def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_pat
     assert "the settings of its clocks changed; measuring anew" in told.notes[0]
 
 
+def test_long_slices_are_measured_at_three_moments(tmp_path: Path) -> None:
+    spans = profiled(tmp_path, layers=17).kinds[0].spans
+    moments = {is_long((span.first, span.last), 17): set() for span in spans}
+    for span in spans:
+        moments[is_long((span.first, span.last), 17)].add(len(span.moments))
+    assert {True: {3}, False: {1}} == moments
+
+
+def test_how_long_it_will_take_is_told_before_most_is_measured(tmp_path: Path) -> None:
+    told = Told()
+    begin = time.monotonic()
+    profiled(tmp_path, told, layers=12)
+    taken = time.monotonic() - begin
+    ((expected, measured_before),) = told.expected
+    assert (measurings(12) - 2, 2) == (expected.spans, measured_before)
+    assert 0.4 * taken < expected.seconds < 1.6 * taken
+
+
+def test_when_time_is_up_the_most_telling_slices_were_measured_and_the_rest_is_named(
+    tmp_path: Path,
+) -> None:
+    model, platform = sleeping(tmp_path, 40)
+    with Measuring(model, platform, tmp_path / "profile.json") as measuring:
+        measuring.measure_first(TimeLimit(1.0))
+        (left_out,) = measuring.left_out()
+        assert measuring.times().span_s(0, 0, 39) >= 2e-3
+    spans = first_spans(40)
+    known = {(s.first, s.last) for s in read_profile(tmp_path / "profile.json").kinds[0].spans}
+    assert len(spans) == left_out.of == len(known) + len(left_out.spans)
+    ends = {(0, 0), (0, 39)}
+    assert known - ends == set([s for s in spans if s not in ends][: len(known - ends)])
+
+
+def test_the_next_profile_measures_what_there_was_no_time_for(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 5)
+    for limit in (TimeLimit(0), TimeLimit()):
+        with Measuring(model, platform, tmp_path / "profile.json") as measuring:
+            measuring.measure_first(limit)
+            left_out = measuring.left_out()
+    assert () == left_out
+    assert len(first_spans(5)) == len(measuring.profile.kinds[0].spans)
+
+
+def test_the_command_line_says_how_long_it_will_take_and_what_was_left_out(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 40)
+    out, summary = tmp_path / "p.json", tmp_path / "s.json"
+    ended = rankslice(
+        *("profile", model, "--platform", platform, "-o", out, "--json", summary),
+        *("--seconds", "1"),
+    )
+    assert 0 == ended.code, ended.err
+    assert "slices will take about " in ended.err
+    (left_out,) = json.loads(summary.read_text())["left_out"]
+    assert left_out["of"] == len(first_spans(40))
+    counts = f"{left_out['spans']} of {left_out['of']} slices were never measured"
+    assert f"no time was left: {counts}" in ended.out
+
+
 def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(
     tmp_path: Path,
 ) -> None:
@@ -155,7 +223,7 @@ def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(
     assert 2 == len(read_profile(tmp_path / "profile.json").kinds[0].spans)
     told = Told()
     profiled(tmp_path, told)
-    assert len(first_spans(3)) - 2 == told.spans
+    assert measurings(3) - 2 == told.spans
 
 
 def test_ctrl_c_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
@@ -197,7 +265,7 @@ def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
         measuring.measure_first()
     (kind,) = measuring.profile.kinds
     assert tuple(f"board{number}_cpu{CORE}" for number in (1, 2, 3)) == kind.keys
-    assert len(first_spans(2)) == told.spans
+    assert measurings(2) == told.spans
 
 
 def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def profile_of(model, layers, milliseconds, keys=("local_cpu0",)):
     """Return the text of a profile in which every layer took the same."""
     spans = tuple(
         Span(first, last, tuple(round(1e6 * ms * (last - first + 1)) for ms in milliseconds),
-             None, None, None, False)
+             (len(milliseconds),), None, None, None, False)
         for first in range(layers)
         for last in range(first, layers)
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,16 @@ from rankslice.exploration.spans import (
     Slice,
     Span,
     first_spans,
+    is_long,
+    kind_times,
     refine,
 )
+from rankslice.framework.profile import Core, MeasuredBoard, ProfiledKind
+from rankslice.framework.profile import Span as Measured
 
 Table = NDArray[np.float64]
+BOARD = MeasuredBoard("b", "b", "x86_64", "", "3.11", 1, (Core(0, None, None),), None, None)
+KIND = ProfiledKind("b_cpu0", ("b_cpu0",), "cpu", 1, "null", "1", (), (), False, (), 0, BOARD, ())
 
 
 def additive(seconds: Sequence[float]) -> Table:
@@ -178,3 +185,62 @@ def test_kinds_are_asked_by_their_numbers() -> None:
     assert [1.0, 2.0] == [times.span_s(kind, 0, 0) for kind in range(2)]
     assert (2, 1) == times.times_s.shape
     assert 5.0 == times.with_measured({Slice(1, 0, 0): 5.0}).span_s(1, 0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 5, 16])
+def test_when_time_is_short_cuts_are_spread_over_the_model_from_the_beginning(count: int) -> None:
+    begun = first_spans(170)[: 1 + 2 * count]
+    cuts = sorted(last + 1 for first, last in begun if first == 0 and last < 169)
+    assert count == len(cuts)
+    assert max(np.diff([0, *cuts, 170])) <= 2 * 170 / (count + 1) + 1
+
+
+def test_long_spans_have_an_eighth_of_the_layers() -> None:
+    assert [False, True] == [is_long((0, last), 80) for last in (8, 9)]
+
+
+def test_a_span_that_was_measured_at_a_bad_moment_is_drawn_towards_its_layers() -> None:
+    table = additive([1e-3] * 20)
+    known = {span: float(table[span]) for span in first_spans(20)}
+    known[0, 8] *= 1.3
+    trusting, doubting = (
+        KindTimes(20, known, noise=noise, moments=dict.fromkeys(known, 2)).span_s(0, 8)
+        for noise in (0.0, 0.1)
+    )
+    assert trusting == pytest.approx(11.7e-3)
+    assert 9e-3 < doubting < 10e-3
+
+
+def test_a_span_counts_the_more_the_more_often_it_was_measured() -> None:
+    table = additive([1e-3] * 20)
+    known = {span: float(table[span]) for span in first_spans(20)}
+    known[0, 9] = 12e-3
+    found = [
+        KindTimes(20, known, noise=0.05, moments={(0, 9): count}).span_s(0, 9)
+        for count in (1, 4, 100)
+    ]
+    assert 10e-3 < found[0] < found[1] < found[2] < 12e-3
+
+
+def test_the_noise_of_a_kind_is_what_moments_differ_by() -> None:
+    random = np.random.default_rng(0)
+    spans = [
+        Measured(n, n + 4, tuple(samples), (1, 1, 1), None, None, None, False)
+        for n in range(15)
+        for samples in [[round(each) for each in 1e7 * random.normal(1, 0.06, 3)]]
+    ]
+    assert 0.04 < kind_times(replace(KIND, spans=tuple(spans)), 20).noise < 0.08
+    once = [replace(span, moments=(3,)) for span in spans]
+    assert 0.0 == kind_times(replace(KIND, spans=tuple(once)), 20).noise
+
+
+def test_a_new_measurement_is_one_more_moment_where_noise_is_known() -> None:
+    noisy = KindTimes(1, {(0, 0): 4.0}, moments={(0, 0): 3}, noise=0.1)
+    assert 5.0 == noisy.with_measured({(0, 0): 8.0}, ()).measured_s[0, 0]
+    assert 8.0 == KindTimes(1, {(0, 0): 4.0}).with_measured({(0, 0): 8.0}, ()).measured_s[0, 0]
+
+
+def test_nothing_is_planned_when_time_is_up() -> None:
+    times = MeasuredTimes([KindTimes(4, {(0, 3): 1.0})])
+    found = refine(times, balanced(2), lambda slices: [1.0] * len(slices), may_go_on=lambda: False)
+    assert ((), False) == (found.rounds, found.reached)

@@ -48,8 +48,8 @@ KIND = ProfiledKind(
     rank_bytes=60_000_000,
     board=BOARD,
     spans=(
-        Span(0, 0, (1_000, 3_000, 2_000), 5, None, None, False),
-        Span(0, 1, (), None, None, "cannot run a Gelu", True),
+        Span(0, 0, (1_000, 3_000, 2_000), (3,), 5, None, None, False),
+        Span(0, 1, (), (), None, None, "cannot run a Gelu", True),
     ),
 )
 PROFILE = Profile(
@@ -89,9 +89,11 @@ def test_a_profile_fits_its_schema() -> None:
     assert [] != list(validator.iter_errors(json.loads(changed("kinds", 0, "threads", "1"))))
 
 
-def test_the_time_of_a_span_is_the_median_of_its_samples() -> None:
+def test_the_time_of_a_span_is_the_median_of_what_its_moments_showed() -> None:
     assert 2e-6 == KIND.spans[0].seconds
     assert KIND.spans[1].seconds is None
+    often = replace(KIND.spans[0], samples_ns=(1, 2, 9, 4, 4, 4, 5), moments=(3, 3, 1))
+    assert ((2e-9, 4e-9, 5e-9), 4e-9) == (often.moments_s, often.seconds)
 
 
 def test_a_kind_is_found_by_each_of_its_keys() -> None:
@@ -105,8 +107,15 @@ def test_a_text_that_is_no_profile_is_refused_as_such(text: str) -> None:
 
 
 def test_a_profile_of_another_version_asks_to_be_measured_anew() -> None:
-    expected = ["profile.json: this is a profile of version 2; expected 1; measure anew"]
-    assert expected == mistakes(changed("version", 2))
+    expected = ["profile.json: this is a profile of version 3; expected 2; measure anew"]
+    assert expected == mistakes(changed("version", 3))
+
+
+def test_in_a_profile_of_the_version_before_all_samples_are_of_one_moment() -> None:
+    record = json.loads(changed("version", 1))
+    for span in record["kinds"][0]["spans"]:
+        del span["moments"]
+    assert PROFILE == profile_from_json(json.dumps(record))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +134,11 @@ def test_a_profile_of_another_version_asks_to_be_measured_anew() -> None:
             "kinds[0].spans[0]: it has neither times nor a problem",
         ),
         (
-            ("kinds", 0, "spans", 0, "samples_ns", [5, 0]),
+            ("kinds", 0, "spans", 0, "moments", [2]),
+            "kinds[0].spans[0]: its moments do not have as many samples as there are; measure anew",
+        ),
+        (
+            ("kinds", 0, "spans", 0, "samples_ns", [5, 0, 6]),
             "kinds[0].spans[0]: a time, memory or energy is below zero, or no time at all;"
             " measure anew",
         ),

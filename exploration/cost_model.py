@@ -516,6 +516,7 @@ def _energy(
     """Return the energy of a frame on a board, how it is known, and what it rests on."""
     costs = problem.boards[board]
     lines = f"{problem.platform}: boards.{costs.name}"
+    told = _power_sources(problem, board, places)
     if costs.idle_w is None or not np.isfinite(problem.active_w[list(places)]).all():
         return None, None, f"no sensor, and {lines} has not both idle_w and busy_w"
     active = sum(
@@ -523,9 +524,21 @@ def _energy(
         for segment in segments
         if segment.place in places
     )
-    is_measured = all(problem.is_power_measured(place) for place in places)
-    told = problem.times_source if is_measured else f"{lines}.idle_w and busy_w"
+    are_measured = all(problem.is_power_measured(place) for place in places)
+    is_measured = are_measured and costs.is_idle_measured
     return costs.idle_w * period_s + active, "measured" if is_measured else "modelled", told
+
+
+def _power_sources(problem: Problem, board: int, places: Sequence[int]) -> str:
+    """Return which measurements and lines the power of a board and its places is from."""
+    costs = problem.boards[board]
+    is_measured = {problem.is_power_measured(place) for place in places}
+    sources = [problem.times_source] if costs.is_idle_measured or True in is_measured else []
+    given = [] if costs.is_idle_measured else ["idle_w"]
+    given += ["busy_w"] if False in is_measured else []
+    if given:
+        sources.append(f"{problem.platform}: boards.{costs.name}.{' and '.join(given)}")
+    return "; ".join(sources)
 
 
 def _notes(

@@ -8,9 +8,10 @@ figures rest on is kept beside them, for :mod:`rankslice.exploration.cost_model`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -97,6 +98,8 @@ class BoardCosts:
     """Power of the board doing nothing, in watts."""
     busy_w: float | None = None
     """Power of the board with all accelerators busy, in watts."""
+    is_idle_measured: bool = False
+    """Whether a sensor told ``idle_w``, and not the platform file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,7 @@ def make_problem(
     overheads: Overheads = NO_OVERHEADS,
     rank_bytes: NDArray[np.float64] | None = None,
     measured_w: NDArray[np.float64] | None = None,
+    idle_w: Mapping[str, float] = MappingProxyType({}),
     times_source: str = "given times",
 ) -> Problem:
     """Return the problem of putting a model on the accelerators of a platform.
@@ -283,6 +287,8 @@ def make_problem(
         overheads: processor time of a rank besides computing.
         rank_bytes: (kinds,) memory of a rank before it loads a layer.
         measured_w: (kinds,) power above idle while a kind computes, NaN where no sensor told.
+        idle_w: by name of a board: its power doing nothing, where a sensor told it; it goes before
+            what the platform file says.
         times_source: where the times are from, for people.
 
     Raises:
@@ -299,7 +305,7 @@ def make_problem(
     return Problem(
         layers=tuple(position),
         places=places,
-        boards=tuple(_board_costs(board) for board in platform.boards),
+        boards=tuple(_board_costs(board, idle_w.get(board.name)) for board in platform.boards),
         times_s=times,
         spans=SummedTimes(times) if spans is None else spans,
         weight_bytes=_weight_bytes(weights, len(layers)),
@@ -334,9 +340,11 @@ def _time_mistakes(
         yield Mistake(source, "some times are no numbers, or below 0", "expected seconds")
 
 
-def _board_costs(board: Board) -> BoardCosts:
+def _board_costs(board: Board, measured_idle_w: float | None) -> BoardCosts:
     memory = None if board.memory_mb is None else round(board.memory_mb * 1e6)
-    return BoardCosts(board.name, memory, board.idle_w, board.busy_w)
+    is_measured = measured_idle_w is not None
+    idle_w = measured_idle_w if is_measured else board.idle_w
+    return BoardCosts(board.name, memory, idle_w, board.busy_w, is_measured)
 
 
 def _links(

@@ -73,6 +73,7 @@ def profiled_problem(
         overheads=overheads,
         rank_bytes=np.array([kind.rank_bytes for kind in measured], np.float64),
         measured_w=np.array([active_w(kind) for kind in measured]),
+        idle_w=_idle_w(profile),
         times_source=source,
     )
 
@@ -83,6 +84,19 @@ def measured_keys(profile: Profile, platform: Platform) -> tuple[str, ...]:
     keys = [key for kind in profile.kinds for key in kind.keys]
     on_board = [(key.rpartition("_")[0], key) for key in keys]
     return tuple(key for board in boards for owner, key in on_board if owner == board)
+
+
+def _idle_w(profile: Profile) -> dict[str, float]:
+    """Return the power of boards doing nothing, by name, where a sensor told it.
+
+    Boards that are equal to one that was measured draw what that one does.
+    """
+    return {
+        key.rpartition("_")[0]: 1e-3 * kind.board.idle_mw
+        for kind in profile.kinds
+        if kind.board.idle_mw is not None
+        for key in kind.keys
+    }
 
 
 def active_w(kind: ProfiledKind) -> float:

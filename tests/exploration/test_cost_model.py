@@ -137,13 +137,26 @@ def test_energy_is_modelled_of_the_lines_that_give_power():
 
 
 def test_energy_that_a_sensor_told_is_called_measured():
-    told = problem(measured_w=np.array([7.0]), times_source="profile.json")
-    (used,) = predict(told, [0, 0, 0]).boards
-    assert (6 * (1.0 + 7.0), "measured", "profile.json") == (
+    power = {"measured_w": np.array([7.0]), "idle_w": {"edge01": 1.5}}
+    (used,) = predict(problem(**power, times_source="profile.json"), [0, 0, 0]).boards
+    assert (6 * (1.5 + 7.0), "measured", "profile.json") == (
         used.energy_j,
         used.energy_source,
         used.energy_from,
     )
+
+
+def test_energy_is_measured_only_if_the_power_at_rest_is_too():
+    (used,) = predict(problem(measured_w=np.array([7.0])), [0, 0, 0]).boards
+    assert (6 * (1.0 + 7.0), "modelled") == (used.energy_j, used.energy_source)
+    assert "given times; boards.yaml: boards.edge01.idle_w" == used.energy_from
+
+
+def test_a_sensor_makes_up_for_a_platform_that_gives_no_power():
+    boards = platform(board("edge01", idle_w=None, busy_w=None))
+    told = problem(boards=boards, measured_w=np.array([7.0]), idle_w={"edge01": 1.5})
+    assert told.has_energy
+    assert 6 * (1.5 + 7.0) == evaluate(told, np.array([[0, 0, 0]])).energy_j[0]
 
 
 def test_energy_that_nobody_knows_is_absent_and_not_zero():

@@ -16,7 +16,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.profile import Profile, ProfiledKind
 from rankslice.framework.wording import listed, quoted
 
-__all__ = ["SegmentTime", "segment_times", "slept_s"]
+__all__ = ["KnownTimes", "SegmentTime", "segment_times", "slept_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,23 @@ class SegmentTime:
 _STEADY = np.ones(1)
 
 
-def segment_times(plan: Plan, profile: Profile | None, source: str) -> tuple[SegmentTime, ...]:
+class KnownTimes:
+    """Times of all spans on each kind of a profile, worked out when they are first asked for."""
+
+    def __init__(self, profile: Profile | None) -> None:
+        """Take the profile; ``None``: there is none."""
+        self.profile = profile
+        self._known: dict[str, KindTimes] = {}
+
+    def of(self, kind: ProfiledKind) -> KindTimes:
+        """Return the times on a kind of the profile."""
+        assert self.profile is not None
+        if kind.key not in self._known:
+            self._known[kind.key] = kind_times(kind, len(self.profile.model.layers))
+        return self._known[kind.key]
+
+
+def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTime, ...]:
     """Return the times of a plan's segments.
 
     Ranks of the ``null`` engine sleep as long as the plan says; the others take what a profile
@@ -42,18 +58,18 @@ def segment_times(plan: Plan, profile: Profile | None, source: str) -> tuple[Seg
 
     Args:
         plan: of the profile's model.
-        profile: what was measured; ``None``: nothing.
+        times: what was measured.
         source: name of the profile's file, for people.
 
     Raises:
         RankSliceError: an accelerator or a layer was not profiled, or an accelerator cannot run
             its layers. All mistakes at once.
     """
+    profile = times.profile
     kinds = {rank.rank: _kind(profile, rank) for rank in plan.ranks if slept_s(rank) is None}
     raise_mistakes(_unknown(plan, kinds, profile, source))
     known = {rank: kind for rank, kind in kinds.items() if kind is not None}
     layers = profile.model.layers if profile is not None else ()
-    times = {id(kind): kind_times(kind, len(layers)) for kind in known.values()}
     position = {name: index for index, name in enumerate(layers)}
     found = []
     for segment in plan.segments:
@@ -63,7 +79,7 @@ def segment_times(plan: Plan, profile: Profile | None, source: str) -> tuple[Seg
             continue
         kind = known[segment.rank]
         indices = sorted(position[name] for name in segment.layers if name in position)
-        found.append(_segment_time(kind, times[id(kind)], indices, source))
+        found.append(_segment_time(kind, times.of(kind), indices, source))
     raise_mistakes(_impossible(plan, found, source))
     return tuple(found)
 

@@ -9,8 +9,8 @@ from typing import TypeAlias, TypeVar
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.graph import Graph
+from rankslice.framework.mapping import Assignment, Placement, Placements
 from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
@@ -23,7 +23,7 @@ from rankslice.frontend.keras_reader import KerasModel
 from rankslice.frontend.partition import Partition, partition
 from rankslice.frontend.planner import make_plan
 
-__all__ = ["MakeMapping", "Planned", "plan_model"]
+__all__ = ["MakeMapping", "Planned", "plan_mapping", "plan_model"]
 
 _T = TypeVar("_T")
 
@@ -49,6 +49,7 @@ def plan_model(
     where: Callable[[LayerMapping, Platform], Placements],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     source_board: str | None = None,
+    literally: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
     """Return the plan for a model, a mapping and a platform; the model's hash is left empty.
@@ -60,6 +61,7 @@ def plan_model(
         where: finds the places of the mapping's ranks.
         shapes: sizes of model inputs that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
+        literally: leave normalisations of a Keras model on the ranks that the mapping says.
         on_step: told what is being done.
 
     Raises:
@@ -84,17 +86,41 @@ def plan_model(
     assert assignment
 
     on_step("partitioning")
+    return _planned(loaded, placements, assignment, source_board, literally)
+
+
+def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) -> Planned:
+    """Return the plan for a mapping of a model that was read; the model's hash is left empty.
+
+    Args:
+        model: the model.
+        mapping: which layers go where.
+        placements: the places of the mapping's ranks.
+
+    Raises:
+        RankSliceError: with all mistakes that were found.
+    """
+    return _planned(model, placements, assign(mapping, model.graph), None, literally=False)
+
+
+def _planned(
+    loaded: Model,
+    placements: Placements,
+    assignment: Assignment,
+    source_board: str | None,
+    literally: bool,
+) -> Planned:
     ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
-    merged = _merged(loaded, ranks)
+    merged = _merged(loaded, ranks, literally)
     cut = partition(merged.graph, merged.rank_of)
     source = _source_rank(cut, placements.ranks, source_board)
     plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
     return Planned(loaded, cut, plan, (*placements.warnings, *_warnings(merged)))
 
 
-def _merged(model: Model, ranks: Mapping[str, int]) -> Merged:
+def _merged(model: Model, ranks: Mapping[str, int], literally: bool) -> Merged:
     """Return the ranks that layers have once the model is converted, if it is to be."""
-    if isinstance(model, KerasModel):
+    if isinstance(model, KerasModel) and not literally:
         return with_merged_normalisations(model.graph, ranks)
     return Merged(model.graph, ranks, ())
 

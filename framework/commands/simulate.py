@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.links import Network
 from rankslice.exploration.problem import USUAL_OVERHEADS, Overheads
-from rankslice.exploration.segment_times import SegmentTime, segment_times
+from rankslice.exploration.segment_times import KnownTimes, SegmentTime, segment_times
 from rankslice.exploration.simulator import (
     Arrivals,
     Simulation,
@@ -35,7 +35,7 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, listed, quoted
 
-__all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate"]
+__all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulate_job"]
 
 _FRAMES = 1000
 _MOST_FRAMES = 10_000_000
@@ -146,10 +146,51 @@ def simulate(
     source = "profile" if profile is None else profile.name
     if measured is not None:
         raise_mistakes(_other_model(plan, measured, source))
-    times = segment_times(plan, measured, source)
+    return simulate_job(
+        plan,
+        boards,
+        KnownTimes(measured),
+        source,
+        traffic=traffic,
+        trace_s=trace,
+        scatter=scatter,
+        overheads=overheads,
+        traced=traced,
+    )
+
+
+def simulate_job(
+    plan: Plan,
+    boards: Platform,
+    known: KnownTimes,
+    source: str,
+    *,
+    traffic: Traffic = Traffic(),
+    trace_s: NDArray[np.float64] | None = None,
+    scatter: Scatter = Scatter(),
+    overheads: Overheads = USUAL_OVERHEADS,
+    traced: int = 0,
+) -> Simulated:
+    """Return what the job of a plan would show; the same arguments give the same answer.
+
+    Args:
+        plan: ranks, segments and channels.
+        boards: the platform.
+        known: how long layers take.
+        source: name of the profile's file, for people.
+        traffic: frames, and how they come; its trace has been read.
+        trace_s: what it holds: the time of each arrival.
+        scatter: how times differ from frame to frame.
+        overheads: what the runtime takes of the cores.
+        traced: for how many frames from the first the steps are kept.
+
+    Raises:
+        RankSliceError: an accelerator or a layer was not profiled. All mistakes at once.
+    """
+    times = segment_times(plan, known, source)
     network = Network(_with_boards(boards, plan))
     window = traffic.window or plan.window
-    frames, arrivals = _arrivals(traffic, trace, window)
+    frames, arrivals = _arrivals(traffic, trace_s, window)
     random = np.random.default_rng(scatter.seed)
     simulation = simulate_plan(
         plan,

@@ -272,6 +272,14 @@ def build(
     source_board: Annotated[
         str | None, typer.Option(help="Board where frames enter (default: the first layer's).")
     ] = None,
+    literally: Annotated[
+        bool,
+        typer.Option(
+            "--literally",
+            help="Keras: leave normalisations where the mapping says, apart from the layers into"
+            " which converting would merge them.",
+        ),
+    ] = False,
     quantize: Annotated[
         _Quantize, typer.Option(help="Types of numbers in a Keras model's sub-models.")
     ] = _Quantize.float32,
@@ -323,6 +331,7 @@ def build(
             shapes=shapes,
             share_cores=share_cores,
             source_board=source_board,
+            literally=literally,
             force=force,
             archive=archive,
             wheels=wheels,

@@ -145,6 +145,24 @@ def test_a_rank_of_a_normalisation_alone_keeps_it_and_that_is_told(tmp_path):
     assert "not on those" not in ended.err
 
 
+def test_normalisations_stay_where_the_mapping_says_if_it_is_to_be_taken_literally(tmp_path):
+    path = saved(drawn("normalised"), tmp_path / "m.keras")
+    sent = {}
+    for options in ((), ("--literally",)):
+        out = tmp_path / "out"
+        ended = rankslice(
+            *("build", path, "--cuts", "2", "--share-cores", "--out", out, "--force", *options)
+        )
+        assert 0 == ended.code, ended.err
+        table = json.loads((out / "sender.json").read_text())
+        sent[options] = {tensor for tensors in table.values() for tensor in tensors}
+    assert {(): {"norm1"}, ("--literally",): {"conv1"}} == sent
+    assert "cuts separate 'norm1' from the layers before" in ended.err
+    assert "not on those" not in ended.err
+    ended = rankslice("run", out, "--frames", "5", "--verify")
+    assert 0 == ended.code, ended.err
+
+
 def test_inspect_shows_calls_weights_and_products(tmp_path):
     path = saved(drawn("residual"), tmp_path / "m.keras")
     ended = rankslice("inspect", path, "--json", tmp_path / "m.json")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankslice.exploration.results import Choice
+from rankslice.exploration.results import Choice, Exploration, Failure
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import joined
 
-__all__ = ["answer", "boards_text", "joules_text", "rate_text"]
+__all__ = ["answer", "boards_text", "failure_texts", "joules_text", "rate_text", "tried_text"]
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -37,6 +37,41 @@ def _sources(choices: Sequence[Choice]) -> Iterator[str]:
         yield f"Rates of {which} are {source}{others}."
     if not known:
         yield "These rates are predicted; --evaluate run measures them."
+
+
+def tried_text(exploration: Exploration) -> str:
+    """Return a sentence about what was simulated or run; empty: nothing was."""
+    if exploration.tried_by is None:
+        return ""
+    tried, failed = exploration.tried, len(exploration.failures)
+    verb = "simulated" if exploration.tried_by == "simulator" else "built and run"
+    text = f"{tried} {'mapping was' if tried == 1 else 'mappings were'} {verb}"
+    if not failed:
+        return f"{text}."
+    return (
+        f"{text}; {failed} of them failed and {'counts' if failed == 1 else 'count'} as impossible."
+    )
+
+
+_MOST_FAILURES, _MOST_LAYERS = 5, 2
+
+
+def failure_texts(failures: Sequence[Failure]) -> Iterator[str]:
+    """Yield a sentence for each mapping that did not run, with its reason; of many the first."""
+    for failure in failures[:_MOST_FAILURES]:
+        ranks = "; ".join(
+            f"{key}: {_some(layers, _MOST_LAYERS)}" for key, layers in failure.mapping.items()
+        )
+        yield f"A mapping ({ranks}) did not run: {failure.reason.rstrip('.')}."
+    more = len(failures) - _MOST_FAILURES
+    if more > 0:
+        yield f"Nor did {more} more; front.json has their reasons."
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    """Return the first names of a list."""
+    text = ", ".join(names[:most])
+    return f"{text} and {len(names) - most} more" if len(names) > most else text
 
 
 def rate_text(fps: float) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +16,20 @@ from rankslice.exploration.front import Archive, spread_out
 from rankslice.exploration.problem import Problem, mapping_of
 from rankslice.exploration.results import Channel, Choice, Figures, Stage
 
-__all__ = ["choices_of", "figures_of"]
+__all__ = ["Kept", "choices_of", "figures_of", "kept_of", "predicted_choice"]
 
 
-def choices_of(problem: Problem, found: Archive, most: int) -> tuple[Choice, ...]:
-    """Return mappings to choose from, the fastest first and numbered so.
+Kept: TypeAlias = list[tuple[NDArray[np.int64], bool]]
+"""Assignments of layers to places, (layers,) each, and whether each is on the front."""
+
+
+def kept_of(found: Archive, most: int) -> Kept:
+    """Return the assignments that people may choose from.
 
     They are at most ``most`` of the front, spread over all of it; then the fastest of each number
     of boards, where another number of boards beats it in everything.
 
     Args:
-        problem: what was searched.
         found: throughput is its first objective.
         most: how many of the front.
     """
@@ -37,17 +42,34 @@ def choices_of(problem: Problem, found: Archive, most: int) -> tuple[Choice, ...
         if best is not None and best.tobytes() not in known:
             known.add(best.tobytes())
             rows.append((best, best.tobytes() in whole))
-    choices = [_choice(problem, row, on_front) for row, on_front in rows]
+    return rows
+
+
+def choices_of(
+    problem: Problem, kept: Kept, tried: Mapping[bytes, Choice] = MappingProxyType({})
+) -> tuple[Choice, ...]:
+    """Return mappings to choose from, the fastest first and numbered so.
+
+    Args:
+        problem: what was searched.
+        kept: the assignments.
+        tried: those that were simulated or run, by the bytes of their assignments.
+    """
+    choices = [
+        replace(tried.get(row.tobytes()) or predicted_choice(problem, row), on_front=on_front)
+        for row, on_front in kept
+    ]
     choices.sort(key=_order)
     return tuple(replace(choice, number=number) for number, choice in enumerate(choices, 1))
 
 
 def _order(choice: Choice) -> tuple[float, ...]:
-    figures = choice.figures[0]
+    figures = choice.best_known
     return -figures.throughput_fps, len(choice.boards), float(figures.memory_bytes or 0)
 
 
-def _choice(problem: Problem, assignment: NDArray[np.int64], on_front: bool) -> Choice:
+def predicted_choice(problem: Problem, assignment: NDArray[np.int64]) -> Choice:
+    """Return an assignment with its predicted figures, without a number, taken to be on a front."""
     prediction = predict(problem, assignment)
     return Choice(
         number=0,
@@ -55,7 +77,7 @@ def _choice(problem: Problem, assignment: NDArray[np.int64], on_front: bool) -> 
         channels=tuple(_channels(prediction)),
         figures=(figures_of(prediction),),
         bottleneck=f"{prediction.bottleneck}, {1e3 * prediction.bottleneck_s:.3g} ms per frame",
-        on_front=on_front,
+        on_front=True,
     )
 
 

@@ -24,6 +24,7 @@ def exhaustive(
     space: Space,
     most: int = MOST_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
+    otherwise: str = "take nsga2 or exact",
 ) -> Archive:
     """Return the best of all mappings there are, in each respect.
 
@@ -34,6 +35,7 @@ def exhaustive(
         space: layers, places, and the number of objectives.
         most: how many mappings may be tried.
         on_mappings: told how many are done.
+        otherwise: what to do if there are more, as a clause.
 
     Raises:
         RankSliceError: there are more than ``most``.
@@ -45,7 +47,7 @@ def exhaustive(
         what = "layers" if space.blocks is None else "blocks of layers"
         raise RankSliceError(
             f"{genes} {what} on {space.places} accelerators can be mapped in {_counted(count)}"
-            f" ways, and --method exhaustive tries at most {_counted(most)}; take nsga2 or exact"
+            f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
     found = Archive(space.layers, space.objectives)
     for start in range(0, count, _AT_ONCE):

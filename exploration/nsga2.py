@@ -76,6 +76,7 @@ def nsga2(
     genetics: Genetics = Genetics(),
     seeds: Population | None = None,
     on_generation: Callable[[int], None] = lambda generation: None,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> Archive:
     """Return the best of all mappings that NSGA-II tried, in each respect.
 
@@ -88,6 +89,7 @@ def nsga2(
         seeds: (n, layers): mappings to begin with; mappings of contiguous slices, drawn at random,
             fill the first population up.
         on_generation: told how many generations are done.
+        is_enough: asked after each generation whether to end before the last one.
 
     Raises:
         RankSliceError: pymoo is not installed.
@@ -96,7 +98,7 @@ def nsga2(
     seeds = np.empty((0, space.layers), np.int64) if seeds is None else seeds
     seeds = _best_first(score, seeds, found)
     if space.blocks is None:
-        _evolve(score, space, genetics, seeds, found, on_generation)
+        _evolve(score, space, genetics, seeds, found, on_generation, is_enough)
         return found
     blocks = space.blocks
     first_layers = np.unique(blocks, return_index=True)[1]
@@ -110,6 +112,7 @@ def nsga2(
             seeds[:, first_layers],
             _Expanding(found, blocks),
             on_generation,
+            is_enough,
         )
     best = [found.best(group, n) for group in found.groups for n in range(space.objectives)]
     begun = np.array([row for row in best if row is not None], np.int64)
@@ -121,6 +124,7 @@ def nsga2(
         np.concatenate([found.assignments, begun, seeds]),
         found,
         lambda generation: on_generation(halved.generations + generation),
+        is_enough,
     )
     return found
 
@@ -157,13 +161,14 @@ def _evolve(
     seeds: Population,
     found: Archive | _Expanding,
     on_generation: Callable[[int], None],
+    is_enough: Callable[[], bool],
 ) -> None:
     """Run NSGA-II; put what it meets into ``found``."""
     random = np.random.default_rng(genetics.seed)
     first = first_population(space, genetics.population, seeds, random)
     algorithm = _algorithm(score, space, genetics, first, found)
     generation = 0
-    while algorithm.has_next():
+    while algorithm.has_next() and not is_enough():
         algorithm.next()
         generation += 1
         on_generation(generation)

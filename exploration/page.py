@@ -12,7 +12,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rankslice.exploration.answer import boards_text, joules_text, rate_text
+from rankslice.exploration.answer import (
+    boards_text,
+    failure_texts,
+    joules_text,
+    rate_text,
+    tried_text,
+)
 from rankslice.exploration.results import Choice, Exploration, Figures, Stage
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.templates import render_markup
@@ -167,11 +173,9 @@ def page_of(exploration: Exploration) -> str:
     return render_markup("exploration.html.j2", page=_page(exploration))
 
 
-_COLUMNS = ("", "frames/s", "latency", "memory", "energy", "boards", "accelerators", "figures")
-
-
 def _page(exploration: Exploration) -> _Page:
     choices = exploration.choices
+    columns = _columns(exploration)
     local = exploration.platform == "local"
     return _Page(
         title=f"Mappings of {exploration.model} on {exploration.platform}",
@@ -179,17 +183,24 @@ def _page(exploration: Exploration) -> _Page:
         model=exploration.model,
         platform_option="" if local else f" --platform {exploration.platform}",
         answer=exploration.answer,
-        left_out=exploration.left_out,
+        left_out=(*exploration.left_out, *failure_texts(exploration.failures)),
         better=_better(exploration),
         target="" if exploration.target_fps is None else _needs(exploration.target_fps),
         charts=tuple(_charts(exploration)),
         figure_names=("frames/s", "latency", "memory", "energy"),
-        columns=("mapping", *_COLUMNS[1:]),
-        text_columns=(6, 7),
-        mappings=tuple(_mapping(choice) for choice in choices),
+        columns=columns,
+        text_columns=tuple(columns.index(name) for name in ("accelerators", "figures")),
+        mappings=tuple(_mapping(choice, exploration) for choice in choices),
         first=choices[0].number if choices else 0,
         notes=_notes(exploration),
     )
+
+
+def _columns(exploration: Exploration) -> tuple[str, ...]:
+    """Return the heads of the table of all mappings."""
+    predicted = ["predicted frames/s"] if exploration.tried_by else []
+    others = ("latency", "memory", "energy", "boards", "accelerators", "figures")
+    return ("mapping", "frames/s", *predicted, *others)
 
 
 def _count(choices: Sequence[Choice]) -> str:
@@ -212,6 +223,7 @@ def _notes(exploration: Exploration) -> tuple[str, ...]:
     return (
         f"{exploration.evaluations:,} mappings were evaluated by the cost model, with times from"
         f" {exploration.profile}.",
+        *([tried_text(exploration)] if exploration.tried_by else []),
         "Memory and energy are those of the board that needs most; energy is per frame."
         " A figure that is not known is shown as a dash.",
         "Latency is predicted for a frame that is alone; simulated and measured it is the median in"
@@ -291,17 +303,21 @@ def _round_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999)
 
 
-def _mapping(choice: Choice) -> _Mapping:
+def _mapping(choice: Choice, exploration: Exploration) -> _Mapping:
+    rate, *others = _cells(choice.best_known)
+    predicted = [rate_text(choice.figures[0].throughput_fps)] if exploration.tried_by else []
     return _Mapping(
         number=choice.number,
         title=f"{rate_text(choice.best_known.throughput_fps)} frames/s on"
         f" {boards_text(len(choice.boards))}",
-        standing=_standing(choice),
+        standing=_standing(choice, exploration.choices),
         file=choice.file,
         content=json.dumps(choice.mapping, indent=1, ensure_ascii=False),
         bottleneck=choice.bottleneck,
         cells=(
-            *_cells(choice.best_known),
+            rate,
+            *predicted,
+            *others,
             str(len(choice.boards)),
             ", ".join(stage.key for stage in choice.stages),
             choice.best_known.source,
@@ -311,13 +327,15 @@ def _mapping(choice: Choice) -> _Mapping:
     )
 
 
-def _standing(choice: Choice) -> str:
+def _standing(choice: Choice, choices: Sequence[Choice]) -> str:
     if choice.on_front:
         return "No other mapping that was found is at least as good in everything."
-    return (
-        f"The fastest found on {boards_text(len(choice.boards))}; another mapping is at least as"
-        " good in everything."
-    )
+    boards = len(choice.boards)
+    rates = [c.best_known.throughput_fps for c in choices if len(c.boards) == boards]
+    worse = "nother mapping is at least as good in everything."
+    if choice.best_known.throughput_fps < max(rates):
+        return f"A{worse}"
+    return f"The fastest found on {boards_text(boards)}; a{worse}"
 
 
 def _cells(figures: Figures) -> tuple[str, str, str, str]:

@@ -16,6 +16,7 @@ __all__ = [
     "Channel",
     "Choice",
     "Exploration",
+    "Failure",
     "Figures",
     "Stage",
     "choices_csv",
@@ -120,6 +121,15 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A mapping that was tried and did not run."""
+
+    mapping: dict[str, list[str]]
+    """As in a mapping file."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exploration:
     """What an exploration found, and how."""
 
@@ -132,12 +142,18 @@ class Exploration:
     left_out: tuple[str, ...]
     """Objectives that were asked for and cannot be had, each with its reason."""
     evaluations: int
-    """Mappings evaluated."""
+    """Mappings that the cost model evaluated."""
     choices: tuple[Choice, ...]
     """By number."""
     answer: tuple[str, ...]
     """What to take from it, in words."""
     target_fps: float | None = None
+    tried_by: str | None = None
+    """``simulator`` or ``run``: what evaluated mappings after the cost model, if anything did."""
+    tried: int = 0
+    """Mappings that it evaluated."""
+    failures: tuple[Failure, ...] = ()
+    """Those of them that did not run."""
 
 
 def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
@@ -152,6 +168,12 @@ def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
         "objectives": list(exploration.objectives),
         "left_out": list(exploration.left_out),
         "evaluations": exploration.evaluations,
+        "tried_by": exploration.tried_by,
+        "tried": exploration.tried,
+        "failures": [
+            {"mapping": failure.mapping, "reason": failure.reason}
+            for failure in exploration.failures
+        ],
         "target_fps": exploration.target_fps,
         "answer": list(exploration.answer),
         "mappings": [_choice(choice) for choice in exploration.choices],

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from rankslice import __version__
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -633,9 +640,7 @@ def profile(
             with measuring:
                 refinement = measure_model(measuring, refined=refine, seconds=seconds)
         except KeyboardInterrupt:
-            kept = f"; what was measured is in {out}: the same command goes on there"
-            _talk.print(f"interrupted{escape(kept) if out.exists() else ''}", soft_wrap=True)
-            raise typer.Exit(128 + signal.SIGINT) from None
+            _end_interrupted([out] if out.exists() else [])
     if json_file is not None:
         summary = profile_summary(measuring.profile, refinement)
         left_out = [each.to_json() for each in measuring.left_out()]
@@ -815,8 +820,8 @@ def simulate(
 
 
 @app.command(
-    epilog="Examples: rankslice explore model.onnx --platform boards.yaml --profile profile.json"
-    " --fps 40 | rankslice explore model.onnx --profile profile.json --method nsga2 --coarse"
+    epilog="Examples: rankslice explore model.onnx --platform boards.yaml --fps 40"
+    " | rankslice explore model.onnx --profile profile.json --method nsga2 --evaluate run"
 )
 def explore(
     model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
@@ -825,7 +830,11 @@ def explore(
     ] = "local",
     profile: Annotated[
         Path | None,
-        typer.Option(readable=False, help="What layers take, measured by 'profile'."),
+        typer.Option(
+            readable=False,
+            help="What layers take, measured by 'profile' (default: it is measured first, as"
+            " 'profile' does, and kept in the folder).",
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(readable=False, help="Folder to make.")] = Path("explored"),
     method: Annotated[
@@ -857,15 +866,29 @@ def explore(
         bool, typer.Option("--per-core", help="Of CPUs, use single cores alone.")
     ] = False,
     population: Annotated[
-        int, typer.Option(min=4, max=100_000, help="nsga2: mappings in a generation.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            min=4,
+            max=100_000,
+            help="nsga2: mappings in a generation (default: 100; of those that are simulated or"
+            " run, the square root of --evaluations).",
+        ),
+    ] = None,
     mutation: Annotated[
         float, typer.Option(min=0, max=1, help="nsga2: probability that a mapping is changed.")
     ] = 0.1,
     crossover: Annotated[
         float, typer.Option(min=0, max=1, help="nsga2: probability that two mappings are mixed.")
     ] = 0.5,
-    generations: Annotated[int, typer.Option(min=1, max=1_000_000, help="nsga2: how many.")] = 400,
+    generations: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="nsga2: how many (default: 400; of mappings that are simulated or run, until"
+            " --evaluations are done).",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="nsga2: of everything that is drawn.")] = 0,
     coarse: Annotated[
         bool, typer.Option("--coarse", help="Move blocks of layers first, then single layers.")
@@ -873,44 +896,83 @@ def explore(
     evaluate: Annotated[
         _Evaluate,
         typer.Option(
-            help="What figures of the front are from: simulator: each is simulated; run: some are"
-            " built, run and measured."
+            help="What evaluates mappings: model: the cost model; simulator: each is simulated;"
+            " run: each is built, deployed, run and measured. nsga2 and exhaustive search by these"
+            " figures; what the exact planner finds by the model is ranked anew by them."
         ),
     ] = _Evaluate.model,
-    runs: Annotated[int, typer.Option(min=1, help="Most mappings that are run.")] = 8,
-    frames: Annotated[int, typer.Option(min=1, help="Of each run or simulation.")] = 100,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(
+            "--evaluations",
+            "--runs",
+            min=1,
+            max=1_000_000,
+            help="Most mappings that are simulated (default: 1000) or run (default: 50).",
+        ),
+    ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of each simulation (default: 100) or run (default: those of 3 seconds).",
+        ),
+    ] = None,
     keep: Annotated[
         int, typer.Option(min=1, max=99, help="Most mappings of the front that are written.")
     ] = 24,
     shape: Annotated[
         list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")
     ] = None,
+    ssh_config: _SshConfig = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the folder of an older exploration.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace the folder of an older exploration; what it measured is not measured"
+            " again.",
+        ),
     ] = False,
     json_file: _Json = None,
 ) -> None:
     """Find good mappings: files for 'build', a table, and a page with the Pareto front."""
-    from rankslice.exploration.nsga2 import Genetics
-    from rankslice.exploration.results import exploration_to_json
-    from rankslice.framework.commands.explore import Wanted, parse_objectives
-    from rankslice.framework.commands.explore import explore as explore_mappings
-    from rankslice.framework.commands.show_exploration import print_exploration
+    from dataclasses import replace
 
+    from rankslice.exploration.results import exploration_to_json
+    from rankslice.exploration.search import EVALUATIONS, Wanted, usual_genetics
+    from rankslice.framework.commands.explore import explore as explore_mappings
+    from rankslice.framework.commands.explore import parse_objectives, unfinished_files
+    from rankslice.framework.commands.profile import Listener
+    from rankslice.framework.commands.show_exploration import print_exploration
+    from rankslice.framework.commands.show_profile import ProfileTalk
+
+    if evaluate is _Evaluate.model:
+        _refuse_with("--evaluate model", evaluations=evaluations, frames=frames)
+    most = evaluations or EVALUATIONS.get(evaluate.value, 0)
+    usual = usual_genetics(evaluate.value, most)
+    genetics = replace(
+        usual,
+        population=population or usual.population,
+        mutation=mutation,
+        crossover=crossover,
+        generations=generations or usual.generations,
+        seed=seed,
+    )
     wanted = Wanted(
         method=method.value,
         objectives=parse_objectives(objectives),
         target_fps=fps,
         keys=tuple(key for key in (accelerators or "").split(";") if key),
         per_core=per_core,
-        genetics=Genetics(population, mutation, crossover, generations, seed),
+        genetics=genetics,
         coarse=coarse,
         keep=keep,
         evaluate=evaluate.value,
-        runs=runs,
+        evaluations=most,
         frames=frames,
     )
     with _progress() as progress:
+        listener = ProfileTalk(_talk, progress) if profile is None else Listener()
         bars: dict[str, Any] = {}
 
         def on_progress(step: str, done: int, total: int) -> None:
@@ -918,16 +980,21 @@ def explore(
                 bars[step] = progress.add_task(step, total=total)
             progress.update(bars[step], completed=done, total=total)
 
-        found = explore_mappings(
-            model,
-            platform,
-            profile,
-            out,
-            wanted,
-            shapes=_shapes(shape),
-            force=force,
-            on_progress=on_progress,
-        )
+        try:
+            found = explore_mappings(
+                model,
+                platform,
+                profile,
+                out,
+                wanted,
+                shapes=_shapes(shape),
+                force=force,
+                ssh_config=ssh_config,
+                listener=listener,
+                on_progress=on_progress,
+            )
+        except KeyboardInterrupt:
+            _end_interrupted(unfinished_files(out))
     if json_file is not None:
         _write_json(json_file, exploration_to_json(found))
     if json_file != Path("-"):
@@ -953,10 +1020,20 @@ def _progress() -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         console=_talk,
         transient=True,
         disable=not _talk.is_terminal,
     )
+
+
+def _end_interrupted(files: Sequence[Path]) -> NoReturn:
+    """End a command that was interrupted, and tell which files have what was measured."""
+    names = " and ".join(map(str, files))
+    kept = f"; what was measured is in {names}: the same command goes on there" if files else ""
+    _talk.print(f"interrupted{escape(kept)}", soft_wrap=True)
+    raise typer.Exit(128 + signal.SIGINT)
 
 
 def _write_json(file: Path, record: dict[str, Any]) -> None:

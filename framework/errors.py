@@ -9,7 +9,14 @@ from itertools import islice
 
 from rankslice.framework.wording import on_one_line, quoted
 
-__all__ = ["MOST_TOLD", "Mistake", "RankSliceError", "nearest", "raise_mistakes"]
+__all__ = [
+    "MOST_TOLD",
+    "InterruptedRunError",
+    "Mistake",
+    "RankSliceError",
+    "nearest",
+    "raise_mistakes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,10 @@ class RankSliceError(Exception):
         """Take one or more mistakes; a plain string is a message without a place."""
         self.mistakes = mistakes
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
+
+
+class InterruptedRunError(RankSliceError):
+    """A run that a person ended."""
 
 
 MOST_TOLD = 50

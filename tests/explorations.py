@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankslice.exploration.answer import answer
-from rankslice.exploration.results import Channel, Choice, Exploration, Figures, Stage
+from rankslice.exploration.results import Channel, Choice, Exploration, Failure, Figures, Stage
 
 
 def stage(key: str, layers: int, compute_ms: float, measured_ms: float | None = None) -> Stage:
@@ -66,8 +66,10 @@ def exploration(
     found: tuple[Choice, ...] | None = None,
     target_fps: float | None = 40.0,
     model: str = "net.onnx",
+    failures: tuple[Failure, ...] = (),
 ) -> Exploration:
     found = choices() if found is None else found
+    tried = sum(len(choice.figures) > 1 for choice in found)
     return Exploration(
         model=model,
         platform="boards.yaml",
@@ -79,4 +81,7 @@ def exploration(
         choices=found,
         answer=answer(found, target_fps),
         target_fps=target_fps,
+        tried_by="run" if tried or failures else None,
+        tried=tried + len(failures),
+        failures=failures,
     )

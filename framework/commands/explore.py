@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.ssh import is_this_machine
 from rankslice.exploration.answer import answer
-from rankslice.exploration.choices import choices_of
-from rankslice.exploration.exact_plans import exact_seeds, exact_sweep
-from rankslice.exploration.exhaustive import MOST_MAPPINGS, exhaustive
-from rankslice.exploration.front import Archive
-from rankslice.exploration.nsga2 import Genetics, Population, Score, Scores, nsga2
 from rankslice.exploration.page import page_of
 from rankslice.exploration.places import default_keys
 from rankslice.exploration.problem import Problem
@@ -27,68 +19,48 @@ from rankslice.exploration.results import (
     FORMAT,
     Choice,
     Exploration,
-    Figures,
     choices_csv,
     exploration_to_json,
 )
-from rankslice.exploration.scoring import OBJECTIVES, can_be_had, scorer, space_of
-from rankslice.exploration.seeds import contiguous_seeds
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.deploy import deploy, plan_deployment
-from rankslice.framework.commands.profile import read_profile
-from rankslice.framework.commands.run import REFERENCE_ENGINES, FinishedRun, prepare, run
-from rankslice.framework.commands.simulate import Traffic, simulate
+from rankslice.exploration.scoring import OBJECTIVES, can_be_had
+from rankslice.exploration.search import Found, Wanted, search
+from rankslice.exploration.segment_times import KnownTimes
+from rankslice.framework.commands.attempts import Runs, Simulations, mapping_text
+from rankslice.framework.commands.kept_runs import KeptRuns
+from rankslice.framework.commands.profile import (
+    Listener,
+    Measuring,
+    measure_model,
+    read_profile,
+)
+from rankslice.framework.commands.run import REFERENCE_ENGINES
+from rankslice.framework.commands.show_profile import refinement_text
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.hashing import file_sha256
 from rankslice.framework.new_folder import new_folder
 from rankslice.framework.platform import Platform
+from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import read_model
+from rankslice.frontend.formats import Model, read_model
 
-__all__ = ["METHODS", "Wanted", "explore", "parse_objectives"]
-
-METHODS = ("exact", "nsga2", "exhaustive")
+__all__ = ["explore", "parse_objectives", "unfinished_files"]
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
+PROFILE, RUNS = "profile.json", "runs.jsonl"
+"""What takes long to make: it lies beside the folder until that is complete."""
+
 _MAPPING = "mapping-"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What an exploration is to find, and how."""
+class _Inputs:
+    """What is explored."""
 
-    method: str = "exact"
-    """One of :data:`METHODS`."""
-    objectives: tuple[str, ...] = ("throughput", "energy", "memory")
-    target_fps: float | None = None
-    """Frames per second that come in."""
-    keys: tuple[str, ...] = ()
-    """Mapping keys that may be used; empty: those that were measured."""
-    per_core: bool = False
-    """Of CPUs, use single cores alone."""
-    genetics: Genetics = field(default_factory=Genetics)
-    coarse: bool = False
-    """Move blocks of layers before single ones."""
-    most_mappings: int = MOST_MAPPINGS
-    """How many mappings ``exhaustive`` may try."""
-    keep: int = 24
-    """How many mappings of the front are shown at most."""
-    evaluate: str = "model"
-    """``model``, ``simulator`` or ``run``: what the front's figures are from."""
-    runs: int = 8
-    """How many mappings are run at most."""
-    frames: int = 100
-    """Of each run or simulation."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a method has found."""
-
-    archive: Archive
-    evaluations: int
-    method: str
-    """In words."""
+    model: Model
+    boards: Platform
+    profile: Profile
+    problem: Problem
 
 
 def parse_objectives(text: str) -> tuple[str, ...]:
@@ -110,15 +82,22 @@ def parse_objectives(text: str) -> tuple[str, ...]:
     return names
 
 
+def unfinished_files(out: Path) -> tuple[Path, ...]:
+    """Return what an exploration that was broken off left beside its folder, to go on with."""
+    return tuple(file for name in (PROFILE, RUNS) if (file := _beside(out, name)).exists())
+
+
 def explore(
     model: Path,
     platform: str | Path,
     profile: Path | None,
     out: Path,
-    wanted: Wanted = Wanted(),
+    wanted: Wanted,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     force: bool = False,
+    ssh_config: Path | None = None,
+    listener: Listener | None = None,
     on_step: Callable[[str], None] = lambda step: None,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> Exploration:
@@ -127,83 +106,166 @@ def explore(
     Args:
         model: the model file.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
-        profile: what layers take, as ``rankslice profile`` measured it.
-        out: the folder to make; it appears complete or not at all.
+        profile: what layers take, as ``rankslice profile`` measured it; ``None``: it is measured
+            first.
+        out: the folder to make; it appears complete or not at all. What was measured lies beside
+            it meanwhile, and the next exploration goes on with it.
         wanted: what to find, and how.
         shapes: sizes of model inputs that the model leaves open.
-        force: replace a folder of an older exploration at ``out``.
+        force: replace a folder of an older exploration at ``out``, and go on with what it measured.
+        ssh_config: handed to ssh as ``-F``.
+        listener: is told what happens while layers are measured.
         on_step: told what is being done.
         on_progress: told a step, how much of it is done, and how much there is.
 
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.
     """
-    on_step("reading")
-    problem = _problem(model, platform, profile, wanted, shapes)
     with new_folder(out, replaces=_foreign if force else None) as folder:
+        measuring = _Measured(model, platform, out, wanted, shapes, ssh_config)
+        on_step("reading")
+        inputs = measuring.inputs(profile, listener or Listener())
+        problem = inputs.problem
         objectives, left_out = can_be_had(problem, ("throughput", *wanted.objectives))
-        found = _search(problem, objectives, wanted, on_progress)
-        if not len(found.archive.values):
-            raise RankSliceError(
-                Mistake(
-                    str(platform),
-                    f"no mapping of {problem.model} that can run was found",
-                    "look at the boards' memory, and at what their accelerators can run",
-                )
-            )
-        on_step("working out what each mapping costs")
-        choices = choices_of(problem, found.archive, wanted.keep)
-        for choice in choices:
-            _write_mapping(folder / choice.file, choice)
-        failures: tuple[str, ...] = ()
-        if wanted.evaluate == "run":
-            measure = _Runs(model, platform, folder, wanted.frames, shapes)
-            choices, failures = _measured(choices, wanted.runs, measure, on_progress)
-        elif wanted.evaluate == "simulator":
-            simulated = _Simulations(model, str(platform), profile, folder, wanted.frames, shapes)
-            choices, failures = _measured(choices, len(choices), simulated, on_progress)
+        found = search(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
+        if not found.choices:
+            raise RankSliceError(_nothing(str(platform), problem, found))
         exploration = Exploration(
             model=problem.model,
             platform=problem.platform,
             profile=problem.times_source,
             method=found.method,
             objectives=objectives,
-            left_out=(*left_out, *failures),
+            left_out=left_out,
             evaluations=found.evaluations,
-            choices=choices,
-            answer=answer(choices, wanted.target_fps),
+            choices=found.choices,
+            answer=(*answer(found.choices, wanted.target_fps), *found.notes),
             target_fps=wanted.target_fps,
+            tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
+            tried=found.tried,
+            failures=found.failures,
         )
         _write(folder, exploration)
+        for name in (PROFILE, RUNS):
+            _keep(out, name, folder)
+    for file in unfinished_files(out):
+        file.unlink()
     return exploration
 
 
-def _problem(
-    model: Path,
-    platform: str | Path,
-    profile: Path | None,
-    wanted: Wanted,
-    shapes: Mapping[str, tuple[int, ...]] | None,
-) -> Problem:
-    """Return what is to be decided."""
-    if profile is None:
-        raise RankSliceError(
-            Mistake(
-                "--profile",
-                "nobody has measured what layers take",
-                f"measure it with: rankslice profile {model} --platform {platform} -o profile.json",
-            )
+def _nothing(platform: str, problem: Problem, found: Found) -> Mistake:
+    """Return what there is to say if nothing was found."""
+    if found.failures:
+        return Mistake(
+            platform,
+            f"none of the {len(found.failures)} mappings of {problem.model} that were tried ran",
+            f"of the first one it was said: {found.failures[0].reason}",
         )
-    graph = read_model(model, shapes).graph
-    boards = read_platform(platform)
-    return profiled_problem(
-        read_profile(profile),
-        graph,
-        boards,
-        keys=_keys(wanted, boards),
-        default_engine=REFERENCE_ENGINES.get(graph.submodel_format, "onnxruntime"),
-        source=str(profile),
+    return Mistake(
+        platform,
+        f"no mapping of {problem.model} that can run was found",
+        "look at the boards' memory, and at what their accelerators can run",
     )
+
+
+def _beside(out: Path, name: str) -> Path:
+    """Return where a file of an exploration's folder lies until the folder is complete."""
+    path = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow a link at the end
+    return path.with_name(f"{path.name}.{name}")
+
+
+def _begun(out: Path, name: str) -> Path:
+    """Return where a file lies until the folder is complete, begun with an older folder's."""
+    file = _beside(out, name)
+    if not file.exists() and (out / name).is_file():
+        shutil.copyfile(out / name, file)
+    return file
+
+
+def _keep(out: Path, name: str, folder: Path) -> None:
+    """Copy a file, of this exploration or else of the older one, into the new folder."""
+    for file in (_beside(out, name), out / name):
+        if file.is_file():
+            shutil.copyfile(file, folder / name)
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What an exploration has measured, or will have."""
+
+    model: Path
+    platform: str | Path
+    out: Path
+    wanted: Wanted
+    shapes: Mapping[str, tuple[int, ...]] | None
+    ssh_config: Path | None
+
+    def inputs(self, profile: Path | None, listener: Listener) -> _Inputs:
+        """Return what is explored; without a profile, layers are measured."""
+        loaded = read_model(self.model, self.shapes)
+        boards = read_platform(self.platform)
+        source = str(profile or self.out / PROFILE)
+        measured = self._measure(listener) if profile is None else read_profile(profile)
+        problem = profiled_problem(
+            measured,
+            loaded.graph,
+            boards,
+            keys=_keys(self.wanted, boards),
+            default_engine=REFERENCE_ENGINES.get(loaded.graph.submodel_format, "onnxruntime"),
+            source=source,
+        )
+        return _Inputs(loaded, boards, measured, problem)
+
+    def _measure(self, listener: Listener) -> Profile:
+        """Return what layers take, measured as ``rankslice profile`` does, or known already."""
+        file = _begun(self.out, PROFILE)
+        known = "what is not known yet of what" if file.exists() else "what"
+        listener.note(
+            f"no --profile is given: {known} layers take is measured first, and kept as"
+            f" {self.out / PROFILE}"
+        )
+        measuring = Measuring(
+            self.model,
+            self.platform,
+            file,
+            keys=self.wanted.keys,
+            per_core=self.wanted.per_core,
+            shapes=self.shapes,
+            ssh_config=self.ssh_config,
+            listener=listener,
+        )
+        with measuring:
+            refinement = measure_model(measuring)
+        if refinement is not None:
+            listener.note(refinement_text(measuring.profile, refinement))
+        return measuring.profile
+
+    def attempt(self, inputs: _Inputs) -> Callable[[Choice], Choice] | None:
+        """Return what evaluates a mapping; ``None``: the cost model, all mappings at once."""
+        wanted, problem = self.wanted, inputs.problem
+        if wanted.evaluate == "simulator":
+            return Simulations(
+                inputs.model,
+                inputs.boards,
+                KnownTimes(inputs.profile),
+                problem.times_source,
+                problem,
+                wanted.frames,
+            )
+        if wanted.evaluate == "run":
+            boards = hashlib.sha256(repr(inputs.boards).encode()).hexdigest()
+            kept = KeptRuns(_begun(self.out, RUNS), file_sha256(self.model), boards)
+            return Runs(
+                self.model,
+                self.platform,
+                problem,
+                kept,
+                wanted.frames,
+                self.shapes,
+                self.ssh_config,
+            )
+        return None
 
 
 def _keys(wanted: Wanted, platform: Platform) -> tuple[str, ...] | None:
@@ -222,202 +284,15 @@ def _foreign(folder: Path) -> str:
         return f"has no {RECORD}"
     if f'"{FORMAT}"'.encode() not in beginning:
         return f"has a {RECORD} that no exploration made"
-    names = {path.name for path in folder.iterdir()} - {PAGE, TABLE, RECORD}
+    names = {path.name for path in folder.iterdir()} - {PAGE, TABLE, RECORD, PROFILE, RUNS}
     foreign = sorted(name for name in names if not name.startswith(_MAPPING))
     return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""
-
-
-def _search(
-    problem: Problem,
-    objectives: Sequence[str],
-    wanted: Wanted,
-    on_progress: Callable[[str, int, int], None],
-) -> _Found:
-    """Return what the wanted method finds."""
-    counted = _Counted(scorer(problem, objectives))
-    space = space_of(problem, objectives, coarse=wanted.coarse)
-    genetics = wanted.genetics
-    if wanted.method == "exhaustive":
-        total = space.places ** (space.layers if space.blocks is None else space.blocks[-1] + 1)
-        archive = exhaustive(
-            counted,
-            space,
-            wanted.most_mappings,
-            lambda done: on_progress("evaluating all mappings", done, int(total)),
-        )
-        return _Found(archive, counted.count, "trying every mapping")
-    if wanted.method == "exact":
-        return _exact(problem, objectives, counted, wanted, on_progress)
-    seeds = np.concatenate([exact_seeds(problem), contiguous_seeds(problem)])
-    archive = nsga2(
-        counted,
-        space,
-        genetics,
-        seeds,
-        lambda done: on_progress("searching, generation by generation", done, genetics.generations),
-    )
-    return _Found(archive, counted.count, _genetics_in_words(wanted))
-
-
-def _exact(
-    problem: Problem,
-    objectives: Sequence[str],
-    counted: _Counted,
-    wanted: Wanted,
-    on_progress: Callable[[str, int, int], None],
-) -> _Found:
-    """Return what the exact planner finds."""
-    archive = Archive(len(problem.layers), len(objectives))
-    for number, row in enumerate(exact_sweep(problem, objectives, wanted.target_fps or 0.0), 1):
-        on_progress("planning", number, number + 1)
-        scores = counted(row[np.newaxis])
-        possible = scores.excess <= 0
-        archive.add(row[np.newaxis][possible], scores.values[possible], scores.groups[possible])
-    words = "the exact planner: the best contiguous slices, for several limits"
-    return _Found(archive, counted.count, words)
-
-
-def _genetics_in_words(wanted: Wanted) -> str:
-    genetics = wanted.genetics
-    coarse = ", blocks of layers first" if wanted.coarse else ""
-    return (
-        f"NSGA-II, {genetics.generations} generations of {genetics.population},"
-        f" seed {genetics.seed}{coarse}"
-    )
-
-
-class _Counted:
-    """Scores populations, and counts the mappings in them."""
-
-    def __init__(self, score: Score) -> None:
-        self._score = score
-        self.count = 0
-
-    def __call__(self, population: Population) -> Scores:
-        self.count += len(population)
-        return self._score(population)
-
-
-def _write_mapping(path: Path, choice: Choice) -> None:
-    path.write_text(json.dumps(choice.mapping, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _write(folder: Path, exploration: Exploration) -> None:
     record = json.dumps(exploration_to_json(exploration), indent=1)
     (folder / RECORD).write_text(record + "\n", encoding="ascii")
     (folder / TABLE).write_text(choices_csv(exploration.choices), encoding="utf-8")
+    for choice in exploration.choices:
+        (folder / choice.file).write_text(mapping_text(choice), encoding="utf-8")
     (folder / PAGE).write_text(page_of(exploration), encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Builds and runs mappings, to measure them."""
-
-    model: Path
-    platform: str | Path
-    folder: Path
-    frames: int
-    shapes: Mapping[str, tuple[int, ...]] | None
-
-    def __call__(self, choice: Choice) -> Choice:
-        """Return a choice with the figures of a run.
-
-        Raises:
-            RankSliceError: it could not be built or run.
-        """
-        with tempfile.TemporaryDirectory(prefix="rankslice-") as temporary:
-            built = build(
-                self.model,
-                self.folder / choice.file,
-                self.platform,
-                Path(temporary) / "out",
-                shapes=self.shapes,
-            )
-            if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
-                deploy(plan_deployment(built.folder))
-            return with_measured(choice, run(prepare(built.folder, RunOptions(frames=self.frames))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Simulations:
-    """Simulates mappings."""
-
-    model: Path
-    platform: str
-    profile: Path | None
-    folder: Path
-    frames: int
-    shapes: Mapping[str, tuple[int, ...]] | None
-
-    def __call__(self, choice: Choice) -> Choice:
-        """Return a choice with the figures of a simulation; memory and energy as predicted."""
-        found = simulate(
-            self.model,
-            mapping=self.folder / choice.file,
-            platform=self.platform,
-            profile=self.profile,
-            shapes=self.shapes,
-            traffic=Traffic(frames=self.frames),
-        ).simulation
-        figures = replace(
-            choice.figures[0],
-            source="simulated",
-            throughput_fps=found.throughput_fps,
-            latency_s=found.latency_ms["p50"] / 1e3,
-        )
-        return replace(choice, figures=(*choice.figures, figures))
-
-
-def _measured(
-    choices: Sequence[Choice],
-    most: int,
-    measure: Callable[[Choice], Choice],
-    on_progress: Callable[[str, int, int], None],
-) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
-    """Return the choices, some with measured figures, and sentences about those that failed."""
-    numbers = to_measure(choices, most)
-    found = {choice.number: choice for choice in choices}
-    failures = []
-    for done, number in enumerate(numbers):
-        on_progress("evaluating mappings", done, len(numbers))
-        try:
-            found[number] = measure(found[number])
-        except RankSliceError as error:
-            failures.append(f"Mapping {number} did not run: {error.mistakes[0]}.")
-    return tuple(found[choice.number] for choice in choices), tuple(failures)
-
-
-def to_measure(choices: Sequence[Choice], most: int) -> list[int]:
-    """Return the numbers of the mappings worth a run, the most important first.
-
-    These are the fastest of each number of boards; then others from fast to slow, spread over all.
-    """
-    fastest: dict[int, int] = {}
-    for choice in choices:  # the fastest first
-        fastest.setdefault(len(choice.boards), choice.number)
-    first = sorted(fastest.values())[:most]
-    others = [choice.number for choice in choices if choice.number not in first]
-    count = min(most - len(first), len(others))
-    spread = np.linspace(0, len(others) - 1, count).round() if count else np.empty(0)
-    return [*first, *(others[int(index)] for index in spread)]
-
-
-def with_measured(choice: Choice, finished: FinishedRun) -> Choice:
-    """Return a choice with the figures of a real run beside the predicted ones."""
-    summary = finished.summary
-    memory: dict[str, float] = defaultdict(float)
-    for stage, rank in zip(choice.stages, summary.ranks, strict=True):
-        memory[stage.board] += rank.memory_mb
-    figures = Figures(
-        source="measured",
-        throughput_fps=summary.throughput_fps,
-        latency_s=summary.latency_ms["p50"] / 1e3,
-        memory_bytes=round(1e6 * max(memory.values())),
-        energy_j=None,
-        energy_source=None,
-    )
-    stages = tuple(
-        replace(stage, measured_s=rank.compute_ms["p50"] / 1e3)
-        for stage, rank in zip(choice.stages, summary.ranks, strict=True)
-    )
-    return replace(choice, stages=stages, figures=(*choice.figures, figures))

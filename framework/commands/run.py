@@ -31,7 +31,7 @@ from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
 from rankslice.backend.ssh import is_this_machine
 from rankslice.framework.commands.deploy import plan_deployment, read_plan
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary, summarise
@@ -183,7 +183,7 @@ def run(
     except RankSliceError as error:
         raise RankSliceError(*error.mistakes, *_kept(options.results)) from None
     except KeyboardInterrupt:
-        raise RankSliceError("interrupted", *_kept(options.results)) from None
+        raise InterruptedRunError("interrupted", *_kept(options.results)) from None
     with _told_to_people():
         results = read_results(options.results)
         records = json.loads(options.report.read_text())["ranks"]

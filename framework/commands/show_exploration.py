@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.answer import joules_text, rate_text
+from rankslice.exploration.answer import failure_texts, joules_text, rate_text, tried_text
 from rankslice.exploration.results import Choice, Exploration, Figures
 from rankslice.framework.quantities import bytes_text
 
@@ -32,7 +32,7 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
         "boards",
         "accelerators",
         caption="memory and energy per frame: of the board that needs most;"
-        " *: not on the front, but the fastest of its number of boards",
+        " *: not on the front, as another mapping is at least as good in everything",
     )
     for column in table.columns[:6]:
         column.justify = "right"
@@ -44,7 +44,13 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
         escape(f"{exploration.evaluations} mappings evaluated by {exploration.method}"),
         soft_wrap=True,
     )
-    for sentence in (*exploration.left_out, *exploration.answer):
+    if exploration.tried_by:
+        console.print(tried_text(exploration), soft_wrap=True)
+    for sentence in (
+        *exploration.left_out,
+        *failure_texts(exploration.failures),
+        *exploration.answer,
+    ):
         console.print(escape(sentence), soft_wrap=True)
     console.print(
         f"written to {escape(folder)}; look at {escape(folder)}/index.html", soft_wrap=True

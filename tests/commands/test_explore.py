@@ -6,14 +6,22 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice
 
+from rankslice.exploration.cost_model import predict_plan
 from rankslice.exploration.places import default_keys, kinds_and_places
 from rankslice.exploration.problem import explored_layers
+from rankslice.exploration.profiled import profiled_problem
+from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun
+from rankslice.exploration.results import Choice
+from rankslice.framework.commands.attempts import Runs
 from rankslice.framework.commands.build import build
+from rankslice.framework.commands.profile import read_profile
+from rankslice.framework.errors import InterruptedRunError, RankSliceError
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.profile import (
     Core,
@@ -35,6 +43,12 @@ links:
   default: {bandwidth_mbps: 1000, latency_ms: 0.2}
 """
 LAYERS = 6
+
+
+@pytest.fixture(autouse=True)
+def first_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search by the cost model, before one by trials, take less time."""
+    monkeypatch.setattr("rankslice.exploration.search._FIRST_GENERATIONS", 5)
 
 
 @pytest.fixture
@@ -96,6 +110,29 @@ def profiled(key: str, keys: tuple[str, ...]) -> ProfiledKind:
 
 def span_ns(first: int, last: int) -> int:
     return sum(range(first + 1, last + 2)) * 1_000_000
+
+
+COMMANDS = "rankslice.framework.commands"
+
+
+def sleeping_board(folder: Path) -> None:
+    """Let the platform be this machine with a core that sleeps 2 ms for each slice."""
+    cpu = {"engine": "null", "options": {"sleep_ms": "2"}}
+    board = {"host": "localhost", "cores": [0], "cpu": cpu}
+    (folder / "boards.yaml").write_text(json.dumps({"boards": {"local": board}}))
+    (folder / "profile.json").unlink()
+
+
+def explore_unmeasured(*options: str) -> Ended:
+    return rankslice("explore", "chain.onnx", "--platform", "boards.yaml", *options)
+
+
+def spans(profile: Profile) -> list[Span]:
+    return [span for kind in profile.kinds for span in kind.spans]
+
+
+def interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def explore(*options: str) -> Ended:
@@ -189,10 +226,49 @@ def test_the_same_seed_finds_the_same(folder: Path) -> None:
     assert first == second
 
 
-def test_a_model_that_nobody_measured_gives_the_command_that_measures_it(folder: Path) -> None:
-    ended = rankslice("explore", "chain.onnx", "--platform", "boards.yaml")
-    assert 1 == ended.code
-    assert "rankslice profile chain.onnx --platform boards.yaml -o profile.json" in ended.err
+def test_without_a_profile_layers_are_measured_first(folder: Path) -> None:
+    sleeping_board(folder)
+    ended = explore_unmeasured()
+    assert 0 == ended.code
+    assert "no --profile is given: what layers take is measured first" in ended.err
+    assert "kept as explored/profile.json" in ended.err
+    assert "expected and measured times differ by" in ended.err
+    profile = read_profile(folder / "explored" / "profile.json")
+    assert {("local_cpu0",)} == {kind.keys for kind in profile.kinds}
+    found = record(folder)
+    assert "explored/profile.json" == found["profile"]
+    # Each slice sleeps 2 ms.
+    fps = found["mappings"][0]["figures"][0]["throughput_fps"]  # type: ignore[index]
+    assert fps == pytest.approx(1 / 0.0022, rel=0.1)
+    assert [] == list(folder.glob("explored.*"))
+
+
+def test_what_was_measured_is_gone_on_with(folder: Path) -> None:
+    sleeping_board(folder)
+    explore_unmeasured()
+    first = read_profile(folder / "explored" / "profile.json")
+    ended = explore_unmeasured("--force")
+    assert "what is not known yet of what layers take is measured first" in ended.err
+    again = read_profile(folder / "explored" / "profile.json")
+    # The fastest pipeline's one slice alone is looked at once more.
+    assert 1 == sum(
+        before != after for before, after in zip(spans(first), spans(again), strict=True)
+    )
+
+
+def test_what_was_measured_before_an_interruption_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping_board(folder)
+    monkeypatch.setattr(f"{COMMANDS}.explore.search", interrupt)
+    ended = explore_unmeasured()
+    assert 130 == ended.code
+    assert "what was measured is in" in ended.err
+    assert "explored.profile.json: the same command goes on there" in ended.err
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert 0 == explore_unmeasured().code
+    assert [] == list(folder.glob("explored.*"))
 
 
 def test_an_older_exploration_is_replaced_only_with_force(folder: Path) -> None:
@@ -258,35 +334,159 @@ def test_json_on_stdout_stands_alone(folder: Path) -> None:
     assert "rankslice-front" == json.loads(ended.out)["format"]
 
 
-def test_the_front_can_be_simulated(folder: Path) -> None:
-    ended = explore("--evaluate", "simulator", "--frames", "50")
+SMALL = ["--generations", "3", "--population", "8"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--method", "exact"], ["--method", "nsga2", *SMALL], ["--method", "exhaustive"]],
+    ids=" ".join,
+)
+def test_mappings_can_be_simulated(folder: Path, options: list[str]) -> None:
+    if "nsga2" in options:
+        pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
+    ended = explore("--evaluate", "simulator", "--frames", "50", *options)
     assert (0, "") == (ended.code, ended.err)
-    predicted, simulated = record(folder)["mappings"][0]["figures"]  # type: ignore[index]
+    found = record(folder)
+    predicted, simulated = found["mappings"][0]["figures"]  # type: ignore[index]
     assert "simulated" == simulated["source"]
-    assert simulated["throughput_fps"] == pytest.approx(predicted["throughput_fps"], rel=0.05)
+    assert simulated["throughput_fps"] == pytest.approx(1 / 0.01125)
+    assert predicted["latency_ms"] < simulated["latency_ms"]
     assert predicted["worst_memory_bytes"] == simulated["worst_memory_bytes"]
+    assert ("simulator", []) == (found["tried_by"], found["failures"])
+    assert f"{found['tried']} mappings were simulated." in ended.out
 
 
-def test_the_front_can_be_run_for_real(folder: Path) -> None:
-    write_profile(folder, "local")
-    ended = rankslice(
-        *("explore", "chain.onnx", "--profile", "profile.json", "--evaluate", "run"),
-        *("--runs", "1", "--frames", "30"),
-    )
+def test_a_mapping_has_the_same_figures_wherever_it_is_predicted(folder: Path) -> None:
+    explore("--objectives", "throughput,latency")
+    known = ("--mapping", "explored/mapping-01.json", "--platform", "boards.yaml")
+    known = (*known, "--profile", "profile.json", "--json", "-")
+    figures = record(folder)["mappings"][0]["figures"][0]  # type: ignore[index]
+    full = json.loads(rankslice("simulate", "chain.onnx", *known).out)
+    assert figures["throughput_fps"] == pytest.approx(full["throughput_fps"])
+    alone = json.loads(rankslice("simulate", "chain.onnx", *known, "--fps", "5").out)
+    # A frame is done when the source hears of it: 0.2 ms after the sink does.
+    assert figures["latency_ms"] + 0.2 == pytest.approx(alone["latency_ms"]["p50"])
+    # As benchmarks/prediction.py does it.
+    boards = read_platform("boards.yaml")
+    graph = read_model(folder / "chain.onnx").graph
+    problem = profiled_problem(read_profile(folder / "profile.json"), graph, boards)
+    mapping = folder / "explored" / "mapping-01.json"
+    plan = build(folder / "chain.onnx", mapping, folder / "boards.yaml", folder / "out").plan
+    prediction = predict_plan(problem, plan)
+    assert figures["throughput_fps"] == pytest.approx(prediction.throughput_fps)
+    assert figures["latency_ms"] == pytest.approx(1e3 * prediction.latency_s)
+
+
+def test_a_search_can_run_its_mappings(folder: Path) -> None:
+    pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
+    write_profile(folder, "local", per_core=True)
+    run = ("explore", "chain.onnx", "--profile", "profile.json", "--evaluate", "run")
+    options = ("--method", "nsga2", "--evaluations", "2", "--frames", "30")
+    ended = rankslice(*run, *options)
     assert (0, "") == (ended.code, ended.err)
-    first = record(folder)["mappings"][0]  # type: ignore[index]
+    found = record(folder)
+    assert ("run", 2, []) == (found["tried_by"], found["tried"], found["failures"])
+    first = found["mappings"][0]  # type: ignore[index]
     assert ["predicted", "measured"] == [each["source"] for each in first["figures"]]
     assert 0 < first["figures"][1]["throughput_fps"]
+    assert 10e6 < first["figures"][1]["worst_memory_bytes"]
     assert 0 < first["ranks"][0]["measured_ms"]
-    assert "Rates of mapping 1 are measured" in ended.out
+    assert "2 mappings were built and run." in ended.out
+    assert 2 == len((folder / "explored" / "runs.jsonl").read_text().splitlines())
 
 
-def test_a_mapping_that_does_not_run_is_named_and_the_others_stay(folder: Path) -> None:
-    # These boards are not there.
-    ended = explore("--evaluate", "run", "--runs", "1")
+class TestRuns:
+    """Runs that take what the model predicts, so that they take no time."""
+
+    @pytest.fixture
+    def ran(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Return the first keys of the mappings that are run."""
+        told: list[str] = []
+
+        def run(runs: Runs, choice: Choice) -> MeasuredRun:
+            told.append(choice.stages[0].key)
+            ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in choice.stages)
+            return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
+
+        monkeypatch.setattr(Runs, "_run", run)
+        return told
+
+    def test_what_ran_is_not_run_again(self, folder: Path, ran: list[str]) -> None:
+        assert 0 == explore("--evaluate", "run").code
+        count = len(ran)
+        assert count == record(folder)["tried"]
+        assert 0 == explore("--evaluate", "run", "--force").code
+        assert count == len(ran)
+        assert count == record(folder)["tried"]
+
+    def test_another_platform_is_another_run(self, folder: Path, ran: list[str]) -> None:
+        explore("--evaluate", "run")
+        count = len(ran)
+        (folder / "boards.yaml").write_text(PLATFORM.replace("1000", "100"))
+        explore("--evaluate", "run", "--force")
+        assert count < len(ran)
+
+    def test_after_an_interruption_the_same_command_goes_on(
+        self, folder: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        explore("--evaluate", "run", "--out", "whole")
+        count, undisturbed = len(ran), Runs._run
+        ran.clear()
+
+        def run(runs: Runs, choice: Choice) -> MeasuredRun:
+            if ran:
+                raise InterruptedRunError("interrupted")
+            return undisturbed(runs, choice)
+
+        monkeypatch.setattr(Runs, "_run", run)
+        ended = explore("--evaluate", "run")
+        assert 130 == ended.code
+        assert "explored.runs.jsonl: the same command goes on there" in ended.err
+        assert not (folder / "explored").exists()
+        monkeypatch.setattr(Runs, "_run", undisturbed)
+        assert 0 == explore("--evaluate", "run").code
+        assert count == len(ran)
+        assert [] == list(folder.glob("explored.*"))
+
+    def test_no_more_are_run_than_are_allowed(self, folder: Path, ran: list[str]) -> None:
+        assert 0 == explore("--evaluate", "run", "--runs", "1").code
+        assert 1 == len(ran)
+
+
+def test_a_mapping_that_does_not_run_is_named_and_is_no_choice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(runs: Runs, choice: Choice) -> MeasuredRun:
+        if len(choice.boards) > 1:
+            raise RankSliceError("rank 1 on edge02 was killed: out of memory")
+        ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in choice.stages)
+        return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
+
+    monkeypatch.setattr(Runs, "_run", run)
+    ended = explore("--evaluate", "run")
     assert 0 == ended.code
+    assert "l5..l6) did not run: rank 1 on edge02 was killed: out of memory." in ended.out
+    found = record(folder)
+    assert {1} == {len(each["boards"]) for each in found["mappings"]}  # type: ignore[attr-defined]
+    reasons = [failure["reason"] for failure in found["failures"]]  # type: ignore[attr-defined]
+    assert {"rank 1 on edge02 was killed: out of memory"} == set(reasons)
+    assert "out of memory" in (folder / "explored" / "index.html").read_text()
+
+
+def test_boards_that_are_not_there_run_nothing(folder: Path) -> None:
+    (folder / "boards.yaml").write_text(PLATFORM.replace("10.0.0.", "no-such-board-"))
+    ended = explore("--evaluate", "run", "--runs", "1", "--objectives", "throughput")
+    # One mapping was tried; the others count as predicted.
+    assert 0 == ended.code
+    assert "1 mapping was built and run; 1 of them failed and counts as" in ended.out
     assert "did not run" in ended.out
-    assert 2 <= len(list(mapping_files(folder)))
+
+
+def test_what_only_trials_need_is_refused_without_them(folder: Path) -> None:
+    ended = explore("--evaluations", "10")
+    assert 1 == ended.code
+    assert "--evaluations: means nothing together with --evaluate model" in ended.err
 
 
 def test_what_was_measured_is_what_may_be_used(folder: Path) -> None:

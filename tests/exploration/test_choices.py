@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from chain_problems import platform, problem
 
-from rankslice.exploration.choices import choices_of
+from rankslice.exploration.choices import choices_of, kept_of
 from rankslice.exploration.exact_plans import exact_seeds, exact_sweep, place_sets
 from rankslice.exploration.exhaustive import exhaustive
 from rankslice.exploration.problem import Problem, SummedTimes
@@ -32,7 +32,7 @@ def test_places_are_the_accelerators_of_all_boards(two_boards: Problem) -> None:
 def test_choices_are_numbered_from_the_fastest(two_boards: Problem) -> None:
     objectives = ("throughput", "energy", "memory")
     found = exhaustive(scorer(two_boards, objectives), space_of(two_boards, objectives))
-    choices = choices_of(two_boards, found, 24)
+    choices = choices_of(two_boards, kept_of(found, 24))
     assert list(range(1, len(choices) + 1)) == [choice.number for choice in choices]
     rates = [choice.figures[0].throughput_fps for choice in choices]
     assert sorted(rates, reverse=True) == rates
@@ -41,14 +41,14 @@ def test_choices_are_numbered_from_the_fastest(two_boards: Problem) -> None:
 
 def test_the_fastest_of_each_number_of_boards_is_a_choice(two_boards: Problem) -> None:
     found = exhaustive(scorer(two_boards, ("throughput",)), space_of(two_boards, ("throughput",)))
-    choices = choices_of(two_boards, found, 24)
+    choices = choices_of(two_boards, kept_of(found, 24))
     assert [(2, True), (1, False)] == [(len(c.boards), c.on_front) for c in choices]
     assert {"cpu", "gpu"} == set(choices[1].accelerators)
 
 
 def test_a_choice_says_what_each_rank_does(two_boards: Problem) -> None:
     found = exhaustive(scorer(two_boards, ("memory",)), space_of(two_boards, ("memory",)))
-    choice = choices_of(two_boards, found, 1)[0]
+    choice = choices_of(two_boards, kept_of(found, 1))[0]
     assert 6 == sum(stage.layer_count for stage in choice.stages)
     assert choice.mapping == {stage.key: list(stage.layers) for stage in choice.stages}
     assert " ms per frame" in choice.bottleneck

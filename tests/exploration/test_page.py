@@ -10,10 +10,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from explorations import choice, choices, exploration, measured
+from explorations import CPU, GPU, choice, choices, exploration, measured
 
 from rankslice.exploration.page import page_of
-from rankslice.exploration.results import choices_csv, exploration_to_json
+from rankslice.exploration.results import Failure, choices_csv, exploration_to_json
 
 
 class Elements(HTMLParser):
@@ -92,6 +92,35 @@ def test_figures_of_a_run_are_beside_the_predicted_ones() -> None:
     assert ["predicted", "measured"] == re.findall(r'<th class="text" scope="row">(\w+)</th>', page)
     assert "21.5 ms measured" in page
     assert "12.5 ms sending 1.54 MB" in page
+
+
+def test_what_failed_is_told_with_its_reason() -> None:
+    failures = tuple(
+        Failure({"edge01_gpu": ["conv1..fc"]}, f"the engine refuses conv{number}")
+        for number in range(1, 8)
+    )
+    page = page_of(exploration((measured(choices()[1]),), failures=failures))
+    assert "8 mappings were built and run; 7 of them failed and count as impossible" in page
+    assert "(edge01_gpu: conv1..fc) did not run: the engine refuses conv1." in page
+    assert "Nor did 2 more; front.json has their reasons." in page
+
+
+def test_the_table_has_predicted_rates_beside_measured_ones() -> None:
+    page = page_of(exploration((measured(choices()[1]),)))
+    rows = page.split('<table id="mappings">')[1]
+    heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)</th>", rows)
+    assert ["mapping", "frames/s", "predicted frames/s", "latency"] == heads[:4]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", rows)
+    assert ["41.2", "43.5"] == cells[:2]
+    assert "measured" == cells[-1]
+    assert "predicted frames/s" not in page_of(exploration())
+
+
+def test_what_is_not_on_the_front_says_why_it_is_shown() -> None:
+    slower = choice(5, 30.0, CPU, GPU, on_front=False)
+    page = page_of(exploration((*choices(), slower)))
+    assert "The fastest found on one board; another mapping is at least as good" in page
+    assert ">Another mapping is at least as good in everything.<" in page
 
 
 def test_names_cannot_break_the_page() -> None:

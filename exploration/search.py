@@ -1,0 +1,271 @@
+"""Searching for mappings: a method, and what evaluates the mappings that it comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rankslice.exploration.choices import Kept, choices_of, kept_of
+from rankslice.exploration.exact_plans import difference, exact_seeds, exact_sweep
+from rankslice.exploration.exhaustive import MOST_MAPPINGS, exhaustive
+from rankslice.exploration.front import Archive, nondominated
+from rankslice.exploration.nsga2 import Genetics, Population, Score, Scores, nsga2
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.results import Choice, Failure
+from rankslice.exploration.scoring import scorer, space_of
+from rankslice.exploration.seeds import contiguous_seeds
+from rankslice.exploration.trials import Trials, worth_trying
+
+__all__ = ["EVALUATIONS", "METHODS", "Found", "Wanted", "search", "usual_genetics"]
+
+METHODS = ("exact", "nsga2", "exhaustive")
+
+EVALUATIONS = {"simulator": 1000, "run": 50}
+"""How many mappings are simulated or run at most, if nobody says: some minutes."""
+
+_LEAST_POPULATION, _MOST_POPULATION = 8, 100
+_FIRST_GENERATIONS = 100
+"""Of the search by the cost model that gives a dearer one its first mappings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an exploration is to find, and how."""
+
+    method: str = "exact"
+    """One of :data:`METHODS`."""
+    objectives: tuple[str, ...] = ("throughput", "energy", "memory")
+    target_fps: float | None = None
+    """Frames per second that come in."""
+    keys: tuple[str, ...] = ()
+    """Mapping keys that may be used; empty: those that were measured."""
+    per_core: bool = False
+    """Of CPUs, use single cores alone."""
+    genetics: Genetics = field(default_factory=Genetics)
+    coarse: bool = False
+    """Move blocks of layers before single ones."""
+    most_mappings: int = MOST_MAPPINGS
+    """How many mappings ``exhaustive`` may try by the cost model."""
+    keep: int = 24
+    """How many mappings of the front are shown at most."""
+    evaluate: str = "model"
+    """``model``, ``simulator`` or ``run``: what evaluates mappings."""
+    evaluations: int = 0
+    """How many mappings are simulated or run at most."""
+    frames: int | None = None
+    """Of each run or simulation; ``None``: those of three seconds, or 100."""
+
+
+def usual_genetics(evaluate: str, evaluations: int) -> Genetics:
+    """Return settings of NSGA-II: those of the paper, or what so many dear evaluations allow.
+
+    These are about as many generations as there are mappings in one.
+
+    Args:
+        evaluate: ``model``, ``simulator`` or ``run``.
+        evaluations: how many mappings may be simulated or run.
+    """
+    if evaluate == "model":
+        return Genetics()
+    population = min(max(_LEAST_POPULATION, math.isqrt(evaluations)), _MOST_POPULATION)
+    # A child that was evaluated before costs nothing, so there may be more generations.
+    return Genetics(population=population, generations=2 * math.ceil(evaluations / population))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has found."""
+
+    choices: tuple[Choice, ...]
+    """The fastest first, and numbered so."""
+    method: str
+    """In words."""
+    evaluations: int
+    """Mappings that the cost model evaluated."""
+    tried: int = 0
+    """Mappings that were simulated, or run."""
+    failures: tuple[Failure, ...] = ()
+    """Those of them that did not run."""
+    notes: tuple[str, ...] = ()
+    """What else there is to know of the method's figures, in sentences."""
+
+
+def search(
+    problem: Problem,
+    objectives: Sequence[str],
+    wanted: Wanted,
+    attempt: Callable[[Choice], Choice] | None = None,
+    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> Found:
+    """Return the best mappings that the wanted method finds.
+
+    Args:
+        problem: what is searched.
+        objectives: what is best; throughput first.
+        wanted: how to search.
+        attempt: simulates or runs a mapping and returns it with its figures added; ``None``: the
+            cost model evaluates whole populations at once.
+        on_progress: told a step, how much of it is done, and how much there is.
+
+    Raises:
+        RankSliceError: there are too many mappings to try all of them.
+    """
+    searching = _Searching(problem, tuple(objectives), wanted, on_progress)
+    if attempt is None:
+        return searching.by_model()
+    return searching.by_trials(attempt)
+
+
+class _Searching:
+    """A search that is going on."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objectives: tuple[str, ...],
+        wanted: Wanted,
+        on_progress: Callable[[str, int, int], None],
+    ) -> None:
+        self._problem, self._wanted, self._on_progress = problem, wanted, on_progress
+        self._objectives = objectives
+        self._space = space_of(problem, objectives, coarse=wanted.coarse)
+        self._score = _Counted(scorer(problem, objectives))
+        self._expected = wanted.evaluations
+
+    def _on_trial(self, done: int) -> None:
+        is_simulated = self._wanted.evaluate == "simulator"
+        step = "simulating mappings" if is_simulated else "running mappings"
+        self._on_progress(step, done, self._expected)
+
+    def by_model(self) -> Found:
+        """Return what is found where the cost model evaluates all mappings."""
+        kept = kept_of(self._best_by_model(self._wanted.genetics), self._wanted.keep)
+        choices = choices_of(self._problem, kept)
+        return Found(choices, self._method(), self._score.count, notes=self._notes())
+
+    def by_trials(self, attempt: Callable[[Choice], Choice]) -> Found:
+        """Return what is found where mappings are tried."""
+        most = self._wanted.evaluations
+        trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
+        kept = self._kept_by_trials(trials)
+        return Found(
+            choices_of(self._problem, kept, trials.choices),
+            self._method(),
+            self._score.count,
+            trials.count,
+            tuple(trials.failures),
+            self._notes(),
+        )
+
+    def _kept_by_trials(self, trials: Trials) -> Kept:
+        wanted = self._wanted
+        if wanted.method == "exhaustive":
+            self._expected = min(self._mappings, wanted.evaluations)
+            otherwise = "raise --evaluations, or take nsga2 or exact"
+            every = exhaustive(trials, self._space, wanted.evaluations, otherwise=otherwise)
+            return kept_of(every, wanted.keep)
+        best = self._best_by_model(
+            replace(wanted.genetics, population=_MOST_POPULATION, generations=_FIRST_GENERATIONS)
+        )
+        if wanted.method == "exact":
+            return self._ranked_anew(kept_of(best, wanted.keep), trials)
+        size = wanted.genetics.population
+        first, _ = self._most_worth(kept_of(best, size), min(size, wanted.evaluations))
+        found = nsga2(
+            trials, self._space, wanted.genetics, first, is_enough=lambda: trials.are_over
+        )
+        return kept_of(found, wanted.keep)
+
+    def _best_by_model(self, genetics: Genetics) -> Archive:
+        """Return the best mappings by the cost model; NSGA-II has its own settings for that."""
+        problem, wanted = self._problem, self._wanted
+        if wanted.method == "exact":
+            return self._planned()
+        if wanted.method == "exhaustive":
+            total = self._mappings
+            return exhaustive(
+                self._score,
+                self._space,
+                wanted.most_mappings,
+                lambda done: self._on_progress("evaluating all mappings", done, total),
+            )
+        return nsga2(
+            self._score,
+            self._space,
+            genetics,
+            np.concatenate([exact_seeds(problem), contiguous_seeds(problem)]),
+            lambda done: self._on_progress(
+                "searching, generation by generation", done, genetics.generations
+            ),
+        )
+
+    @property
+    def _mappings(self) -> int:
+        """How many mappings there are."""
+        blocks = self._space.blocks
+        genes = self._space.layers if blocks is None else int(blocks[-1]) + 1
+        return self._space.places**genes
+
+    def _planned(self) -> Archive:
+        """Return the exact planner's mappings."""
+        archive = Archive(self._space.layers, self._space.objectives)
+        floor_fps = self._wanted.target_fps or 0.0
+        plans = exact_sweep(self._problem, self._objectives, floor_fps)
+        for number, row in enumerate(plans, 1):
+            self._on_progress("planning", number, number + 1)
+            scores = self._score(row[np.newaxis])
+            possible = scores.excess <= 0
+            archive.add(row[np.newaxis][possible], scores.values[possible], scores.groups[possible])
+        return archive
+
+    def _ranked_anew(self, kept: Kept, trials: Trials) -> Kept:
+        """Return mappings, and which of them are on the front now that the best were tried.
+
+        What failed is left out; what there was no trial left for counts as predicted.
+        """
+        chosen, others = self._most_worth(kept, self._wanted.evaluations)
+        self._expected = len(chosen)
+        tried, predicted = trials(chosen), self._score(others)
+        ran = tried.excess <= 0
+        rows = np.concatenate([chosen[ran], others])
+        front = nondominated(np.concatenate([tried.values[ran], predicted.values]))
+        return [(row, number in front) for number, row in enumerate(rows)]
+
+    def _most_worth(self, kept: Kept, most: int) -> tuple[Population, Population]:
+        """Return the mappings that are most worth a trial, and the others."""
+        rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._space.layers)
+        scores = self._score(rows)
+        chosen = worth_trying(1 / scores.values[:, 0], scores.groups, most)
+        return rows[chosen], np.delete(rows, chosen, axis=0)
+
+    def _notes(self) -> tuple[str, ...]:
+        differing = difference(self._problem) if self._wanted.method == "exact" else ""
+        return (differing,) if differing else ()
+
+    def _method(self) -> str:
+        """Return in words how mappings were found."""
+        wanted, genetics = self._wanted, self._wanted.genetics
+        if wanted.method == "exhaustive":
+            return "trying every mapping"
+        if wanted.method == "exact":
+            return "the exact planner: the best contiguous slices, for several limits"
+        limit = "" if wanted.evaluate == "model" else "at most "
+        return (
+            f"NSGA-II, {limit}{genetics.generations} generations of {genetics.population},"
+            f" seed {genetics.seed}{', blocks of layers first' if wanted.coarse else ''}"
+        )
+
+
+class _Counted:
+    """Scores populations, and counts the mappings in them."""
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+        self.count = 0
+
+    def __call__(self, population: Population) -> Scores:
+        self.count += len(population)
+        return self._score(population)

@@ -1,0 +1,133 @@
+"""Mappings that are tried, not only predicted: simulated, or run, as searches ask for them.
+
+A trial takes long, so the cost model goes first: what cannot run by it is not tried. A mapping is
+tried once, and no more of them than are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.choices import predicted_choice
+from rankslice.exploration.nsga2 import Population, Scores
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.results import Choice, Failure, Figures
+from rankslice.exploration.scoring import scorer
+from rankslice.framework.errors import InterruptedRunError, RankSliceError
+
+__all__ = ["Trials", "worth_trying"]
+
+_IMPOSSIBLE = 1.0
+
+
+class Trials:
+    """Scores populations by trying each of their mappings (see ``nsga2.Score``).
+
+    What failed counts as impossible, and so does what is no longer tried.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        objectives: Sequence[str],
+        attempt: Callable[[Choice], Choice],
+        most: int,
+        on_trial: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        """Take what to try, and how.
+
+        Args:
+            problem: what is searched.
+            objectives: what the scores are, in this order.
+            attempt: returns a mapping with its figures added, or raises a
+                :class:`RankSliceError`.
+            most: how many mappings may be tried.
+            on_trial: told how many were.
+        """
+        self._problem, self._objectives = problem, tuple(objectives)
+        self._by_model = scorer(problem, objectives)
+        self._attempt, self._most, self._on_trial = attempt, most, on_trial
+        self._known: dict[bytes, Choice | None] = {}
+        self.failures: list[Failure] = []
+        """Those that did not run."""
+
+    def __call__(self, population: Population) -> Scores:
+        """Return what mappings are worth: where a trial does not tell, as predicted."""
+        predicted = self._by_model(population)
+        values, excess = predicted.values.copy(), predicted.excess.copy()
+        for row in np.flatnonzero(excess <= 0):
+            choice = self._tried(population[row])
+            if choice is None:
+                excess[row] = _IMPOSSIBLE
+            else:
+                values[row] = self._values(choice.best_known, values[row])
+        return Scores(values, excess, predicted.groups)
+
+    def _tried(self, assignment: NDArray[np.int64]) -> Choice | None:
+        """Return a mapping with its figures; ``None``: it failed, or is not tried any more."""
+        name = assignment.tobytes()
+        if name not in self._known and not self.are_over:
+            self._known[name] = self._try(predicted_choice(self._problem, assignment))
+            self._on_trial(self.count)
+        return self._known.get(name)
+
+    def _try(self, choice: Choice) -> Choice | None:
+        try:
+            return self._attempt(choice)
+        except InterruptedRunError:
+            raise KeyboardInterrupt from None
+        except RankSliceError as error:
+            self.failures.append(Failure(choice.mapping, str(error.mistakes[0])))
+            return None
+
+    def _values(self, found: Figures, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values of a mapping's objectives: as found, or else as predicted."""
+        known = {
+            "throughput": 1 / found.throughput_fps,
+            "energy": found.energy_j,
+            "memory": found.memory_bytes,
+            "latency": found.latency_s,
+        }
+        values = [known[name] for name in self._objectives]
+        return np.array(
+            [old if new is None else new for new, old in zip(values, predicted, strict=True)]
+        )
+
+    @property
+    def choices(self) -> dict[bytes, Choice]:
+        """The mappings that ran, with their figures, by the bytes of their assignments."""
+        return {name: choice for name, choice in self._known.items() if choice is not None}
+
+    @property
+    def count(self) -> int:
+        """How many mappings were tried."""
+        return len(self._known)
+
+    @property
+    def are_over(self) -> bool:
+        """Whether no further mapping is tried."""
+        return self.count >= self._most
+
+
+def worth_trying(rates: NDArray[np.float64], boards: NDArray[np.int64], most: int) -> list[int]:
+    """Return which mappings are worth a trial, the most important first.
+
+    These are the fastest of each number of boards; then others from fast to slow, spread over all.
+
+    Args:
+        rates: (mappings,), frames per second.
+        boards: (mappings,), how many are in use.
+        most: how many mappings to return at most.
+    """
+    order = [int(index) for index in np.argsort(-rates, kind="stable")]
+    fastest: dict[int, int] = {}
+    for index in order:
+        fastest.setdefault(int(boards[index]), index)
+    first = [index for index in order if index in fastest.values()][:most]
+    others = [index for index in order if index not in first]
+    count = min(most - len(first), len(others))
+    spread = np.linspace(0, len(others) - 1, count).round() if count else np.empty(0)
+    return [*first, *(others[int(index)] for index in spread)]

@@ -1,0 +1,158 @@
+"""Mappings, tried: simulated, or built and run."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.ssh import is_this_machine
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun, with_measured
+from rankslice.exploration.results import Choice
+from rankslice.exploration.segment_times import KnownTimes
+from rankslice.framework.commands.build import build
+from rankslice.framework.commands.deploy import deploy, plan_deployment
+from rankslice.framework.commands.kept_runs import KeptRuns
+from rankslice.framework.commands.planning import plan_mapping
+from rankslice.framework.commands.run import REFERENCE_ENGINES, prepare, run
+from rankslice.framework.commands.simulate import Traffic, simulate_job
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import MappingEntry
+from rankslice.framework.platform import Platform
+from rankslice.framework.specs.place import place
+from rankslice.frontend.formats import Model
+from rankslice.measurement.summary import RunSummary
+
+__all__ = ["Runs", "Simulations", "mapping_text"]
+
+_SIMULATED_FRAMES = 100
+_RUN_S = 3.0
+_LEAST_FRAMES, _MOST_FRAMES = 30, 3000
+"""Of a run that may choose itself."""
+
+
+def mapping_text(choice: Choice) -> str:
+    """Return the content of a choice's mapping file."""
+    return json.dumps(choice.mapping, indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Simulations:
+    """Simulates mappings."""
+
+    model: Model
+    boards: Platform
+    known: KnownTimes
+    source: str
+    """Name of the profile's file, for people."""
+    problem: Problem
+    frames: int | None = None
+
+    def __call__(self, choice: Choice) -> Choice:
+        """Return a choice with the figures of a simulation; memory and energy as predicted.
+
+        Raises:
+            RankSliceError: there can be no such job, or its frames are too few to tell a rate.
+        """
+        entries = [MappingEntry(stage.key, stage.layers) for stage in choice.stages]
+        mapping = LayerMapping("mapping", tuple(entries))
+        engine = REFERENCE_ENGINES[self.model.graph.submodel_format]
+        placements = place(mapping, self.boards, default_engine=engine)
+        found = simulate_job(
+            plan_mapping(self.model, mapping, placements).plan,
+            self.boards,
+            self.known,
+            self.source,
+            traffic=Traffic(frames=self.frames or _SIMULATED_FRAMES),
+            overheads=self.problem.overheads,
+        ).simulation
+        if not found.throughput_fps:
+            raise RankSliceError(_too_few(found.completed))
+        figures = replace(
+            choice.figures[0],
+            source="simulated",
+            throughput_fps=found.throughput_fps,
+            latency_s=found.latency_ms["p50"] / 1e3,
+        )
+        return replace(choice, figures=(*choice.figures, figures))
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Builds and runs mappings, to measure them; those that ran before are not run again."""
+
+    model: Path
+    platform: str | Path
+    problem: Problem
+    kept: KeptRuns
+    frames: int | None = None
+    """Of each run; ``None``: those of three seconds, as predicted."""
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    ssh_config: Path | None = None
+
+    def __call__(self, choice: Choice) -> Choice:
+        """Return a choice with the figures of a run.
+
+        Raises:
+            RankSliceError: it could not be built, deployed or run.
+        """
+        found = self.kept.find(choice, self.frames)
+        if found is None:
+            found = self._run(choice)
+            self.kept.add(choice, found)
+        return with_measured(self.problem, choice, found)
+
+    def _run(self, choice: Choice) -> MeasuredRun:
+        with tempfile.TemporaryDirectory(prefix="rankslice-") as temporary:
+            folder = Path(temporary)
+            (folder / choice.file).write_text(mapping_text(choice), encoding="utf-8")
+            built = build(
+                self.model,
+                folder / choice.file,
+                self.platform,
+                folder / "out",
+                shapes=self.shapes,
+            )
+            if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
+                deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
+            options = RunOptions(frames=self.frames or _frames_of(choice))
+            summary = run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
+        return _measured(choice, summary)
+
+
+def _too_few(frames: int) -> str:
+    return f"{frames} frames are too few to tell a rate"
+
+
+def _frames_of(choice: Choice) -> int:
+    frames = round(_RUN_S * choice.figures[0].throughput_fps)
+    return min(max(_LEAST_FRAMES, frames), _MOST_FRAMES)
+
+
+def _measured(choice: Choice, summary: RunSummary) -> MeasuredRun:
+    """Return what a run showed of a mapping.
+
+    Raises:
+        RankSliceError: there were too few frames to tell a rate.
+    """
+    if not summary.throughput_fps:
+        raise RankSliceError(_too_few(summary.completed))
+    return MeasuredRun(
+        frames=summary.frames,
+        period_ns=max(1, round(1e9 / summary.throughput_fps)),
+        latency_ns=round(1e6 * summary.latency_ms["p50"]),
+        ranks=tuple(
+            MeasuredRank(
+                stage.key,
+                stage.layers,
+                round(1e6 * rank.compute_ms["p50"]),
+                round(1e6 * rank.memory_mb),
+            )
+            for stage, rank in zip(choice.stages, summary.ranks, strict=True)
+        ),
+    )

@@ -1,0 +1,92 @@
+"""Runs of mappings, kept in a file while they are made: none has to be run twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from rankslice.exploration.real_runs import MeasuredRun
+from rankslice.exploration.results import Choice
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.records import read_record
+from rankslice.framework.specs.read_json import read_json
+from rankslice.framework.specs.read_text import read_text
+
+__all__ = ["KeptRuns"]
+
+_Identity: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+"""Keys of a mapping, each with its layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the file."""
+
+    model: str
+    platform: str
+    run: MeasuredRun
+
+
+class KeptRuns:
+    """What runs of a model's mappings on a platform showed."""
+
+    def __init__(self, file: Path, model: str, platform: str) -> None:
+        """Read what is there; lines that were not written to their end are left out.
+
+        Args:
+            file: a line for each run, in JSON; it need not exist.
+            model: what tells this model from others: its hash.
+            platform: what tells these boards from others.
+
+        Raises:
+            RankSliceError: the file is there and cannot be read.
+        """
+        self._file, self._model, self._platform = file, model, platform
+        text = read_text(file, "a record of runs") if file.exists() else ""
+        self._begins_anew = text == "" or text.endswith("\n")
+        lines = [line for each in text.splitlines() if (line := _read(each, file.name))]
+        self._runs = {
+            _of_run(line.run): line.run
+            for line in lines
+            if (line.model, line.platform) == (model, platform)
+        }
+
+    def find(self, choice: Choice, frames: int | None) -> MeasuredRun | None:
+        """Return what a run of a mapping showed, if there was one.
+
+        Args:
+            choice: the mapping.
+            frames: how many it must have had; ``None``: any number.
+        """
+        run = self._runs.get(_of_choice(choice))
+        return run if run is not None and frames in (None, run.frames) else None
+
+    def add(self, choice: Choice, run: MeasuredRun) -> None:
+        """Keep what a run of a mapping showed.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._runs[_of_choice(choice)] = run
+        line = json.dumps(asdict(_Line(self._model, self._platform, run)))
+        with self._file.open("a", encoding="ascii") as file:
+            file.write(line + "\n" if self._begins_anew else f"\n{line}\n")
+        self._begins_anew = True
+
+
+def _of_run(run: MeasuredRun) -> _Identity:
+    return tuple((rank.key, rank.layers) for rank in run.ranks)
+
+
+def _of_choice(choice: Choice) -> _Identity:
+    return tuple((stage.key, stage.layers) for stage in choice.stages)
+
+
+def _read(text: str, place: str) -> _Line | None:
+    try:
+        line = read_record(_Line, read_json(text, place, "expected a run"), place)
+    except RankSliceError:
+        return None
+    return line if line.run.period_ns > 0 and line.run.ranks else None

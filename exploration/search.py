@@ -207,7 +207,7 @@ class _Searching:
         """How many mappings there are."""
         blocks = self._space.blocks
         genes = self._space.layers if blocks is None else int(blocks[-1]) + 1
-        return self._space.places**genes
+        return int(self._space.places**genes)
 
     def _planned(self) -> Archive:
         """Return the exact planner's mappings."""

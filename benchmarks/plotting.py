@@ -18,8 +18,11 @@ _STYLE = {
 }
 
 
-def new_figure(width: float, height: float) -> tuple[Any, Any]:
-    """Return a figure of this size in inches, and its axes; end if matplotlib is missing."""
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
+    """Return a figure of this size in inches, and its axes; end if matplotlib is missing.
+
+    Several axes are an array, by row and column.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -28,7 +31,7 @@ def new_figure(width: float, height: float) -> tuple[Any, Any]:
     from matplotlib import pyplot
 
     matplotlib.rcParams.update(_STYLE)
-    return pyplot.subplots(figsize=(width, height), layout="constrained")
+    return pyplot.subplots(rows, columns, figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: Any, files: Sequence[Path]) -> None:

@@ -170,6 +170,8 @@ def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
                 seen.add(address)
                 if isinstance(item, h5py.Group):
                     groups.append((where, item))
+                elif not isinstance(item, h5py.Dataset):
+                    yield Mistake(place, f"{quoted(where)} is neither a group nor an array")
                 elif item.external or item.is_virtual:
                     yield Mistake(place, f"the values of {quoted(where)} lie in another file")
                 else:

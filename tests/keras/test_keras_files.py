@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from keras_networks import drawn, saved
 
@@ -100,6 +101,14 @@ def test_sizes_beyond_all_bounds_are_refused(h5):
 
     with_h5(change)(h5)
     assert "that is no model" in complaint(h5)
+
+
+def test_what_is_neither_a_group_nor_an_array_is_refused(h5):
+    def change(file, h5py):
+        file["model_weights"]["kind"] = np.dtype("f4")  # a type with a name
+
+    with_h5(change)(h5)
+    assert "'/model_weights/kind' is neither a group nor an array" in complaint(h5)
 
 
 def test_groups_that_lead_in_a_circle_are_refused(h5):

@@ -17,7 +17,6 @@ The spans that a planner chooses are those whose times were guessed too low. So
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +55,9 @@ _DOUBT = 0.5
 
 _MOMENTS_WANTED = 3
 """Long spans that were measured at two or more moments before their noise is taken as known."""
+
+_MEDIAN_STEP = 0.954
+"""Median difference of two normally distributed values, in standard deviations."""
 
 _LONG_SHARE = 8
 """A span is long if it has at least one layer in so many."""
@@ -315,11 +317,11 @@ def _noise(spans: Iterable[Sequence[float]]) -> float:
     Args:
         spans: of each span, what was measured at each moment, in seconds.
     """
-    repeated = [np.log(moments) for moments in spans if len(moments) > 1]
-    if len(repeated) < _MOMENTS_WANTED:
+    steps = [np.abs(np.diff(np.log(moments))) for moments in spans if len(moments) > 1]
+    if len(steps) < _MOMENTS_WANTED:
         return 0.0
-    squares = sum(float(np.sum((moments - moments.mean()) ** 2)) for moments in repeated)
-    return math.sqrt(squares / sum(len(moments) - 1 for moments in repeated))
+    # By the median, as a moment at which somebody else computed tells nothing of the others.
+    return float(np.median(np.concatenate(steps))) / _MEDIAN_STEP
 
 
 def measured_times(profile: Profile, keys: Sequence[str]) -> MeasuredTimes:

@@ -2,8 +2,9 @@
 
 Computing and sending overlap, so a pipeline is as fast as its busiest part. Those parts are
 
-* a place: its layers' times, and what the runtime takes of the same cores for each frame and each
-  message; a message between two ranks of one board is copied by the cores of both;
+* a place: its layers' times, which are a little longer in a pipeline than when they are measured;
+  what the runtime takes of the same cores for each frame and each message; a message between two
+  ranks of one board is copied by the cores of both;
 * a core that several places share: the sum over them;
 * a board's link, each direction for itself: bytes over bandwidth, summed over all messages that
   leave the board, or come in.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
@@ -29,6 +29,7 @@ from rankslice.frontend.partition import crossing_fault, layer_reads, used_layer
 __all__ = [
     "LOCAL_LINK",
     "NO_OVERHEADS",
+    "SLEEPING_OVERHEADS",
     "USUAL_OVERHEADS",
     "BoardCosts",
     "Kind",
@@ -42,6 +43,7 @@ __all__ = [
     "explored_layers",
     "make_problem",
     "mapping_of",
+    "usual_overheads",
 ]
 
 MODEL_INPUT = -1
@@ -136,16 +138,27 @@ class Overheads:
     """For each message, at each of its ends, in seconds."""
     source: str = "left out"
     """Where the figures are from."""
+    slice_s: float = 0.0
+    """For each run of layers without a gap, in seconds: by how much it takes longer in a pipeline
+    than when it is measured, as others interrupt it and use its caches in between."""
 
 
 NO_OVERHEADS = Overheads()
 
-USUAL_OVERHEADS = Overheads(
+SLEEPING_OVERHEADS = Overheads(
     frame_s=0.2e-3,
     message_s=50e-6,
     source="the runtime as measured on two cores of an AMD EPYC",
 )
-"""What the runtime takes of a rank's cores if nobody measured it there."""
+"""What the runtime takes of the cores of a rank that sleeps, if nobody measured it there."""
+
+USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.45e-3)
+"""The same of a rank that computes; ``benchmarks/message_cost.py`` measures it."""
+
+
+def usual_overheads(engines: Iterable[str]) -> Overheads:
+    """Return what is usual for ranks of these engines."""
+    return SLEEPING_OVERHEADS if {*engines} == {"null"} else USUAL_OVERHEADS
 
 
 @dataclass(frozen=True)
@@ -206,8 +219,9 @@ class Problem:
 
     @cached_property
     def span_tables(self) -> NDArray[np.float64]:
-        """(kinds, layers, layers): all spans' times, in seconds."""
-        return np.stack([self.spans.table(kind) for kind in range(len(self.times_s))])
+        """(kinds, layers, layers): what all spans take in a pipeline, in seconds."""
+        tables = np.stack([self.spans.table(kind) for kind in range(len(self.times_s))])
+        return np.asarray(tables + self.overheads.slice_s)
 
     @cached_property
     def source_layer(self) -> int:

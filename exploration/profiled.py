@@ -8,11 +8,11 @@ import numpy as np
 
 from rankslice.exploration.places import kinds_and_places
 from rankslice.exploration.problem import (
-    USUAL_OVERHEADS,
     Overheads,
     Problem,
     explored_layers,
     make_problem,
+    usual_overheads,
 )
 from rankslice.exploration.spans import measured_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -30,7 +30,7 @@ def profiled_problem(
     *,
     keys: Sequence[str] | None = None,
     default_engine: str = "onnxruntime",
-    overheads: Overheads = USUAL_OVERHEADS,
+    overheads: Overheads | None = None,
     source: str = "profile.json",
 ) -> Problem:
     """Return the problem of putting a model on a platform, with times that were measured.
@@ -41,7 +41,7 @@ def profiled_problem(
         platform: the boards.
         keys: mapping keys of the places; by default those that were measured.
         default_engine: engine of CPU ranks on boards whose platform names none.
-        overheads: processor time of a rank besides computing.
+        overheads: processor time of a rank besides computing; ``None``: what is usual.
         source: name of the profile's file, for people.
 
     Raises:
@@ -70,7 +70,7 @@ def profiled_problem(
         keys=chosen,
         spans=times,
         default_engine=default_engine,
-        overheads=overheads,
+        overheads=overheads or usual_overheads(kind.engine for kind in kinds),
         rank_bytes=np.array([kind.rank_bytes for kind in measured], np.float64),
         measured_w=np.array([active_w(kind) for kind in measured]),
         idle_w=_idle_w(profile),

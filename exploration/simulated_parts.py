@@ -244,6 +244,8 @@ class _Wiring:
         for number, segment in enumerate(self.plan.segments):
             rank = self.ranks[segment.rank]
             first = self.overheads.frame_s if not rank.stages else 0.0
+            computes = self.plan.ranks[segment.rank].engine != "null"
+            first += self.overheads.slice_s if computes else 0.0
             times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
             stage = Stage(segment.index, times)
             stage.inputs = [

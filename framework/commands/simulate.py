@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.links import Network
-from rankslice.exploration.problem import USUAL_OVERHEADS, Overheads
+from rankslice.exploration.problem import Overheads, usual_overheads
 from rankslice.exploration.segment_times import KnownTimes, SegmentTime, segment_times
 from rankslice.exploration.simulator import (
     Arrivals,
@@ -103,6 +103,7 @@ class Simulated:
             "overheads": {
                 "frame_ms": 1e3 * self.overheads.frame_s,
                 "message_ms": 1e3 * self.overheads.message_s,
+                "slice_ms": 1e3 * self.overheads.slice_s,
                 "source": self.overheads.source,
             },
             "notes": list(self.notes),
@@ -118,7 +119,7 @@ def simulate(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     traffic: Traffic = Traffic(),
     scatter: Scatter = Scatter(),
-    overheads: Overheads = USUAL_OVERHEADS,
+    overheads: Overheads | None = None,
     traced: int = 0,
 ) -> Simulated:
     """Return what a job would show; the same arguments give the same answer.
@@ -131,7 +132,7 @@ def simulate(
         shapes: sizes of model inputs that the file leaves open.
         traffic: frames, and how they come.
         scatter: how times differ from frame to frame.
-        overheads: what the runtime takes of the cores.
+        overheads: what the runtime takes of the cores; ``None``: what is usual.
         traced: for how many frames from the first the steps are kept.
 
     Raises:
@@ -168,7 +169,7 @@ def simulate_job(
     traffic: Traffic = Traffic(),
     trace_s: NDArray[np.float64] | None = None,
     scatter: Scatter = Scatter(),
-    overheads: Overheads = USUAL_OVERHEADS,
+    overheads: Overheads | None = None,
     traced: int = 0,
 ) -> Simulated:
     """Return what the job of a plan would show; the same arguments give the same answer.
@@ -181,13 +182,14 @@ def simulate_job(
         traffic: frames, and how they come; its trace has been read.
         trace_s: what it holds: the time of each arrival.
         scatter: how times differ from frame to frame.
-        overheads: what the runtime takes of the cores.
+        overheads: what the runtime takes of the cores; ``None``: what is usual.
         traced: for how many frames from the first the steps are kept.
 
     Raises:
         RankSliceError: an accelerator or a layer was not profiled. All mistakes at once.
     """
     times = segment_times(plan, known, source)
+    taken = overheads or usual_overheads(rank.engine for rank in plan.ranks)
     network = Network(_with_boards(boards, plan))
     window = traffic.window or plan.window
     frames, arrivals = _arrivals(traffic, trace_s, window)
@@ -199,10 +201,10 @@ def simulate_job(
         frames=frames,
         arrivals=arrivals,
         window=window,
-        overheads=overheads,
+        overheads=taken,
         traced=traced,
     )
-    return Simulated(plan, times, overheads, simulation, tuple(_notes(plan, network)))
+    return Simulated(plan, times, taken, simulation, tuple(_notes(plan, network)))
 
 
 def _profile(path: Path) -> Profile:

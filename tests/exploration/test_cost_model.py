@@ -12,7 +12,7 @@ from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, probl
 
 from rankslice.exploration.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.links import LOCAL_LINK
-from rankslice.exploration.problem import SummedTimes
+from rankslice.exploration.problem import Overheads, SummedTimes, usual_overheads
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link
@@ -255,3 +255,16 @@ def test_memory_is_weights_the_largest_layer_and_slots():
     one = predict(problem(rank_bytes=np.array([1000.0])), [0, 0, 1])
     expected = 1000 + 2 * TENSOR_BYTES + 2 * TENSOR_BYTES  # in and out of a layer; slots
     assert [expected, expected] == [board.memory_bytes for board in one.boards]
+
+
+def test_each_run_of_layers_takes_longer_in_a_pipeline_than_by_itself():
+    overheads = Overheads(slice_s=0.25)
+    interleaved = problem(overheads=overheads, times_s=[[1.0, 2.0, 3.0]])
+    assert 4.5 == predict(interleaved, [0, 1, 0]).places[0].compute_s
+    assert 4.5 == pytest.approx(evaluate(interleaved, np.array([[0, 1, 0]])).bottleneck_s[0], 1e-3)
+    assert 6.25 == predict(interleaved, [0, 0, 0]).places[0].compute_s
+
+
+def test_ranks_that_sleep_lose_nothing_by_interruptions():
+    assert 0.0 == usual_overheads(["null", "null"]).slice_s
+    assert 0.0 < usual_overheads(["onnxruntime", "null"]).slice_s

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,7 +154,8 @@ def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
         [np.array([segment.compute_s]) for segment in one.segments],
         Network(boards),
         frames=300,
-        overheads=given_problem.overheads,
+        # What slices take longer in a pipeline is in the predicted times.
+        overheads=replace(given_problem.overheads, slice_s=0.0),
     )
     assert found.completed == 300
     longest_s = max(p.busy_s for p in one.places)

@@ -1,0 +1,215 @@
+"""What a pipeline takes beyond its slices: the figures behind the cost model's usual ones.
+
+Two ranks on a core each compute rows of convolutions, and one sends the other a tensor. What the
+slower of them computes is measured as `rankslice profile` measures slices, before and after the
+pipeline runs. What a frame takes longer in the pipeline is what the runtime, the message, and
+beginning a slice anew cost its cores. `--vary` chooses what differs from case to case: the size of
+the messages, the length of the slices, or the number of slices in which the slower rank has its
+work, with the other rank's between them.
+
+The networks whose rates `prediction.py` predicts do not take part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import onnx
+from measuring import console, machine, print_table, spread, start_round
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from pipeline_efficiency import store_frames
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.exploration.spans import Slice
+from rankslice.framework.commands.build import build
+from rankslice.framework.commands.profile import Measuring
+from rankslice.framework.commands.run import prepare, run
+
+CORES = ("local_cpu0", "local_cpu1")
+CHANNELS, SIDE = 64, 94
+RUN_S = 2.5
+"""How long a run takes, in seconds."""
+MEASURED_TIMES = 4
+"""How often slices are measured before a run, and again after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pipeline of two ranks."""
+
+    megabytes: float
+    """Of each message."""
+    pieces: tuple[tuple[int, int], ...]
+    """Rank and convolutions of each slice, in order; rank 0 has most of the work, or rank 1."""
+
+    @property
+    def slower(self) -> int:
+        """The rank with more work."""
+        work = [sum(count for rank, count in self.pieces if rank == each) for each in (0, 1)]
+        return int(np.argmax(work))
+
+    @property
+    def slices(self) -> int:
+        """How many the slower rank has."""
+        return sum(rank == self.slower for rank, _ in self.pieces)
+
+
+CASES = {
+    "size": [
+        Case(size, pieces)
+        for size in (0.01, 0.5, 1.0, 2.0, 4.0)
+        for pieces in (((0, 7), (1, 4)), ((0, 4), (1, 7)))
+    ],
+    "length": [
+        Case(0.5, pieces)
+        for long, short in ((1, 0), (7, 4), (24, 16))
+        for pieces in (((0, long), (1, short)), ((0, short), (1, long)))
+    ],
+    "slices": [
+        Case(0.1, pieces)
+        for pieces in (
+            ((0, 12), (1, 4)),
+            ((0, 6), (1, 4), (0, 6)),
+            ((0, 4), (1, 2), (0, 4), (1, 2), (0, 4)),
+        )
+    ],
+}
+
+
+class Network:
+    """A model that grows layer by layer."""
+
+    def __init__(self) -> None:
+        """Begin with a single number as input."""
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+        self._random = np.random.default_rng(0)
+
+    def weight(self, values: NDArray[np.generic]) -> str:
+        """Add a constant and return its name."""
+        name = f"w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def noise(self, *shape: int) -> NDArray[np.float32]:
+        """Return normally distributed values."""
+        return self._random.standard_normal(shape, np.float32)
+
+    def add(self, operator: str, *inputs: str, **settings: int) -> str:
+        """Add a layer and return its name, which is also that of what it makes."""
+        name = f"{operator}{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operator, inputs, [name], name, **settings))
+        return name
+
+    def write(self, path: Path) -> None:
+        """Write the model; its output is the last layer's."""
+        image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1])
+        made = helper.make_tensor_value_info(self._nodes[-1].name, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self._nodes, "pieces", [image], [made], self._weights)
+        opsets = [helper.make_opsetid("", 17)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+def write_model(path: Path, case: Case) -> list[list[str]]:
+    """Write the model of a case; return the layers of each slice.
+
+    A slice adds one number, the mean of what comes in, to a tensor and lets that go through its
+    convolutions. It repeats the mean of the result as often as the message is to be large.
+    """
+    network, received, slices = Network(), "image", []
+    shape = network.weight(np.array([max(1, round(case.megabytes * 1e6 / 4))], np.int64))
+    for _, convolutions in case.pieces:
+        names = [network.add("ReduceMean", received, keepdims=0)]
+        start = network.weight(network.noise(1, CHANNELS, SIDE, SIDE))
+        names.append(network.add("Add", names[0], start))
+        for _ in range(convolutions):
+            kernel = network.noise(CHANNELS, CHANNELS, 1, 1) / np.float32(CHANNELS**0.5)
+            names.append(network.add("Conv", names[-1], network.weight(kernel)))
+        names.append(network.add("ReduceMean", names[-1], keepdims=0))
+        received = network.add("Expand", names[-1], shape)
+        slices.append([*names, received])
+    network.write(path)
+    return slices
+
+
+def measure(case: Case, place: Path) -> tuple[float, float]:
+    """Return the time of the slower rank's slices alone, and of a frame, in milliseconds."""
+    layers = write_model(place / "model.onnx", case)
+    mapping: dict[str, list[str]] = {key: [] for key in CORES}
+    for (rank, _), names in zip(case.pieces, layers, strict=True):
+        mapping[CORES[rank]] += names
+    (place / "mapping.json").write_text(json.dumps(mapping))
+    done = build(place / "model.onnx", place / "mapping.json", "local", place / "out")
+    source = str(store_frames(done.plan, place / "frames.npz"))
+    ends = [0, *itertools.accumulate(map(len, layers))]
+    spans = [(begin, end - 1) for begin, end in itertools.pairwise(ends)]
+    slower = [
+        Slice(0, *span)
+        for (rank, _), span in zip(case.pieces, spans, strict=True)
+        if rank == case.slower
+    ]
+    alone = alone_s(place / "model.onnx", slower)
+    frames = round(RUN_S / (median(alone) + 1e-3))
+    rate = run(prepare(done.folder, RunOptions(inputs=(source,), frames=frames))).summary
+    alone += alone_s(place / "model.onnx", slower)
+    found = 1e3 * median(alone), 1e3 / rate.throughput_fps
+    console.print(f"{case}: {found[0]:.2f} ms alone, {found[1]:.2f} ms", style="dim")
+    return found
+
+
+def alone_s(model: Path, slices: Sequence[Slice]) -> list[float]:
+    """Return what slices take together, several times, while the other core computes, too."""
+    with Measuring(model, "local", None, keys=CORES) as measuring:
+        return [sum(measuring.measure_slices(slices)) for _ in range(MEASURED_TIMES)]
+
+
+def report(found: dict[Case, list[tuple[float, float]]]) -> None:
+    """Print what the rounds showed."""
+    rows = [
+        (
+            "receives" if case.slower else "sends",
+            f"{case.megabytes:g}",
+            f"{case.slices}",
+            spread(alone for alone, _ in rounds).text(2),
+            spread(frame - alone for alone, frame in rounds).text(2),
+        )
+        for case, rounds in found.items()
+    ]
+    print_table(
+        "What a frame takes beyond the slower rank's slices, in ms",
+        ("the slower rank", "MB a message", "slices", "they alone", "beyond them"),
+        rows,
+    )
+    beyond = [median(frame - alone for alone, frame in rounds) for rounds in found.values()]
+    console.print(f"mean: {np.mean(beyond):.2f} ms")
+
+
+def main() -> None:
+    """Take the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--vary", choices=CASES, default="size", help="what differs from case to case")
+    add("--rounds", type=int, default=3, help="rounds of measurements")
+    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
+    given = parser.parse_args()
+    console.print(machine())
+    found: dict[Case, list[tuple[float, float]]] = {case: [] for case in CASES[given.vary]}
+    for number in range(given.rounds):
+        start_round(number + 1, given.rounds, given.patience)
+        for case, measured in found.items():
+            with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
+                measured.append(measure(case, Path(place)))
+    report(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""From what a profile tells of a board's power to the energy of mappings."""
+
+from __future__ import annotations
+
+import pytest
+from problems import CHAIN, board, platform
+
+from rankslice.exploration.cost_model import predict
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.profiled import profiled_problem
+from rankslice.framework.profile import (
+    Core,
+    MeasuredBoard,
+    Profile,
+    ProfiledKind,
+    ProfiledModel,
+    Span,
+)
+
+KEYS = ("edge01_cpu0", "edge02_cpu0")
+
+
+def profile(idle_mw: int | None, energy_uj: int | None) -> Profile:
+    """Return a profile of a chain of three layers of 1 s each, with what a sensor told."""
+    sensor = None if idle_mw is None else "hwmon ina219 power1"
+    cores = (Core(0, None, None),)
+    measured = MeasuredBoard("edge01", "e", "x86_64", "", "3.11", 1, cores, sensor, idle_mw)
+    spans = tuple(
+        Span(
+            first,
+            last,
+            ((last - first + 1) * 10**9,),
+            (1,),
+            None,
+            energy_uj if (first, last) == (0, 2) else None,
+            None,
+            False,
+        )
+        for first in range(3)
+        for last in range(first, 3)
+    )
+    kind = ProfiledKind(
+        KEYS[0], KEYS, "cpu", 1, "onnxruntime", "1", (), (), False, (), 0, measured, spans
+    )
+    return Profile(ProfiledModel("chain", "", (), ("a", "b", "c")), (kind,))
+
+
+def explored(profile: Profile) -> Problem:
+    """Return the problem of two equal boards of which no power is given."""
+    boards = [board(name, idle_w=None, busy_w=None) for name in ("edge01", "edge02")]
+    return profiled_problem(profile, CHAIN, platform(*boards), keys=KEYS)
+
+
+def test_power_that_a_sensor_told_makes_energy_measured_on_all_boards_that_are_equal() -> None:
+    # 3 s at 9 W, of which 2 W at rest: 7 W are due to computing.
+    problem = explored(profile(2000, 27_000_000))
+    (used,) = predict(problem, [1, 1, 1]).boards
+    assert ("edge02", "measured", "profile.json") == (
+        used.name,
+        used.energy_source,
+        used.energy_from,
+    )
+    busy_s = predict(problem, [1, 1, 1]).places[0].busy_s
+    assert used.energy_j == pytest.approx(9 * busy_s)
+
+
+@pytest.mark.parametrize("told", [(None, None), (2000, None)])
+def test_without_a_sensor_or_an_energy_of_any_span_energy_is_absent(
+    told: tuple[int | None, int | None],
+) -> None:
+    (used,) = predict(explored(profile(*told)), [0, 0, 0]).boards
+    assert (None, None) == (used.energy_j, used.energy_source)

@@ -98,7 +98,6 @@ def explore(
     force: bool = False,
     ssh_config: Path | None = None,
     listener: Listener | None = None,
-    on_step: Callable[[str], None] = lambda step: None,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> Exploration:
     """Find good mappings and write them: files for ``build``, a table, a record and a page.
@@ -115,7 +114,6 @@ def explore(
         force: replace a folder of an older exploration at ``out``, and go on with what it measured.
         ssh_config: handed to ssh as ``-F``.
         listener: is told what happens while layers are measured.
-        on_step: told what is being done.
         on_progress: told a step, how much of it is done, and how much there is.
 
     Raises:
@@ -123,7 +121,6 @@ def explore(
     """
     with new_folder(out, replaces=_foreign if force else None) as folder:
         measuring = _Measured(model, platform, out, wanted, shapes, ssh_config)
-        on_step("reading")
         inputs = measuring.inputs(profile, listener or Listener())
         problem = inputs.problem
         objectives, left_out = can_be_had(problem, ("throughput", *wanted.objectives))

@@ -27,7 +27,7 @@ from rankslice.backend.ssh import BoardShell, write_ssh_config
 from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.fastest_slices import fastest_slices
 from rankslice.exploration.places import default_keys, kinds_and_places
-from rankslice.exploration.problem import Problem, make_problem
+from rankslice.exploration.problem import Problem, make_problem, usual_overheads
 from rankslice.exploration.spans import (
     MeasuredTimes,
     Refinement,
@@ -324,6 +324,7 @@ class Measuring:
             keys=self._chosen,
             spans=times,
             default_engine=REFERENCE_ENGINES[self._model.graph.submodel_format],
+            overheads=usual_overheads(wanted.rank.engine for wanted in self._wanted),
             times_source=str(self._out),
         )
 

@@ -5,11 +5,18 @@ real, two ranks on a core each, and as many with three to six ranks that sleep f
 their slices would compute. Each is predicted before it runs: by the cost model, and by the
 simulator with times that scatter as the profile's.
 
-Steps can be taken one at a time; what each finds is kept in the folder, and gone on with:
+Across virtual boards twenty more mappings run, of two to six ranks that sleep on two to four
+boards, and twenty of two ranks that compute on two boards. The cables carry as many bytes as those
+of the platform file that the prediction is told of.
+
+Steps can be taken one at a time; what each finds is kept in the folder, and gone on with. Mappings
+that were run as often as is asked for are only predicted anew:
 
     python benchmarks/prediction.py profile resnet50
     python benchmarks/prediction.py run resnet50
     python benchmarks/prediction.py sleep resnet50
+    python benchmarks/prediction.py boards resnet50
+    python benchmarks/prediction.py over-boards resnet50
     python benchmarks/prediction.py report
 """
 
@@ -17,24 +24,43 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from measuring import console, machine, print_table
+from across_boards import ON_THE_WIRE, Boards, Job, exit_without_boards
+from measuring import console, machine
 from null_jobs import let_sleep
 from numpy.typing import NDArray
 from pipeline_efficiency import store_frames
+from prediction_report import (
+    NETWORKS,
+    PARTS,
+    Record,
+    keep,
+    known,
+    report,
+    round_of,
+    with_prediction,
+)
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.exploration.cost_model import predict
-from rankslice.exploration.problem import USUAL_OVERHEADS, Problem, mapping_of
-from rankslice.exploration.profiled import profiled_problem
-from rankslice.framework.commands.build import Build, build
+from rankslice.exploration.places import kinds_and_places
+from rankslice.exploration.problem import (
+    SLEEPING_OVERHEADS,
+    USUAL_OVERHEADS,
+    Problem,
+    make_problem,
+    mapping_of,
+)
+from rankslice.exploration.spans import measured_times
+from rankslice.framework.commands.build import build
 from rankslice.framework.commands.run import prepare, run
 from rankslice.framework.commands.simulate import Scatter, Traffic, simulate
 from rankslice.framework.profile import profile_from_json
@@ -44,7 +70,6 @@ from rankslice.measurement.keras_zoo import keras_model
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.zoo import zoo_model
 
-NETWORKS = ("resnet50", "mobilenetv2", "densenet121")
 CORES = ("local_cpu0", "local_cpu1")
 MAPPINGS = 20
 INTERLEAVED = 5
@@ -52,7 +77,11 @@ INTERLEAVED = 5
 FRAMES_S = 2.5
 """How long a run should take, in seconds."""
 LEAST_FRAMES = 60
-TARGET_ERROR, TARGET_CORRELATION = 0.10, 0.9
+MOST_BOARDS = 4
+DISK_MB = 1500
+"""Of each virtual board: the packages of all mappings lie there."""
+RATE_MBIT = 1000.0
+"""Of each virtual board's cable, in each direction."""
 
 
 def model_of(network: str) -> Path:
@@ -64,19 +93,23 @@ def engine_of(model: Path) -> str:
     return "litert" if model.suffix == ".tflite" else "onnxruntime"
 
 
-def problem_of(network: str, folder: Path, keys: Sequence[str]) -> Problem:
-    """Return the problem of mapping a network that was profiled."""
+def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -> Problem:
+    """Return the problem of mapping a network that was profiled, on cores of that kind."""
     model, file = model_of(network), profile_file(network, folder)
     profile = profile_from_json(file.read_text(), file.name)
-    problem = profiled_problem(
-        profile,
+    boards = read_platform(platform)
+    kinds, _ = kinds_and_places(keys, boards)  # cores that are described one by one
+    times = measured_times(profile, [CORES[0]] * len(kinds))
+    return make_problem(
         read_model(model).graph,
-        read_platform("local"),
+        boards,
+        times.times_s,
         keys=keys,
+        spans=times,
         default_engine=engine_of(model),
-        source=file.name,
+        overheads=USUAL_OVERHEADS,
+        times_source=file.name,
     )
-    return replace(problem, overheads=USUAL_OVERHEADS)
 
 
 def profile_file(network: str, folder: Path) -> Path:
@@ -111,232 +144,149 @@ def assignment(problem: Problem, cuts: Sequence[float], places: Sequence[int]) -
 
 
 def two_ranks(problem: Problem) -> Iterator[list[int]]:
-    """Yield the mappings of two ranks: cut once, from one end to the other, and interleaved."""
-    for cut in np.linspace(0.12, 0.88, MAPPINGS - INTERLEAVED):
-        yield assignment(problem, [cut], [0, 1])
-    for start in np.linspace(0.1, 0.4, INTERLEAVED):
-        yield assignment(problem, [start, start + 0.4], [0, 1, 0])
+    """Yield the mappings of two ranks: cut once, from one end to the other, and interleaved.
+
+    Where a large layer takes the place of several cuts, the later ones come one layer later each.
+    """
+    known: list[list[int]] = []
+    cuts = [([cut], [0, 1]) for cut in np.linspace(0.12, 0.88, MAPPINGS - INTERLEAVED)]
+    cuts += [([at, at + 0.4], [0, 1, 0]) for at in np.linspace(0.1, 0.4, INTERLEAVED)]
+    for shares, places in cuts:
+        found = assignment(problem, shares, places)
+        while found in known:
+            found = [found[0], *found[:-1]]
+        known.append(found)
+        yield found
 
 
-def more_ranks(problem: Problem, random: np.random.Generator) -> Iterator[list[int]]:
-    """Yield mappings of three to six ranks, a slice each, cut at random."""
+def more_ranks(problem: Problem, least: int) -> Iterator[list[int]]:
+    """Yield mappings of up to six ranks, ``least`` or more, a slice each, cut at random."""
+    random = np.random.default_rng(1)
     for number in range(MAPPINGS):
-        ranks = 3 + number % 4
+        ranks = least + number % (7 - least)
         cuts = np.sort(random.uniform(0.05, 0.95, ranks - 1))
         if min(np.diff([0, *cuts, 1])) < 0.03:
             cuts = np.arange(1, ranks) / ranks
-        chosen = assignment(problem, cuts, range(ranks))
-        yield chosen
+        yield assignment(problem, cuts, range(ranks))
 
 
-def built(network: str, problem: Problem, chosen: Sequence[int], place: Path) -> Build:
-    """Build a mapping in a folder that exists."""
-    mapping = place / "mapping.json"
-    mapping.write_text(json.dumps(mapping_of(problem, chosen)))
-    return build(model_of(network), mapping, "local", place / "out", share_cores=True)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A network's mappings of one part, and where they run."""
+
+    network: str
+    name: str
+    """One of :data:`prediction_report.PARTS`."""
+    folder: Path
+    platform: str
+    """``local``, or a file."""
+    keys: tuple[str, ...]
+    sleeps: bool
+    boards: Boards | None = None
+
+    def problem(self) -> Problem:
+        """Return the problem; ranks that sleep do not get into each other's way on any core."""
+        found = problem_of(self.network, self.folder, self.platform, self.keys)
+        if not self.sleeps:
+            return found
+        places = tuple(replace(place, cores=()) for place in found.places)
+        return replace(found, places=places, overheads=SLEEPING_OVERHEADS)
+
+    def mappings(self, problem: Problem) -> Iterator[list[int]]:
+        """Yield the mappings to look at."""
+        if not self.sleeps:
+            return two_ranks(problem)
+        return more_ranks(problem, 3 if self.boards is None else 2)
+
+    def predicted(self, record: Record, problem: Problem) -> Record:
+        """Return a record with what the cost model and the simulator predict."""
+        found = predict(problem, record.assignment)
+        fields = with_prediction(asdict(record) | {"rounds": record.rounds}, found)
+        with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
+            simulated = self._simulated_fps(Path(place), problem, record)
+        return Record(**fields | {"simulated_fps": simulated})
+
+    def _simulated_fps(self, place: Path, problem: Problem, record: Record) -> float | None:
+        if self.sleeps:
+            return None  # there is nothing to draw times from
+        mapping = place / "mapping.json"
+        mapping.write_text(json.dumps(mapping_of(problem, record.assignment)))
+        return simulate(
+            model_of(self.network),
+            mapping=mapping,
+            platform=self.platform,
+            profile=self._profile_of_keys(place),
+            traffic=Traffic(frames=1000),
+            scatter=Scatter(measured=True),
+        ).simulation.throughput_fps
+
+    def _profile_of_keys(self, place: Path) -> Path:
+        """Write the profile as one of the part's keys; return its file."""
+        known = json.loads(profile_file(self.network, self.folder).read_text())
+        known["kinds"][0] |= {"key": self.keys[0], "keys": [*self.keys]}
+        file = place / "profile.json"
+        file.write_text(json.dumps(known))
+        return file
+
+    def reached(self, record: Record, problem: Problem, place: Path) -> RunSummary:
+        """Run a mapping with stored frames for about as long as all others."""
+        mapping = place / "mapping.json"
+        mapping.write_text(json.dumps(mapping_of(problem, record.assignment)))
+        model = model_of(self.network)
+        done = build(model, mapping, self.platform, place / "out", share_cores=True)
+        plan = done.plan
+        if self.sleeps:
+            plan = let_sleep(done.folder, plan, record.sleeps_ms)
+        frames = max(LEAST_FRAMES, int(FRAMES_S * record.predicted_fps))
+        source = str(store_frames(plan, place / "frames.npz"))
+        options = RunOptions(inputs=(source,), frames=frames)
+        if self.boards is None:
+            return run(prepare(done.folder, options)).summary
+        Job(self.boards, done.folder, plan).deploy()
+        ready = prepare(done.folder, options, ssh_config=self.boards.ssh_config)
+        return run(ready).summary
 
 
-def reached(done: Build, place: Path, expected_fps: float) -> RunSummary:
-    """Run a build with stored frames for about as long as all others; return what it showed."""
-    source = str(store_frames(done.plan, place / "frames.npz"))
-    frames = max(LEAST_FRAMES, int(FRAMES_S * expected_fps))
-    return run(prepare(done.folder, RunOptions(inputs=(source,), frames=frames))).summary
+def look_at(part: Part, rounds: int, deadline_s: float) -> None:
+    """Predict a part's mappings, and run those that were not run so often, as time allows."""
+    problem = part.problem()
+    for number, chosen in enumerate(part.mappings(problem)):
+        record = known(part.folder, part.network, part.name, number)
+        if record is None:
+            record = Record(part.network, part.name, number, tuple(map(int, chosen)))
+        if not (part.sleeps and record.rounds):
+            record = part.predicted(record, problem)
+        if part.sleeps and not record.rounds:
+            record = replace(record, sleeps_ms=record.predicted_ms)
+        if len(record.rounds) < rounds and time.monotonic() < deadline_s:
+            with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
+                done = round_of(part.reached(record, problem, Path(name)))
+            record = replace(record, rounds=(*record.rounds, done))
+        keep(part.folder, record)
 
 
-def run_mappings(network: str, folder: Path, rounds: int, deadline_s: float) -> None:
-    """Run the mappings of two ranks that were not run yet, as far as time allows."""
-    problem = problem_of(network, folder, CORES)
-    for number, chosen in enumerate(two_ranks(problem)):
-        record = folder / f"{network}.run-{number:02}.json"
-        if len(rounds_of(record)) >= rounds or time.monotonic() > deadline_s:
-            continue
-        predicted = predict(problem, chosen)
-        with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-            place = Path(name)
-            done = built(network, problem, chosen, place)
-            simulated = simulate(
-                done.folder,
-                profile=profile_file(network, folder),
-                traffic=Traffic(frames=1000),
-                scatter=Scatter(measured=True),
-            )
-            summary = reached(done, place, predicted.throughput_fps)
-        keep(
-            record,
-            network=network,
-            part="run",
-            ranks=len(done.plan.ranks),
-            segments=len(done.plan.segments),
-            predicted_fps=predicted.throughput_fps,
-            simulated_fps=simulated.simulation.throughput_fps,
-            measured_fps=summary.throughput_fps,
-            predicted_ms=[1e3 * place.compute_s for place in predicted.places],
-            measured_ms=[rank.compute_ms["mean"] for rank in summary.ranks],
-            simulated_p50_ms=simulated.simulation.latency_ms["p50"],
-            measured_p50_ms=summary.latency_ms["p50"],
-        )
+def local_part(network: str, name: str, folder: Path) -> Part:
+    """Return mappings of this machine's cores."""
+    if name == "run":
+        return Part(network, name, folder, "local", CORES, sleeps=False)
+    keys = tuple(f"{CORES[n % 2]}" + (f".{n // 2 + 1}" if n > 1 else "") for n in range(6))
+    return Part(network, name, folder, "local", keys, sleeps=True)
 
 
-def run_sleeping(network: str, folder: Path, deadline_s: float) -> None:
-    """Run mappings of more ranks that sleep, as far as time allows."""
-    keys = [f"{CORES[n % 2]}" + (f".{n // 2 + 1}" if n > 1 else "") for n in range(6)]
-    problem = problem_of(network, folder, CORES)
-    # Ranks that sleep do not get into each other's way, whatever cores they share.
-    places = tuple(replace(problem.places[n % 2], key=key, cores=()) for n, key in enumerate(keys))
-    problem = replace(problem, places=places)
-    for number, chosen in enumerate(more_ranks(problem, np.random.default_rng(1))):
-        record = folder / f"{network}.sleep-{number:02}.json"
-        if record.exists() or time.monotonic() > deadline_s:
-            continue
-        predicted = predict(problem, chosen)
-        with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-            place = Path(name)
-            done = built(network, problem, chosen, place)
-            sleeps = [1e3 * each.compute_s for each in predicted.places]
-            let_sleep(done.folder, done.plan, sleeps)
-            summary = reached(done, place, predicted.throughput_fps)
-        keep(
-            record,
-            network=network,
-            part="sleep",
-            ranks=len(done.plan.ranks),
-            segments=len(done.plan.segments),
-            predicted_fps=predicted.throughput_fps,
-            simulated_fps=None,
-            measured_fps=summary.throughput_fps,
-            predicted_ms=sleeps,
-            measured_ms=[rank.compute_ms["mean"] for rank in summary.ranks],
-        )
-
-
-def rounds_of(record: Path) -> list[float]:
-    """Return the rates that a mapping reached so far."""
-    found: list[float] = json.loads(record.read_text())["rounds_fps"] if record.exists() else []
-    return found
-
-
-def keep(record: Path, **figures: Any) -> None:
-    """Write what a mapping showed; its rate is the median of all rounds."""
-    rounds = [*rounds_of(record), figures["measured_fps"]]
-    figures |= {"rounds_fps": rounds, "measured_fps": float(np.median(rounds))}
-    record.write_text(json.dumps(figures, indent=1) + "\n")
-    console.print(
-        f"{record.stem}: {figures['predicted_fps']:.2f} frames/s predicted,"
-        f" {figures['measured_fps']:.2f} measured",
-        style="dim",
-    )
-
-
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's correlation of two lists without ties."""
-    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
-def errors(records: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    """Return by which share of the measured rate each prediction is off."""
-    measured = np.array([record["measured_fps"] for record in records])
-    found: NDArray[np.float64] = np.array([record[name] for record in records]) / measured - 1
-    return found
-
-
-def report(folder: Path, picture: Path | None) -> None:
-    """Print what was found, and draw it."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*-[0-9][0-9].json"))]
-    groups = {(r["network"], r["part"]) for r in found}
-    rows = []
-    for network, part in sorted(groups):
-        records = [r for r in found if (r["network"], r["part"]) == (network, part)]
-        off = errors(records, "predicted_fps")
-        simulated = "-"
-        if records[0]["simulated_fps"] is not None:
-            simulated = f"{100 * np.abs(errors(records, 'simulated_fps')).mean():.1f} %"
-        measured = [r["measured_fps"] for r in records]
-        rows.append(
-            (
-                f"{network}, {'two ranks' if part == 'run' else '3 to 6 sleeping ranks'}",
-                str(len(records)),
-                f"{min(measured):.1f}-{max(measured):.1f}",
-                f"{100 * np.abs(off).mean():.1f} %",
-                f"{100 * off.mean():+.1f} %",
-                f"{100 * np.abs(off).max():.1f} %",
-                simulated,
-                f"{rank_correlation([r['predicted_fps'] for r in records], measured):.3f}",
-            )
-        )
-    print_table(
-        "Predicted against measured rates",
-        (
-            "mappings",
-            "number",
-            "frames/s",
-            "mean error",
-            "bias",
-            "largest",
-            "simulator's mean error",
-            "rank correlation",
-        ),
-        rows,
-    )
-    console.print(
-        f"aims: a mean error of at most {100 * TARGET_ERROR:.0f} %, a rank correlation of at least"
-        f" {TARGET_CORRELATION}"
-    )
-    if picture is not None:
-        picture.write_text(scatter_plot(found), encoding="utf-8")
-
-
-_SIZE, _MARGIN = 460, 60
-_COLOURS = {"resnet50": "#4269d0", "mobilenetv2": "#e2711d", "densenet121": "#3a9d5d"}
-
-
-def scatter_plot(records: Sequence[dict[str, Any]]) -> str:
-    """Return an SVG file: a point for each mapping, on axes by powers of ten."""
-    values = [r[name] for r in records for name in ("predicted_fps", "measured_fps")]
-    low, high = 0.8 * min(values), 1.25 * max(values)
-
-    def along(value: float) -> float:
-        return _SIZE * float(np.log(value / low) / np.log(high / low))
-
-    marks = [v for v in (5, 10, 20, 50, 100, 200, 500, 1000) if low < v < high]
-    right, bottom = _MARGIN + _SIZE, _MARGIN + _SIZE
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 190}" height="{bottom + 60}">',
-        "<style>text{font:12px sans-serif;fill:#24292f}.grid{stroke:#e3e6ea}</style>",
-        '<rect width="100%" height="100%" fill="#fff"/>',
-        f'<text x="{_MARGIN}" y="30" font-weight="600">Frames/s, predicted and measured</text>',
-    ]
-    for mark in marks:
-        x, y = _MARGIN + along(mark), bottom - along(mark)
-        lines += [
-            f'<path d="M{x:.1f} {_MARGIN}V{bottom}M{_MARGIN} {y:.1f}H{right}" class="grid"/>',
-            f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{mark}</text>',
-            f'<text x="{_MARGIN - 8}" y="{y + 4:.1f}" text-anchor="end">{mark}</text>',
-        ]
-    lines += [
-        f'<path d="M{_MARGIN} {bottom}L{right} {_MARGIN}" stroke="#6b7480"/>',
-        f'<text x="{_MARGIN + _SIZE / 2}" y="{bottom + 40}" text-anchor="middle">predicted</text>',
-        f'<text transform="translate(18 {_MARGIN + _SIZE / 2}) rotate(-90)"'
-        ' text-anchor="middle">measured</text>',
-    ]
-    for record in records:
-        x, y = _MARGIN + along(record["predicted_fps"]), bottom - along(record["measured_fps"])
-        colour = _COLOURS[record["network"]]
-        fill = colour if record["part"] == "run" else "none"
-        lines.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"/>')
-    for number, (network, colour) in enumerate(_COLOURS.items()):
-        y = _MARGIN + 14 + 22 * number
-        lines += [
-            f'<circle cx="{right + 24}" cy="{y}" r="5" fill="{colour}"/>',
-            f'<text x="{right + 36}" y="{y + 4}">{network}</text>',
-        ]
-    y = _MARGIN + 14 + 22 * len(_COLOURS)
-    lines += [
-        f'<circle cx="{right + 24}" cy="{y}" r="5" fill="none" stroke="#24292f"/>',
-        f'<text x="{right + 36}" y="{y + 4}">3 to 6 ranks that sleep</text>',
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+def boards_part(network: str, name: str, folder: Path, boards: Boards) -> Part:
+    """Return mappings of virtual boards: of their cores in turn, board by board."""
+    cores = sorted(os.sched_getaffinity(0))
+    hosts = {board.name: {"host": board.address, "cores": max(cores) + 1} for board in boards}
+    link = {"bandwidth_mbps": RATE_MBIT / ON_THE_WIRE, "latency_ms": 0.1}
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps({"boards": hosts, "links": {"default": link}}))
+    count = len(boards)
+    if name == "over-boards":
+        keys = tuple(f"{board.name}_cpu{cores[n]}" for n, board in enumerate(boards))
+        return Part(network, name, folder, str(file), keys, sleeps=False, boards=boards)
+    turns = [(n // count, boards[n % count]) for n in range(6)]
+    keys = tuple(f"{board.name}_cpu{cores[turn]}" for turn, board in turns)
+    return Part(network, name, folder, str(file), keys, sleeps=True, boards=boards)
 
 
 def main() -> None:
@@ -345,24 +295,30 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("step", choices=("profile", "run", "sleep", "report"))
+    add("step", choices=("profile", *PARTS, "report"))
     add("network", nargs="?", choices=NETWORKS, default=NETWORKS[0])
     add("--folder", type=Path, default=Path("prediction"), help="what was found, kept")
     add("--rounds", type=int, default=2, help="how often to run each mapping; the median counts")
     add("--seconds", type=float, default=200, help="after which no further run begins")
     add("--picture", type=Path, help="an .svg file to draw, with report")
+    add("--residual", type=float, default=0.08, help="share by which a prediction is far off")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     deadline_s = time.monotonic() + given.seconds
     console.print(machine())
     if given.step == "profile":
         measure_profile(given.network, given.folder)
-    elif given.step == "run":
-        run_mappings(given.network, given.folder, given.rounds, deadline_s)
-    elif given.step == "sleep":
-        run_sleeping(given.network, given.folder, deadline_s)
+    elif given.step == "report":
+        report(given.folder, given.picture, given.residual)
+    elif given.step in ("run", "sleep"):
+        look_at(local_part(given.network, given.step, given.folder), given.rounds, deadline_s)
     else:
-        report(given.folder, given.picture)
+        exit_without_boards()
+        count = 2 if given.step == "over-boards" else MOST_BOARDS
+        with ExitStack() as resources:
+            boards = resources.enter_context(Boards(count, RATE_MBIT, disk_mb=DISK_MB))
+            part = boards_part(given.network, given.step, given.folder, boards)
+            look_at(part, given.rounds, deadline_s)
 
 
 if __name__ == "__main__":

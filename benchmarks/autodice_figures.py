@@ -29,7 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from autodice_paper import ENDS, OBJECTIVES, TABLE_2, Found, Point
+from autodice_paper import ENDS, OBJECTIVES, TABLE_2, TITLES, Found, Point
 from autodice_plots import draw_boards, draw_fronts
 from front_end import OTHERS
 from measuring import console, machine
@@ -367,18 +367,16 @@ def report(folder: Path, plots: Path | None) -> None:
 POINT_COLUMNS = (
     "network",
     "point",
-    "J per frame, most of a board",
+    "J per frame",
     "paper",
     "frames/s",
     "simulated",
     "without overlap",
     "paper",
-    "MB, most of a board",
+    "MB",
     "paper",
-    "boards",
-    "cores",
-    "GPUs",
-    "paper's boards, cores, GPUs",
+    "boards, cores, GPUs",
+    "paper",
 )
 
 
@@ -389,7 +387,7 @@ def point_rows(networks: Mapping[str, Found]) -> Iterator[Sequence[str]]:
         for point in (*found.one_board, *found.selected):
             paper = papers[point.name]
             yield (
-                network,
+                TITLES[network],
                 point.name,
                 f"{point.energy_j:.3f}",
                 f"{paper.energy_j:.3f}",
@@ -399,8 +397,7 @@ def point_rows(networks: Mapping[str, Found]) -> Iterator[Sequence[str]]:
                 f"{paper.fps:.1f}",
                 f"{point.memory_mb:.0f}",
                 f"{paper.memory_mb:.0f}",
-                *(str(count) for count in (point.boards, point.cores, point.gpus)),
-                f"{paper.boards}, {paper.cores}, {paper.gpus}",
+                *(f"{each.boards}, {each.cores}, {each.gpus}" for each in (point, paper)),
             )
 
 
@@ -426,7 +423,7 @@ def board_rows(networks: Mapping[str, Found]) -> Iterator[Sequence[str]]:
         for best in found.boards:
             fastest, energy, memory = (best[name] for name in OBJECTIVES)
             yield (
-                network,
+                TITLES[network],
                 str(fastest.boards),
                 f"{fastest.fps:.1f}",
                 f"{fastest.simulated_fps:.1f}",

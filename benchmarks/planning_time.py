@@ -92,11 +92,20 @@ def hard() -> Iterator[tuple[str, dict[str, Any]]]:
         ]
         sent = draw.uniform(0.05, 1.5, layers) * best * 1e6
         yield f"{size}, slow links", {**case, "devices": slow, "output_bytes": sent}
-        most = 1.12 * case["memory_bytes"].sum() / (8 * kinds)
-        full = [replace(device, memory_bytes=most) for device in case["devices"]]
-        yield f"{size}, memory 90 % full", {**case, "devices": full}
         least = {"objective": "latency", "throughput_floor_fps": 0.8 / best}
         yield f"{size}, least latency at 80 % of the rate", {**case, **least}
+    yield "96 layers x 3 kinds on 8 boards, their memory 95 % full", on_full_boards(96, 3)
+
+
+def on_full_boards(layers: int, kinds: int) -> dict[str, Any]:
+    """Return layers on boards with a device of each kind, whose memory they nearly fill."""
+    case = chain(layers, kinds, 8)
+    shared = {"memory_bytes": 1.05 * case["memory_bytes"].sum() / 8, "bandwidth_bytes_s": 1.25e8}
+    devices = [
+        replace(device, board=device.name.rpartition("-")[2], **shared)
+        for device in case["devices"]
+    ]
+    return {**case, "devices": devices}
 
 
 def measure(case: dict[str, Any], rounds: int) -> Spread:

@@ -125,7 +125,7 @@ def test_a_small_search_is_reported_with_the_papers_figures_beside_it(
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in capsys.readouterr().out.splitlines()
-        if line.startswith("| vgg19 |")
+        if line.startswith("| VGG-19 |")
     ]
     by_point = {row[1]: row for row in rows}
     simulated, paper = by_point["one board, GPU"][5], by_point["one board, GPU"][7]

@@ -134,9 +134,16 @@ def keep(folder: Path, record: Record) -> None:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's correlation of two lists without ties."""
-    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
+    """Return Spearman's correlation of two lists; what is equal shares the mean of its ranks."""
+    ranks = [_ranks(np.asarray(values)) for values in (one, other)]
     return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    below = values[:, np.newaxis] > values
+    equal = values[:, np.newaxis] == values
+    ranks: Floats = below.sum(axis=1) + equal.sum(axis=1) / 2
+    return ranks
 
 
 def report(folder: Path, picture: Path | None, residual: float) -> None:

@@ -90,12 +90,16 @@ class OnnxRuntimeEngine:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if refuses_cpu:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        provider = self._provider
         try:
+            if provider.device is not None:
+                options.add_provider_for_devices([provider.device], provider.options)
             return ort.InferenceSession(
-                str(path), options, providers=_order(self._provider), enable_fallback=0
+                str(path), options, providers=_order(provider), enable_fallback=0
             )
         except Exception as error:  # onnxruntime's exceptions have no common base class
-            raise JobError(f"{path.name}: onnxruntime cannot load it: {error}") from None
+            reason = " ".join(str(error).split())
+            raise JobError(f"{path.name}: onnxruntime cannot load it: {reason}") from None
 
     def _count(self, path: Path) -> Acceleration:
         """Return what the provider runs; raise if it must run all and does not."""
@@ -138,17 +142,23 @@ class OnnxRuntimeEngine:
             binding = self._bind(inputs, outputs)
             if len(self._bindings) < _MOST_BINDINGS:
                 self._bindings[addresses] = binding
+        elif not self._provider.is_cpu:
+            # A device with memory of its own has copied them when they were bound.
+            self._bind_inputs(binding, inputs)
         self._session.run_with_iobinding(binding)
 
     def _bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> Any:
         binding = self._session.io_binding()
-        for spec, array in zip(self._inputs, inputs, strict=True):
-            kind = self._element_type(spec, array)
-            binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
+        self._bind_inputs(binding, inputs)
         for spec, array in zip(self._outputs, outputs, strict=True):
             kind = self._element_type(spec, array)
             binding.bind_output(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
         return binding
+
+    def _bind_inputs(self, binding: Any, inputs: Sequence[NDArray[Any]]) -> None:
+        for spec, array in zip(self._inputs, inputs, strict=True):
+            kind = self._element_type(spec, array)
+            binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
 
     def _element_type(self, spec: TensorSpec, array: NDArray[Any]) -> Any:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
@@ -179,5 +189,10 @@ def _admits(declared: Sequence[int | str | None], planned: Sequence[int], side: 
 
 
 def _order(provider: Provider) -> list[Any]:
-    """Return the providers in the order in which they may take operators."""
+    """Return the providers in the order in which they may take operators.
+
+    There is none if the session's options have the device of one.
+    """
+    if provider.device is not None:
+        return []
     return [CPU] if provider.is_cpu else [(provider.name, provider.options)]

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
+from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Placement
@@ -28,7 +29,8 @@ _COMMON_FILES = (
     "rankfile",
     "hostfile",
 )
-_REQUIREMENTS = {
+_TAKES_PLUGINS = "onnxruntime>=1.24.4"
+_REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "litert": ("ai-edge-litert>=2.0",),
     "litert openvino": ("ai-edge-litert==2.3.0", "openvino==2026.3.1"),  # linked with each other
     "null": (),
@@ -36,7 +38,8 @@ _REQUIREMENTS = {
     "onnxruntime cuda": ("onnxruntime-gpu>=1.19",),
     "onnxruntime tensorrt": ("onnxruntime-gpu>=1.19",),
     "onnxruntime openvino": ("onnxruntime-openvino>=1.19",),
-    "onnxruntime qnn": ("onnxruntime-qnn>=1.19",),
+    "onnxruntime qnn": (_TAKES_PLUGINS, "onnxruntime-qnn>=2.3"),
+    "onnxruntime webgpu": (_TAKES_PLUGINS, "onnxruntime-ep-webgpu>=0.4"),
 }
 """Engine, and provider or vendor -> what pip installs on the board for it."""
 
@@ -134,20 +137,24 @@ def write_measuring_package(
 
 def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:
     """Return what pip installs on a board with these ranks, besides Open MPI."""
-    kinds = {(rank.engine, _kind(rank)) for rank in ranks}
+    needs = {(rank.engine, _needs(rank)) for rank in ranks}
     # The packages with a provider run CPU ranks, too, and exclude the one without.
-    special = {engine for engine, kind in kinds if kind != engine}
-    chosen = sorted({kind for engine, kind in kinds if kind != engine or engine not in special})
-    wanted = dict.fromkeys(name for kind in chosen for name in _REQUIREMENTS[kind])
+    special = {engine for engine, need in needs if need != _REQUIREMENTS[engine]}
+    chosen = sorted(
+        {need for engine, need in needs if engine not in special or need != _REQUIREMENTS[engine]}
+    )
+    wanted = dict.fromkeys(name for need in chosen for name in need)
     return ("mpi4py>=4.0", "numpy>=1.26", *wanted)
 
 
-def _kind(rank: Placement) -> str:
-    """Return the key of :data:`_REQUIREMENTS` for what a rank needs."""
+def _needs(rank: Placement) -> tuple[str, ...]:
+    """Return what pip installs for a rank's engine."""
     options = dict(rank.options)
+    if plugin := options.get("plugin"):
+        return (_TAKES_PLUGINS, *(() if is_library(plugin) else (plugin,)))
     name = options.get("provider") or options.get("vendor") or ""
     kind = f"{rank.engine} {name.removesuffix('ExecutionProvider').lower()}"
-    return kind if kind in _REQUIREMENTS else rank.engine
+    return _REQUIREMENTS.get(kind, _REQUIREMENTS[rank.engine])
 
 
 def _write_manifest(package: Path, board: str) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "check_board",
     "check_engine",
     "check_host",
+    "check_plugin",
     "check_user",
     "check_variable",
 ]
@@ -25,6 +26,8 @@ _BOARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:%-]{0,252}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 _ENGINE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}|[^\n]*/[^\n]+")
+"""A distribution, whose name is handed to pip, or the file of a library."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _TAKEN = re.compile(r"PATH|HOME|LD_PRELOAD|LD_AUDIT|(PYTHON|OMPI_|PMIX_|PRTE_|MPI4PY|RANKSLICE).*")
 """Variables that decide which program runs, or that mpirun and the ranks need as they are."""
@@ -36,6 +39,7 @@ PATTERNS = {
         "host": _HOST,
         "user": _USER,
         "engine": _ENGINE,
+        "plugin": _PLUGIN,
         "variable": _VARIABLE,
         "taken": _TAKEN,
     }.items()
@@ -61,6 +65,11 @@ def check_user(name: str) -> str:
 def check_engine(name: str) -> str:
     """Return the name of an inference engine as it is; raise ValueError if it cannot be one."""
     return _checked(name, _ENGINE, "the name of an engine")
+
+
+def check_plugin(name: str) -> str:
+    """Return the package or library of a plug-in as it is; raise ValueError if it cannot be one."""
+    return _checked(name, _PLUGIN, "a package or the file of a library")
 
 
 def check_variable(name: str) -> str:

@@ -31,6 +31,7 @@ from rankslice.framework.specs.platform_names import (
     check_board,
     check_engine,
     check_host,
+    check_plugin,
     check_user,
     check_variable,
 )
@@ -149,7 +150,7 @@ _Text = Annotated[str, WithJsonSchema(_SCALAR)]
 _OPTIONS_SCHEMA = {
     "type": "object",
     "additionalProperties": _SCALAR,
-    "propertyNames": {"not": {"enum": ["delegate", "provider"]}},
+    "propertyNames": {"not": {"enum": ["delegate", "provider", "plugin"]}},
 }
 _ENVIRONMENT_SCHEMA = {
     "type": "object",
@@ -159,7 +160,7 @@ _ENVIRONMENT_SCHEMA = {
 
 
 def _without_delegate(options: dict[str, str]) -> dict[str, str]:
-    for name in ("delegate", "provider"):
+    for name in ("delegate", "provider", "plugin"):
         if name in options:
             raise ValueError(f"the {name} stands beside the options, not among them")
     return options
@@ -177,6 +178,12 @@ def _of_engine(engine: str) -> Callable[[str, ValidationInfo], str]:
     return check
 
 
+def _with_provider(plugin: str, info: ValidationInfo) -> str:
+    if not info.data.get("provider", plugin):
+        raise ValueError("it stands without the provider that it has")
+    return plugin
+
+
 class _AcceleratorSpec(_Spec):
     engine: Annotated[
         Annotated[str, AfterValidator(check_engine), _named("engine")],
@@ -189,6 +196,16 @@ class _AcceleratorSpec(_Spec):
     provider: Annotated[
         Annotated[str, AfterValidator(_of_engine("onnxruntime"))],
         Field(description="an execution provider, such as CUDA or OpenVINO"),
+    ] = ""
+    plugin: Annotated[
+        Annotated[
+            str,
+            AfterValidator(_of_engine("onnxruntime")),
+            AfterValidator(_with_provider),
+            AfterValidator(check_plugin),
+            _named("plugin"),
+        ],
+        Field(description="the package with the provider, such as onnxruntime-qnn, or its library"),
     ] = ""
     options: Annotated[
         Annotated[
@@ -433,7 +450,7 @@ def _accelerators(specs: _AcceleratorSpec | list[_AcceleratorSpec]) -> tuple[Acc
 
 
 def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
-    named = {"delegate": spec.delegate, "provider": spec.provider}
+    named = {"delegate": spec.delegate, "provider": spec.provider, "plugin": spec.plugin}
     chosen = {name: value for name, value in named.items() if value}
     return Accelerator(
         engine=spec.engine,

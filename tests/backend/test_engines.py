@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.engines.onnxruntime_providers import find_provider
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.slots import Ring
@@ -165,6 +167,40 @@ def test_an_unknown_provider_is_told_with_the_nearest_one() -> None:
         " 'OpenVINO'?"
     )
     assert expected == refused({"provider": "OpenVIN"})
+
+
+def test_a_provider_whose_plugin_is_not_installed_is_told_with_the_package() -> None:
+    assert (
+        "the plug-in no-such-plugin is not installed on this board: pip install no-such-plugin"
+        == refused({"provider": "WebGPU", "plugin": "no-such-plugin"}, "gpu")
+    )
+
+
+def test_a_package_without_a_providers_library_is_told() -> None:
+    found = refused({"provider": "Another", "plugin": "numpy"}, "npu")
+    assert found.startswith("numpy has 0 libraries called *onnxruntime_providers_*.so")
+
+
+def test_a_file_that_is_no_plugin_is_told_in_onnxruntimes_words(tmp_path: Path) -> None:
+    library = tmp_path / "libother.so"
+    library.write_text("no library")
+    found = refused({"provider": "Another", "plugin": str(library)}, "npu")
+    assert found.startswith(f"onnxruntime {onnxruntime.__version__} cannot load {library}: ")
+
+
+def test_an_onnxruntime_that_takes_no_plugins_is_told() -> None:
+    old = SimpleNamespace(
+        __version__="1.19.2",
+        get_all_providers=lambda: ["CPUExecutionProvider"],
+        get_available_providers=lambda: ["CPUExecutionProvider"],
+    )
+    settings = EngineSettings(options={"provider": "Another", "plugin": "/x/y.so"})
+    with pytest.raises(JobError) as error:
+        find_provider(old, settings)
+    assert (
+        "onnxruntime 1.19.2 on this board takes no plug-ins, which AnotherExecutionProvider is;"
+        " install 1.24.4 or later"
+    ) == str(error.value)
 
 
 def test_a_gpu_without_a_provider_does_not_become_the_cpu() -> None:

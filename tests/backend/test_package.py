@@ -155,6 +155,21 @@ def rank_with(engine: str, **options: str) -> Placement:
         ),
         ([rank_with("onnxruntime", provider="XNNPACK")], ["onnxruntime>=1.19"]),
         (
+            [rank_with("onnxruntime"), rank_with("onnxruntime", provider="QNN")],
+            ["onnxruntime>=1.24.4", "onnxruntime-qnn>=2.3"],
+        ),
+        (
+            [
+                rank_with("onnxruntime", provider="WebGPU"),
+                rank_with("onnxruntime", provider="Other", plugin="onnxruntime-ep-other"),
+            ],
+            ["onnxruntime>=1.24.4", "onnxruntime-ep-other", "onnxruntime-ep-webgpu>=0.4"],
+        ),
+        (
+            [rank_with("onnxruntime", provider="QNN", plugin="/usr/lib/libqnn.so")],
+            ["onnxruntime>=1.24.4"],
+        ),
+        (
             [rank_with("litert"), rank_with("litert", vendor="openvino")],
             ["ai-edge-litert==2.3.0", "openvino==2026.3.1"],
         ),

@@ -116,7 +116,8 @@ boards:
         "platform.yaml: boards.edge01.npu[1].options.a: found a list;"
         " expected names and values for the engine or its delegate",
         "platform.yaml: boards.edge01.npu[1]: unknown key 'zest';"
-        " known keys are engine, delegate, provider, options, environment and allow_fallback",
+        " known keys are engine, delegate, provider, plugin, options, environment and"
+        " allow_fallback",
         "platform.yaml: boards.edge01: unknown key 'coers'; did you mean 'cores'?",
         "platform.yaml: boards.edge02: found 'text'; expected a board such as `{cores: 0-5}`",
         "platform.yaml: boards.edge03.host: found a list;"
@@ -304,13 +305,14 @@ boards:
     gpu:
       engine: onnxruntime
       provider: CUDA
+      plugin: onnxruntime-ep-cuda
       options: {device_id: 1}
       environment: {CUDA_VISIBLE_DEVICES: "0,1"}
       allow_fallback: true
 """
     gpu = Accelerator(
         "onnxruntime",
-        (("provider", "CUDA"), ("device_id", "1")),
+        (("provider", "CUDA"), ("plugin", "onnxruntime-ep-cuda"), ("device_id", "1")),
         (("CUDA_VISIBLE_DEVICES", "0,1"),),
         allow_fallback=True,
     )
@@ -330,10 +332,14 @@ boards:
       delegate: x.so
       environment: {LD_PRELOAD: x.so, A-B: 1, C: [1]}
       allow_fallback: perhaps
-    npu: [{engine: litert, provider: CUDA, options: {provider: CUDA}}]
+    npu:
+      - {engine: litert, provider: CUDA, options: {provider: CUDA}}
+      - {engine: onnxruntime, plugin: onnxruntime-qnn}
+      - {engine: onnxruntime, provider: QNN, plugin: "--index-url x", options: {plugin: a}}
 """
     place = "platform.yaml: boards.edge01"
     expected = "expected environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"
+    plugin = "expected the package with the provider, such as onnxruntime-qnn, or its library"
     assert [
         f"{place}.gpu.delegate: the engine onnxruntime takes no delegate, only litert does;"
         " expected the file of a delegate library",
@@ -346,5 +352,10 @@ boards:
         f"{place}.npu[0].provider: the engine litert takes no provider, only onnxruntime does;"
         " expected an execution provider, such as CUDA or OpenVINO",
         f"{place}.npu[0].options: the provider stands beside the options, not among them;"
+        " expected names and values for the engine or its delegate",
+        f"{place}.npu[1].plugin: it stands without the provider that it has; {plugin}",
+        f"{place}.npu[2].plugin: '--index-url x' cannot be a package or the file of a library;"
+        f" {plugin}",
+        f"{place}.npu[2].options: the plugin stands beside the options, not among them;"
         " expected names and values for the engine or its delegate",
     ] == mistakes_of(tmp_path, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ..errors import JobError
 from . import EngineSettings
 from .acceleration import Acceleration
+from .onnxruntime_plugins import PLUGINS, find_device, is_plugin, plugin_of
 
 __all__ = ["CPU", "Provider", "count_operators", "find_provider"]
 
@@ -20,7 +22,6 @@ _PACKAGES = {
     "CUDA": "onnxruntime-gpu",
     "Tensorrt": "onnxruntime-gpu",
     "OpenVINO": "onnxruntime-openvino",
-    "QNN": "onnxruntime-qnn",
     "Xnnpack": "a build of onnxruntime with XNNPACK",
 }
 """Where onnxruntime has a provider from, if it is not in the usual package."""
@@ -33,6 +34,8 @@ class Provider:
     name: str
     """onnxruntime's name of it: ``CUDAExecutionProvider``."""
     options: dict[str, str] = field(default_factory=dict)
+    device: Any = None
+    """What it computes on, if it comes from a library of its own; otherwise it chooses itself."""
 
     @property
     def is_cpu(self) -> bool:
@@ -57,18 +60,27 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
         if options:
             raise JobError(f"onnxruntime: options {options} need a provider in the platform file")
         return Provider(CPU)
-    name = _full_name(onnxruntime, wanted)
+    plugin = options.pop("plugin", "")
+    name = _full_name(onnxruntime, wanted, is_known=not plugin)
+    if not plugin and (name not in onnxruntime.get_available_providers() or is_plugin(name)):
+        plugin = plugin_of(_short(name))
+    if plugin:
+        kind = options.pop("device_type", settings.accelerator).upper()
+        return Provider(name, options, find_device(onnxruntime, name, plugin, kind))
     _check_available(onnxruntime, name)
     for option in _options_for_threads(name, options):
         options.setdefault(option, str(settings.threads))
     return Provider(name, options)
 
 
-def _full_name(onnxruntime: Any, wanted: str) -> str:
+def _full_name(onnxruntime: Any, wanted: str, *, is_known: bool) -> str:
+    """Return onnxruntime's name of a provider, or what it would be if it need not be known."""
     known: dict[str, str] = {_short(name).lower(): name for name in onnxruntime.get_all_providers()}
     name = known.get(_short(wanted).lower())
     if name is not None:
         return name
+    if not is_known:
+        return f"{_short(wanted)}{_SUFFIX}"
     close = difflib.get_close_matches(wanted.lower(), known, n=1)
     hint = f"; did you mean {_short(known[close[0]])!r}?" if close else ""
     raise JobError(f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}{hint}")
@@ -83,7 +95,8 @@ def _check_available(onnxruntime: Any, name: str) -> None:
     if name in available:
         return
     short = _short(name)
-    advice = f"; it comes with {_PACKAGES[short]}" if short in _PACKAGES else ""
+    packages = {**PLUGINS, **_PACKAGES}
+    advice = f"; it comes with {packages[short]}" if short in packages else ""
     raise JobError(
         f"onnxruntime {onnxruntime.__version__} on this board has no provider {short}, only"
         f" {', '.join(map(_short, available))}{advice}"
@@ -121,4 +134,14 @@ def count_operators(session: Any, provider: Provider, path: Path) -> Acceleratio
         node.op_type for part in parts if part.ep_name != provider.name for node in part.get_nodes()
     ]
     others = tuple(dict.fromkeys(left))
-    return Acceleration(by, sum(mine), sum(mine) + len(left), len(mine), others)
+    return Acceleration(by, sum(mine), sum(mine) + len(left), _partitions(mine, left), others)
+
+
+def _partitions(mine: Sequence[int], left: Sequence[str]) -> int | None:
+    """Return in how many pieces a provider runs its operators, by how many each entry has.
+
+    Providers that compile list a piece as a whole; others list each of their operators.
+    """
+    if any(count > 1 for count in mine) or len(mine) < 2:
+        return len(mine)
+    return None if left else 1

@@ -54,6 +54,8 @@ PACKAGES = {
     "onnxruntime": "onnxruntime",
     "onnxruntime-gpu": "",
     "onnxruntime-openvino": "",
+    "onnxruntime-ep-openvino": "",
+    "onnxruntime-ep-webgpu": "",
     "onnxruntime-qnn": "",
     "openvino": "openvino",
     "numpy": "numpy",

@@ -24,6 +24,7 @@ from rankslice.backend.probe import (
     measure_routes,
     report_of,
 )
+from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
 from rankslice.backend.ssh import BoardShell, is_this_machine
 from rankslice.framework.commands.deploy import read_plan
 from rankslice.framework.commands.probe import check_ssh_config
@@ -413,22 +414,19 @@ def _accelerator_findings(answer: _Answer, job: _Job | None) -> list[Finding]:
         RankSliceError: the board does not answer any more.
     """
     units = [*_units(answer.board, job)]
-    delegates = [
-        (unit, dict(spec.options)["delegate"], dict(spec.environment))
-        for unit, spec in units
-        if "delegate" in dict(spec.options)
-    ]
+    libraries = [(unit, spec, library) for unit, spec in units if (library := _library_of(spec))]
     findings = [
         finding
         for unit, spec in units
         if "provider" in dict(spec.options)
-        for finding in _provider_findings(answer, unit, dict(spec.options)["provider"])
+        if not is_library(dict(spec.options).get("plugin", ""))
+        for finding in _provider_findings(answer, unit, dict(spec.options))
     ]
-    if delegates:
-        wanted = [(library, variables) for _, library, variables in delegates]
+    if libraries:
+        wanted = [(library, dict(spec.environment)) for _, spec, library in libraries]
         complaints = load_complaints(answer.talk, wanted)
-        for (unit, library, _), complaint in zip(delegates, complaints, strict=True):
-            findings.append(_delegate_finding(answer.board.name, unit, library, complaint))
+        for (unit, _, library), complaint in zip(libraries, complaints, strict=True):
+            findings.append(_library_finding(answer.board.name, unit, library, complaint))
     if any(unit[:3] in ("gpu", "npu") for unit, _ in units):
         findings += _rights_findings(answer.board.name, answer.report.devices)
     return findings
@@ -447,20 +445,38 @@ def _units(board: Board, job: _Job | None) -> Iterator[tuple[str, Accelerator]]:
         yield from ((f"{kind}{number or ''}", spec) for number, spec in enumerate(specs))
 
 
-def _delegate_finding(name: str, unit: str, library: str, complaint: str) -> Finding:
+def _library_of(spec: Accelerator) -> str:
+    """Return the library that an accelerator names, a delegate or a plug-in; empty: none."""
+    options = dict(spec.options)
+    plugin = options.get("plugin", "")
+    return options.get("delegate", plugin if is_library(plugin) else "")
+
+
+def _library_finding(name: str, unit: str, library: str, complaint: str) -> Finding:
     if not complaint:
         return Finding(name, unit, OK, f"{library} can be loaded")
-    remedy = "install the vendor's package, or give its path as `delegate`"
+    remedy = "install the vendor's package, or give its path as `delegate` or `plugin`"
     return Finding(name, unit, FAIL, f"{library} cannot be loaded: {complaint}", remedy)
 
 
-def _provider_findings(answer: _Answer, unit: str, provider: str) -> Iterator[Finding]:
-    """Yield whether a board's onnxruntime has an execution provider."""
+def _provider_findings(answer: _Answer, unit: str, options: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield whether a board's onnxruntime has an execution provider, or a plug-in has it."""
     environment = answer.report.environment
+    provider, plugin = options["provider"], options.get("plugin", "")
     wanted = provider.lower().removesuffix("executionprovider")
     has = [name.removesuffix("ExecutionProvider") for name in environment.providers]
-    if wanted in map(str.lower, has):
+    if not plugin and wanted in map(str.lower, has):
         yield Finding(answer.board.name, unit, OK, f"onnxruntime has {provider}")
+        return
+    usual = {name.lower(): package for name, package in PLUGINS.items()}
+    package = plugin or usual.get(wanted, "")
+    version = environment.version_of(package)
+    if version is not None:
+        yield Finding(answer.board.name, unit, OK, f"{package} {version} has {provider}")
+        return
+    if plugin:
+        found = f"whether {environment.python} has {plugin} is not told"
+        yield Finding(answer.board.name, unit, WARN, found, f"{_VENV} installs it")
         return
     found = f"the onnxruntime of {environment.python} has {joined(has) or 'no provider'}"
     remedy = f"install an onnxruntime with {provider}: {_VENV}"

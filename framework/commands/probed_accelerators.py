@@ -59,6 +59,10 @@ class _Way:
     driver: bool = False
     """Whether a driver of Vulkan or OpenCL that is no software has to be there."""
     provider: str = ""
+    plugin: str = ""
+    """Distribution that has the provider for any onnxruntime."""
+    bundled: tuple[str, ...] = ()
+    """Patterns of libraries that are needed, too, but come with the plug-in."""
     options: tuple[tuple[str, str], ...] = ()
     skeleton: str = ""
     """Pattern of a library for the NPU itself, whose folder its loader must be told."""
@@ -94,6 +98,17 @@ _WAYS = (
         driver=True,
     ),
     _Way(
+        "gpu",
+        "onnxruntime with WebGPU",
+        _GPU_NODES,
+        "onnxruntime",
+        packages=(),
+        provider="WebGPU",
+        plugin="onnxruntime-ep-webgpu",
+        libraries=("libvulkan.so*",),
+        driver=True,
+    ),
+    _Way(
         "npu",
         "Qualcomm's delegate for LiteRT",
         _DSP_NODES,
@@ -110,7 +125,8 @@ _WAYS = (
         "onnxruntime",
         packages=(),
         provider="QNN",
-        libraries=("libQnnHtp.so*",),
+        plugin="onnxruntime-qnn",
+        bundled=("libQnnHtp.so*",),
     ),
     _Way(
         "npu",
@@ -185,7 +201,8 @@ def _look(way: _Way, report: BoardReport) -> _Seen:
         seen.missing.append(f"a device such as {way.devices[0].rstrip('*')}")
     elif not device.may_open:
         seen.missing.append(f"the right to open {device.path} (add the account to its group)")
-    for pattern in (way.delegate, *way.libraries) if way.delegate else way.libraries:
+    bundled = () if _has_plugin(way, report.environment) else way.bundled
+    for pattern in filter(None, (way.delegate, *way.libraries, *bundled)):
         library = _library(report.libraries, pattern)
         if library is None:
             seen.missing.append(pattern.replace("*", "").replace("|", " or "))
@@ -199,12 +216,18 @@ def _look(way: _Way, report: BoardReport) -> _Seen:
 
 def _missing_engine(way: _Way, environment: Environment) -> list[str]:
     if way.provider:
-        wanted = f"{way.provider}ExecutionProvider"
-        there = wanted in environment.providers
-        return [] if there else [f"an onnxruntime with {way.provider} in {environment.python}"]
+        has = [name.removesuffix("ExecutionProvider").lower() for name in environment.providers]
+        if way.provider.lower() in has or _has_plugin(way, environment):
+            return []
+        wanted = f"{way.plugin}, or " if way.plugin else ""
+        return [f"{wanted}an onnxruntime with {way.provider} in {environment.python}"]
     if any(environment.version_of(package) is not None for package in way.packages):
         return []
     return [f"{joined(way.packages, 'or')} in {environment.python}"]
+
+
+def _has_plugin(way: _Way, environment: Environment) -> bool:
+    return bool(way.plugin) and environment.version_of(way.plugin) is not None
 
 
 def _matching(devices: Sequence[Device], patterns: Sequence[str]) -> Device | None:
@@ -240,7 +263,8 @@ def _usable(seen: _Seen, report: BoardReport) -> Usable:
         spec.append(("provider", way.provider))
     options = way.options
     if way.provider == "QNN":
-        options = (("backend_path", seen.paths[0]),)
+        backend = ("backend_path", seen.paths[0]) if seen.paths else ("backend_type", "htp")
+        options = (backend,)
     skeletons = _libraries(report.libraries, way.skeleton) if way.skeleton else iter(())
     folders = dict.fromkeys(str(PurePosixPath(each.path).parent) for each in skeletons)
     environment = (("ADSP_LIBRARY_PATH", ";".join(folders)),) if folders else ()

@@ -104,7 +104,9 @@ def test_an_npu_without_its_delegate_is_a_comment(tmp_path: Path) -> None:
     assert ["gpu"] == [each.unit for each in found.usable]
     (told, other) = found.remarks
     assert told.endswith("for Qualcomm's delegate for LiteRT is missing: libQnnTFLiteDelegate.so")
-    assert other.endswith("is missing: an onnxruntime with QNN in /usr/bin/python3")
+    assert other.endswith(
+        "is missing: onnxruntime-qnn, or an onnxruntime with QNN in /usr/bin/python3"
+    )
 
 
 def test_a_device_that_the_account_may_not_open_is_not_used(rubik_pi: BoardReport) -> None:
@@ -128,6 +130,29 @@ def test_a_raspberrys_gpu_runs_compiled_models_and_its_coral_lacks_a_library(
 def test_cuda_is_found_by_what_onnxruntime_offers(tmp_path: Path) -> None:
     (found,) = accelerators_of(report_of(tmp_path, JETSON, WITH_CUDA)).usable
     assert (("engine", "onnxruntime"), ("provider", "CUDA")) == found.spec
+
+
+def test_plugins_of_onnxruntime_are_found_by_their_packages(tmp_path: Path) -> None:
+    packages = {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"}
+    files = {name: text for name, text in RUBIK_PI.items() if "libQnn" not in name}
+    (found,) = accelerators_of(report_of(tmp_path, files, environment(**packages))).usable
+    assert ("npu", (("engine", "onnxruntime"), ("provider", "QNN"))) == (found.unit, found.spec)
+    assert (("backend_type", "htp"),) == found.options
+
+
+def test_webgpu_needs_its_plugin_and_a_driver_of_vulkan(tmp_path: Path) -> None:
+    packages = {"onnxruntime": "1.31.1", "onnxruntime-ep-webgpu": "0.4.0"}
+    with_driver = accelerators_of(report_of(tmp_path / "1", RASPBERRY_PI, environment(**packages)))
+    assert [("gpu", (("engine", "onnxruntime"), ("provider", "WebGPU")))] == [
+        (each.unit, each.spec) for each in with_driver.usable
+    ]
+    packages.pop("onnxruntime-ep-webgpu")
+    without = accelerators_of(report_of(tmp_path / "2", RASPBERRY_PI, environment(**packages)))
+    assert () == without.usable
+    assert any(
+        "for onnxruntime with WebGPU is missing: onnxruntime-ep-webgpu, or an" in remark
+        for remark in without.remarks
+    )
 
 
 def test_a_driver_in_software_is_no_gpu(tmp_path: Path) -> None:

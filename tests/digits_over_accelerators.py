@@ -40,6 +40,8 @@ class Answers:
     """Share that is right on the CPU alone."""
     same: float
     """Share with the same answer."""
+    difference: float
+    """The largest of any class's probability."""
     summary: RunSummary
 
     @property
@@ -49,10 +51,20 @@ class Answers:
         return [(record["by"], record["operators"] == record["of"]) for record in records]
 
 
-def written_digits(folder: Path) -> Path:
-    """Write the held-out digits as frames in TensorFlow's order; return the file."""
+def litert_board() -> dict[str, Any]:
+    """Return a board on which LiteRT drives GPU and NPU."""
+    return {
+        "host": "localhost",
+        "cores": 1,
+        "gpu": {"engine": "litert", "environment": gpu_environment()},
+        "npu": {"engine": "litert", "options": NPU_OPTIONS, "environment": NPU_ENVIRONMENT},
+    }
+
+
+def written_digits(folder: Path, *, channel: int) -> Path:
+    """Write the held-out digits as frames with their channel at this axis; return the file."""
     images, _ = heldout_digits()
-    frames = images.astype(np.float32)[..., None] / np.float32(256)
+    frames = np.expand_dims(images.astype(np.float32) / np.float32(256), channel)
     np.savez(folder / "digits.npz", image=frames)
     return folder / "digits.npz"
 
@@ -62,23 +74,19 @@ def answers_over_accelerators(
     layers: Sequence[str | list[str]],
     folder: Path,
     quantisation: Quantisation | None = None,
+    board: dict[str, Any] | None = None,
 ) -> Answers:
     """Build, run on the held-out digits, and compare with the unsliced model on the CPU.
 
     Args:
-        model: a ``.tflite`` or Keras file of the classifier.
+        model: a file of the classifier.
         layers: those on the CPU, the GPU and the NPU.
         folder: for files.
         quantisation: of a Keras model.
+        board: the one they are on, as in a platform file; :func:`litert_board` if not given.
     """
-    board: dict[str, Any] = {
-        "host": "localhost",
-        "cores": 1,
-        "gpu": {"engine": "litert", "environment": gpu_environment()},
-        "npu": {"engine": "litert", "options": NPU_OPTIONS, "environment": NPU_ENVIRONMENT},
-    }
     platform, mapping = folder / "platform.yaml", folder / "mapping.json"
-    platform.write_text(json.dumps({"boards": {"virtual": board}}))
+    platform.write_text(json.dumps({"boards": {"virtual": board or litert_board()}}))
     entries = dict(zip(_KEYS, layers, strict=True))
     mapping.write_text(json.dumps(entries))
     built = build(
@@ -86,19 +94,24 @@ def answers_over_accelerators(
         quantisation=quantisation or Quantisation(),
         share_cores=True,
     )
-    prepared = prepare(built.folder, RunOptions(inputs=(str(written_digits(folder)),)))
+    digits = written_digits(folder, channel=1 if model.suffix == ".onnx" else 3)
+    prepared = prepare(built.folder, RunOptions(inputs=(str(digits),)))
     finished = run(prepared)
     _, labels = heldout_digits()
     count = len(labels)
     assert count == finished.summary.completed
-    sliced = finished.results.values(0).reshape(count, -1).argmax(axis=1)
+    scores = finished.results.values(0).reshape(count, -1)
+    sliced = scores.argmax(axis=1)
     converted = built.folder / CONVERTED
     reference = converted if converted.exists() else model
     outputs = unsliced_outputs(prepared, reference, range(count))
-    unsliced = np.array([int(scores.argmax()) for (scores,) in outputs])
+    # Frame after frame comes in the same memory.
+    expected = np.stack([each.flatten() for (each,) in outputs])
+    unsliced = expected.argmax(axis=1)
     return Answers(
         float(np.mean(sliced == labels)),
         float(np.mean(unsliced == labels)),
         float(np.mean(sliced == unsliced)),
+        float(np.abs(scores - expected).max()),
         finished.summary,
     )

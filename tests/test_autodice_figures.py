@@ -120,7 +120,7 @@ def test_a_small_search_is_reported_with_the_papers_figures_beside_it(
     monkeypatch.setattr(figures, "model_of", lambda network, folder: DIGITS)
     monkeypatch.setattr(figures, "BOARDS", 2)
     (tmp_path / "vgg19.profile.json").write_text(profile_text())
-    figures.search("vgg19", tmp_path, "paper", Genetics(population=8, generations=2))
+    figures.search("vgg19", tmp_path, "paper", Genetics(population=8, generations=2), 2)
     figures.report(tmp_path, None)
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]

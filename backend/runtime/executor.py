@@ -72,12 +72,13 @@ class Executor:
         self._on_step = on_step
         self._wakeup = Wakeup()
         self._stopped = False
+        self._asked: Stage | None = None
         self._at: Stage | None = None
+        self._running: Stage | None = None
+        self._last_s: dict[Stage, float] = {}
         self._steps = 0
         self.step_under_way: int | None = None
         """Number of the step that runs now; ``None`` while the thread waits."""
-        self.last_s = 0.0
-        """Time of the last step, in seconds."""
         self.slowest_s = 0.0
         """Time of the slowest step so far, in seconds."""
         self.waited_s = 0.0
@@ -90,6 +91,15 @@ class Executor:
         return step_of(self._at) if self._at is not None else ""
 
     @property
+    def step_s(self) -> float | None:
+        """How long the stage that runs now took for its last frame, in seconds.
+
+        ``None`` while the thread waits.
+        """
+        stage = self._running
+        return None if stage is None else self._last_s.get(stage, 0.0)
+
+    @property
     def finished(self) -> bool:
         """Whether all stages have come to their end."""
         return not self._stages
@@ -99,8 +109,12 @@ class Executor:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the thread look again: a stage may have become ready."""
-        self._wakeup.set()
+        """Let the thread look again: a stage may have become ready.
+
+        What its own steps make ready it finds without being woken.
+        """
+        if threading.get_ident() != self._thread.ident:
+            self._wakeup.set()
 
     def stop(self) -> None:
         """End the thread after the step it is in."""
@@ -123,24 +137,26 @@ class Executor:
                     self._stages.remove(stage)
             self._on_finished()
         except BaseException as error:
-            self._on_failure(self._at, error)
+            self._on_failure(self._asked, error)
 
     def _run_step(self, stage: Stage) -> None:
-        self._at = stage
+        self._asked = self._at = stage
         if self._on_step is not None:
             self._on_step(step_of(stage))
         self._steps += 1
         self.step_under_way = self._steps
+        self._running = stage
         begin = time.perf_counter()
         stage.step()
-        self.last_s = time.perf_counter() - begin
-        self.slowest_s = max(self.slowest_s, self.last_s)
+        self._last_s[stage] = passed = time.perf_counter() - begin
+        self.slowest_s = max(self.slowest_s, passed)
+        self._running = None
         self.step_under_way = None
 
     def _next_ready(self) -> Stage | None:
         oldest: Stage | None = None
         for stage in self._stages:
-            self._at = stage
+            self._asked = stage
             if stage.is_ready() and (oldest is None or stage.frame < oldest.frame):
                 oldest = stage
         return oldest

@@ -16,6 +16,9 @@ __all__ = ["Backoff", "CommunicationLoop", "Incoming", "Outgoing"]
 
 _PR_SET_TIMERSLACK = 29
 
+_EAGER = 4096
+"""Bytes; Open MPI sends messages up to this size at once, awaited or not, by every kind of link."""
+
 
 class Backoff:
     """How long to sleep between two looks that found nothing.
@@ -26,9 +29,10 @@ class Backoff:
 
     While the rank computes, a look takes some 50 us from it, as each finds cold caches and leaves
     cold ones; and slots hide delays up to the time of a step. So two looks a step are enough:
-    the one at its begin, as the end of a step wakes the loop, and one in its midst. They are more
-    frequent while a large message may be on its way from or to another board, as Open MPI feeds
-    the network, and drains it, within calls only.
+    the one at its begin, as the end of a step wakes the loop, and one in its midst. The second is
+    left out where nobody waits for it: the next frames are there, and no large message is under
+    way. Looks are more frequent while a large message may be on its way from or to another
+    board, as Open MPI feeds the network, and drains it, within calls only.
     """
 
     _SHARE_WAITING = 1 / 32
@@ -53,15 +57,18 @@ class Backoff:
         pause = max(self._SHARE_WAITING * idle, self._SHORTEST_WAITING_S)
         return min(pause, self._LONGEST_S)
 
-    def computing_s(self, step_s: float, *, uses_network: bool) -> float:
+    def computing_s(self, step_s: float, *, is_urgent: bool, uses_network: bool) -> float:
         """Return the seconds to sleep while the rank computes.
 
         Args:
             step_s: how long a step of the rank takes, in seconds.
+            is_urgent: this rank or another may have to wait if no message is moved meanwhile.
             uses_network: a large message may be on its way from or to another board.
         """
         if uses_network or self._latency:
             return self._NETWORK_S
+        if not is_urgent:
+            return self._LONGEST_S
         pause = max(self._SHARE_COMPUTING * step_s, self._SHORTEST_COMPUTING_S)
         return min(pause, self._LONGEST_S)
 
@@ -79,6 +86,7 @@ class Outgoing:
         self.lane = Lane(channel, peer, ring.raw)
         self.uses_network = False
         """Whether its messages are large and the other rank is on another board."""
+        self._is_eager = ring.tensor.nbytes <= _EAGER
         self._ring = ring
         self._place = place
         self._started = 0
@@ -98,6 +106,11 @@ class Outgoing:
     def is_under_way(self) -> bool:
         """Whether a frame has been sent whose slot is not free yet."""
         return self._started > self._ring.read[self._place]
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the receiver may have to wait until this rank looks again."""
+        return self.is_under_way and not self._is_eager
 
     def advance(self, transport: Transport, lane: int) -> bool:
         """Start what can be started; return whether there was anything."""
@@ -148,6 +161,11 @@ class Incoming:
         """Whether there is a slot for a frame that has not arrived."""
         return not self.finished and self._ring.has_room()
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether there is no frame beside the one in work, if any."""
+        return not self.finished and self._ring.written - min(self._ring.read) <= 1
+
     def advance(self, transport: Transport, lane: int) -> bool:
         """Post what can be posted; return whether there was anything."""
         before = self._posted
@@ -197,6 +215,8 @@ class CommunicationLoop:
         self._step_s = step_s
         self._latency = latency
         self._wakeup = Wakeup()
+        ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
+        self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._network_ends: list[Outgoing | Incoming] = []
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
@@ -210,8 +230,7 @@ class CommunicationLoop:
         ``is_over`` is asked between looks; it raises what is to end the loop early.
         """
         sharpen_timers()
-        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
-        self._network_ends = [end for end in ends if end.uses_network]
+        self._network_ends = [end for end in self._frame_ends if end.uses_network]
         backoff = Backoff(self._latency)
         while not (is_over() and self._has_ended()):
             if self._advance():
@@ -222,11 +241,12 @@ class CommunicationLoop:
     def _pause_s(self, backoff: Backoff) -> float:
         step_s = self._step_s()
         if step_s is not None:
-            return backoff.computing_s(step_s, uses_network=self._uses_network())
+            return backoff.computing_s(
+                step_s,
+                is_urgent=any(end.is_urgent for end in self._frame_ends),
+                uses_network=any(end.is_under_way for end in self._network_ends),
+            )
         return 0.0 if self._latency else backoff.waiting_s()
-
-    def _uses_network(self) -> bool:
-        return any(end.is_under_way for end in self._network_ends)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(
@@ -234,14 +254,22 @@ class CommunicationLoop:
         )
 
     def _advance(self) -> bool:
+        """Move what can be moved; return whether a frame, or room for one, was among it.
+
+        A heartbeat is not: it foretells no other message.
+        """
         sent, received = self._transport.poll()
+        moved = False
         for done in sent:
-            self._outgoing[done.lane].complete(done.slot, done.is_end)
+            outgoing = self._outgoing[done.lane]
+            outgoing.complete(done.slot, done.is_end)
+            moved |= outgoing.lane.carries_frames
         for done in received:
-            self._incoming[done.lane].complete(done.slot, done.is_end)
-        started = False
+            incoming = self._incoming[done.lane]
+            incoming.complete(done.slot, done.is_end)
+            moved |= incoming.lane.carries_frames
         for lane, outgoing in enumerate(self._outgoing):
-            started |= outgoing.advance(self._transport, lane)
+            moved |= outgoing.advance(self._transport, lane) and outgoing.lane.carries_frames
         for lane, incoming in enumerate(self._incoming):
-            started |= incoming.advance(self._transport, lane)
-        return bool(sent or received or started)
+            moved |= incoming.advance(self._transport, lane) and incoming.lane.carries_frames
+        return moved

@@ -92,7 +92,7 @@ class MpiTransport:
 
     def _address(self, end: Lane) -> tuple[Any, int]:
         """Return communicator and tag of a channel; those below zero have one of their own."""
-        return (self._comm, end.channel) if end.channel >= 0 else (self._control, -end.channel)
+        return (self._comm, end.channel) if end.carries_frames else (self._control, -end.channel)
 
     def _add(self, request: Any, meaning: tuple[bool, int, int]) -> None:
         self._requests.append(request)

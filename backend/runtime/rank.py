@@ -8,7 +8,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,39 +89,60 @@ class _Rank:
             inputs = self._inputs(stage.inputs)
             outputs = [self.rings[ring] for ring in stage.outputs]
             segments.append(SegmentStage(segment.index, engine, inputs, outputs, self.compute.add))
-        self.computing = Executor(
-            "compute",
-            segments,
-            on_failure=self._fail,
-            on_finished=self._wake_loop,
-            on_idle=self._wake_loop,
-            on_step=on_step,
-        )
-        self.executors = [self.computing]
-        self.watches = [ProgressWatch(self.computing, options.frame_timeout_s)]
+        others: dict[str, Stage] = {}
         if wiring.source is not None:
-            self.source = self._open_source(wiring.source.inputs, wiring.source.outputs)
-            self.executors.append(self._executor("source", self.source))
+            others["source"] = self.source = self._open_source(
+                wiring.source.inputs, wiring.source.outputs
+            )
         if wiring.sink is not None:
             writer = ResultsWriter(options.results, job.sha256, job.outputs)
             resources.callback(writer.close)
             post = Announcer(writer, options.progress)
             credit = self.rings[wiring.sink.outputs[0]]
-            self.sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
-            self.executors.append(self._executor("sink", self.sink))
-            self.watches.append(ProgressWatch(self.executors[-1], options.frame_timeout_s))
+            others["sink"] = self.sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
+        joined = self._joined(others)
+        self.computing = Executor(
+            "compute",
+            [*segments, *joined.values()],
+            on_failure=self._fail,
+            on_finished=self._wake_loop,
+            on_idle=self._wake_loop,
+            on_step=on_step,
+        )
+        self.executors = [
+            self.computing,
+            *(self._executor(name, others[name]) for name in others if name not in joined),
+        ]
+        self.watches = [
+            ProgressWatch(executor, options.frame_timeout_s)
+            for executor in self.executors
+            if executor.name != "source"
+        ]
         self.outgoing = [
             Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.place)
             for s in wiring.sends
         ]
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
         self.wakes = {executor.name: executor.wake for executor in self.executors}
+        self.wakes |= dict.fromkeys(joined, self.computing.wake)
         connect(wiring, self.rings, self.wakes, self._wake_loop)
         self.heartbeat = Heartbeat(job.ranks, transport.rank)
         self.ticker = Ticker()
 
     def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
         return [Input(self.rings[reader.ring], reader.place) for reader in readers]
+
+    def _joined(self, others: Mapping[str, Stage]) -> dict[str, Stage]:
+        """Return which stages beside the segments have no thread of their own.
+
+        On a rank of a single core a thread more can do nothing at the same time, but costs a sleep
+        and a wake-up per frame. A source that goes by the clock keeps its thread: frames come, and
+        may be lost, while a segment computes.
+        """
+        if self.spec.accelerator != "cpu" or len(self.spec.cores) != 1:
+            return {}
+        by_the_clock = {"source"} if self.options.fps is not None else set()
+        return {name: stage for name, stage in others.items() if name not in by_the_clock}
 
     def _executor(self, name: str, stage: Stage) -> Executor:
         return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_loop)
@@ -194,7 +215,7 @@ class _Rank:
             self.transport,
             [*self.outgoing, *self.heartbeat.outgoing],
             [*self.incoming, *self.heartbeat.incoming],
-            step_s=self._step_s,
+            step_s=lambda: self.computing.step_s,
             latency=self.options.latency,
         )
         if self.options.bind and self.spec.cores:
@@ -232,9 +253,6 @@ class _Rank:
             self.heartbeat.tick()
             for watch in self.watches:
                 watch.tick()
-
-    def _step_s(self) -> float | None:
-        return None if self.computing.step_under_way is None else self.computing.last_s
 
     def _wake_loop(self) -> None:
         self.loop.wake()

@@ -26,6 +26,11 @@ class Lane:
     """The other rank."""
     slots: tuple[NDArray[np.uint8], ...]
 
+    @property
+    def carries_frames(self) -> bool:
+        """Whether it is a channel of the plan or the credits'."""
+        return self.channel >= 0
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:

@@ -44,7 +44,7 @@ BOUND_S = 15.0
 MENDED_S = 20.0
 SOURCE, MIDDLE, SINK = range(3)
 PLACES = {SOURCE: "source", MIDDLE: "middle", SINK: "sink"}
-STEP = r"segment 0, frame \d+"
+STEP = r"(source|segment 0|sink), frame \d+"
 CUT_OFF = (
     r"no sign of life for 5 s from VICTIM, last at STEP.*; board BOARD \(HOST\) did not answer:"
     " is it on, and is its cable plugged in"

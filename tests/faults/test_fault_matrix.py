@@ -298,7 +298,7 @@ def one_board_of_another_build(folder: Path, victim: int) -> tuple[str, ...]:
 
 
 FIRST, LAST = (0,), (RANKS - 1,)
-STEP = r"segment 0, frame \d+"
+STEP = r"(source|segment 0|sink), frame \d+"
 
 FAULTS = {
     "killed": Fault(

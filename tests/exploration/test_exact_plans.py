@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from line_graphs import line_graph
+from problems import board, platform, problem
 
 from rankslice.exploration.evaluation import evaluate
 from rankslice.exploration.exact_plans import ExactPlanner, difference
@@ -18,6 +20,8 @@ from rankslice.exploration.problem import (
     Problem,
     SummedTimes,
 )
+from rankslice.exploration.search import Wanted, search
+from rankslice.framework.platform import Link
 
 
 def chain(
@@ -125,3 +129,15 @@ def test_each_tensor_that_a_slice_takes_or_gives_costs_a_message() -> None:
     planned = ExactPlanner(problem).planned(range(3))
     assert planned is not None
     assert planned.bottleneck_s == pytest.approx(1.002)
+
+
+def test_the_exact_method_says_where_the_cost_model_counts_otherwise() -> None:
+    graph = line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y")
+    link = Link(bandwidth_mbps=16 * 8 / 0.9e6, latency_ms=0.0)  # a tensor takes 0.9 s
+    boards = platform(board("edge01"), board("edge02", gpus=2), link=link)
+    keys = ["edge01_cpu0", "edge02_gpu", "edge01_cpu1", "edge02_gpu1"]
+    cpu, gpu = [1.0, 9.0, 1.0, 9.0], [9.0, 1.0, 9.0, 1.0]
+    found = problem(graph, boards, [cpu, gpu, cpu], keys=keys)
+    (note,) = search(found, ("throughput",), Wanted()).notes
+    assert "expects 1 frames/s, the cost model 0.5556, 44.4 % fewer" in note
+    assert () == search(found, ("throughput",), Wanted(method="exhaustive")).notes

@@ -35,6 +35,8 @@ _READING = (
     *(EOFError, KeyError, NotImplementedError, OSError, OverflowError, RuntimeError, ValueError),
 )
 """What zipfile raises for damaged archives, and encrypted ones."""
+_DAMAGED = (KeyError, OSError, RuntimeError, TypeError, ValueError)
+"""What h5py raises for damaged files, types that NumPy does not have among them."""
 
 
 def check_keras_file(path: Path) -> None:
@@ -122,8 +124,11 @@ def _check_hdf5(path: Path) -> object:
     """Check an HDF5 file; return its configuration."""
     with _hdf5(path, path) as file:
         raise_mistakes(_content_mistakes(str(path), file, path.stat().st_size))
-        text = file.attrs.get("model_config")
-        if isinstance(text, str | bytes) and "model_weights" in file:
+        try:
+            text, has_weights = file.attrs.get("model_config"), "model_weights" in file
+        except _DAMAGED as error:
+            raise RankSliceError(_damage(str(path), error)) from None
+        if isinstance(text, str | bytes) and has_weights:
             return _config(path, text)
     raise RankSliceError(
         Mistake(
@@ -134,6 +139,10 @@ def _check_hdf5(path: Path) -> object:
     )
 
 
+def _damage(place: str, error: Exception) -> Mistake:
+    return Mistake(place, f"is damaged ({error})", "save the model again")
+
+
 def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
     """Return an open HDF5 file, that of ``path`` or what is packed in it."""
     try:
@@ -142,7 +151,7 @@ def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
         raise RankSliceError(Mistake(str(path), "needs TensorFlow to be read", MISSING)) from None
     try:
         return h5py.File(source, "r")
-    except (OSError, ValueError, RuntimeError):
+    except _DAMAGED:
         found = "is no HDF5 file, or a damaged one"
         raise RankSliceError(Mistake(str(path), found, "save the model again")) from None
 
@@ -152,9 +161,9 @@ def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
     import h5py
 
     total = 0
-    seen = {h5py.h5o.get_info(file.id).addr}
     groups: list[tuple[str, Any]] = [("", file)]
     try:
+        seen = {h5py.h5o.get_info(file.id).addr}
         while groups:
             above, group = groups.pop()
             for name in group:
@@ -176,7 +185,7 @@ def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
                     yield Mistake(place, f"the values of {quoted(where)} lie in another file")
                 else:
                     total += item.nbytes
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        yield Mistake(place, f"is damaged ({error})", "save the model again")
+    except _DAMAGED as error:
+        yield _damage(place, error)
     if fault := _expansion(total, stored):
         yield Mistake(place, fault)

@@ -103,6 +103,13 @@ def test_sizes_beyond_all_bounds_are_refused(h5):
     assert "that is no model" in complaint(h5)
 
 
+def test_a_damaged_beginning_of_the_list_of_groups_is_told(h5):
+    content = h5.read_bytes()
+    assert b"TREE" in content
+    h5.write_bytes(content.replace(b"TREE", b"tREE", 1))
+    assert "is damaged" in complaint(h5)
+
+
 def test_what_is_neither_a_group_nor_an_array_is_refused(h5):
     def change(file, h5py):
         file["model_weights"]["kind"] = np.dtype("f4")  # a type with a name

@@ -13,7 +13,7 @@ Steps can be taken one at a time; what each finds is kept in the folder, and gon
 
     python benchmarks/autodice_figures.py profile densenet121
     python benchmarks/autodice_figures.py search densenet121
-    python benchmarks/autodice_figures.py report --plots benchmarks
+    python benchmarks/autodice_figures.py report --plots docs/images
 
 Source of the paper's figures: see ``autodice_paper.py``.
 """
@@ -374,8 +374,8 @@ def report(folder: Path, plots: Path | None) -> None:
             print(markdown(POINT_COLUMNS, point_rows(networks)))
             print(markdown(BOARD_COLUMNS, board_rows(networks)))
     if plots is not None:
-        draw_fronts(found["paper"], [plots / "autodice_fronts.svg"])
-        draw_boards(found["paper"], found["here"], [plots / "autodice_boards.svg"])
+        draw_fronts(found["paper"], [plots / "autodice-fronts.svg"])
+        draw_boards(found["paper"], found["here"], [plots / "autodice-boards.svg"])
 
 
 POINT_COLUMNS = (

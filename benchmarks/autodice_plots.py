@@ -31,6 +31,7 @@ def draw_fronts(found: Mapping[str, Found], files: Sequence[Path]) -> None:
             marks = _draw_front(axis, one, name)
             _draw_points(axis, (*one.one_board, *one.selected), name, _OURS, "ours")
             _draw_points(axis, TABLE_2[network], name, _PAPER, "the paper's")
+            axis.margins(x=0.1)
             axis.set(xlim=(0, None), ylim=(0, None), xlabel="frames/s", ylabel=label)
             axis.grid(alpha=0.3)
         axes[0][column].set_title(TITLES[network], loc="left")

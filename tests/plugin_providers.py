@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,4 +36,4 @@ def plugin_board() -> dict[str, Any]:
     """Return the shipped board for ONNX models, with SwiftShader from where it is here."""
     text = _PLATFORM.read_text().replace(_SWIFTSHADER, str(swiftshader() or _SWIFTSHADER))
     board: dict[str, Any] = yaml.load(text, yaml.BaseLoader)["boards"]["virtual"]
-    return {**board, "cores": 1}
+    return {**board, "cores": min(2, os.cpu_count() or 1)}

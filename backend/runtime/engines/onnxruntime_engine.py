@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from ..affinity import bind_to_cores
 from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
@@ -71,6 +73,9 @@ class OnnxRuntimeEngine:
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Create the session and compare its signature with the plan's."""
         self._session = self._create_session(path)
+        if self._provider.device is not None:
+            # Drivers in software choose cores for their threads themselves.
+            bind_to_cores(sorted(os.sched_getaffinity(0)))
         if not self._provider.is_cpu:
             self._acceleration = self._count(path)
         self._inputs, self._outputs = inputs, outputs

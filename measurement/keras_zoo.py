@@ -28,7 +28,11 @@ from rankslice.measurement.zoo import cache_folder
 
 __all__ = [
     "KINDS",
+    "NETWORKS",
     "SUFFIXES",
+    "draft_of",
+    "drawn_network",
+    "imported_tensorflow",
     "keras_file",
     "keras_frames",
     "keras_model",
@@ -60,11 +64,13 @@ class Network:
     """Its function in ``keras.applications``."""
     size: int = 224
     """Pixels of a side of its input."""
+    takes_pixels: bool = False
+    """Whether its first layers make numbers of order one of pixels from 0 to 255."""
 
 
 NETWORKS = {
     "densenet121": Network("DenseNet121"),
-    "efficientnetb0": Network("EfficientNetB0"),
+    "efficientnetb0": Network("EfficientNetB0", takes_pixels=True),
     "mobilenetv2": Network("MobileNetV2"),
     "nasnetmobile": Network("NASNetMobile"),
     "resnet50": Network("ResNet50"),
@@ -104,8 +110,8 @@ def keras_model(name: str, kind: str = "float32", folder: Path | None = None) ->
     """
     target = keras_file(name, kind, folder)
     if not target.exists():
-        with _draft_of(target) as draft:
-            draft.write_bytes(_converted(_calibrated(NETWORKS[name]), kind, NETWORKS[name].size))
+        with draft_of(target) as draft:
+            draft.write_bytes(_converted(_calibrated(name), kind, NETWORKS[name].size))
     return target
 
 
@@ -122,9 +128,9 @@ def keras_source(name: str, suffix: str = "keras", folder: Path | None = None) -
     """
     target = keras_file(name, folder=folder).with_name(f"{name}-k{RECIPE}.{suffix}")
     if not target.exists():
-        with _draft_of(target) as draft, warnings.catch_warnings():
+        with draft_of(target) as draft, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Keras warns of its own older format
-            _calibrated(NETWORKS[name]).save(draft)
+            _calibrated(name).save(draft)
     return target
 
 
@@ -134,7 +140,7 @@ def keras_frames(name: str, count: int) -> NDArray[np.float32]:
 
 
 @contextlib.contextmanager
-def _draft_of(target: Path) -> Iterator[Path]:
+def draft_of(target: Path) -> Iterator[Path]:
     """Yield a path for a file that becomes ``target`` when the block ends well."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{os.getpid()}.{target.name}")
@@ -145,7 +151,12 @@ def _draft_of(target: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def _tensorflow() -> Any:
+def imported_tensorflow() -> Any:
+    """Return the module ``tensorflow``, told to be quiet and to leave GPUs alone.
+
+    Raises:
+        RankSliceError: it is not installed.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     try:
@@ -157,21 +168,37 @@ def _tensorflow() -> Any:
     return tensorflow
 
 
-def _calibrated(network: Network) -> Any:
-    """Return the Keras model with drawn weights and fitting statistics."""
-    tensorflow = _tensorflow()
-    keras = tensorflow.keras
+def drawn_network(name: str, frames: NDArray[np.float32], *, shift: float = 0.0) -> Any:
+    """Return a Keras model with drawn weights, its normalisations with the statistics of frames.
+
+    Args:
+        name: one of :func:`keras_names`.
+        frames: [count, height, width, 3].
+        shift: what normalisations add, in standard deviations.
+
+    Raises:
+        RankSliceError: TensorFlow is not installed.
+    """
+    keras = imported_tensorflow().keras
     keras.backend.clear_session()
     keras.utils.set_random_seed(_SEED)
-    model = getattr(keras.applications, network.builder)(weights=None)
-    frames = np.concatenate(list(_frames(network.size, _FRAMES)))
+    model = getattr(keras.applications, NETWORKS[name].builder)(weights=None)
     normalisations = [
         layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)
     ]
     for layer in normalisations:
         # With no momentum, one pass in training mode leaves the statistics of its frames.
         layer.momentum = 0.0
+        layer.beta.assign(np.full(layer.beta.shape, shift, np.float32))
     model(frames, training=True)
+    return model
+
+
+def _calibrated(name: str) -> Any:
+    """Return the Keras model whose answers are neither certain nor the same for every frame."""
+    keras = imported_tensorflow().keras
+    frames = keras_frames(name, _FRAMES)
+    model = drawn_network(name, frames)
     last = model.layers[-1]
     features = keras.Model(model.inputs, last.input)(frames, training=False).numpy()
     kernel, bias = last.get_weights()
@@ -194,7 +221,7 @@ def _frames(size: int, count: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _converted(model: Any, kind: str, size: int) -> bytes:
-    tensorflow = _tensorflow()
+    tensorflow = imported_tensorflow()
     lite = tensorflow.lite
     converter = lite.TFLiteConverter.from_keras_model(model)
     if kind != "float32":

@@ -1,0 +1,151 @@
+"""How often int8 slices of Keras's networks give the float network's answer.
+
+Slices of a Keras model are quantised one by one, each with scales of its own, so they do not give
+the bits of the unsliced int8 model. What counts is the answer: the class with the largest score.
+The networks are classifiers of parts of photographs (``measurement/keras_classifiers.py``), the
+images held out. Next to each share stands that of the unsliced int8 model, and the share of images
+whose best class leads over the second, in float32, by more than what quantising changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import console, machine, print_table
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.framework.commands.build import build
+from rankslice.framework.commands.converting import Quantisation
+from rankslice.framework.commands.cutting import mapping_of_cuts
+from rankslice.framework.commands.run import CONVERTED, prepare, run, unsliced_outputs
+from rankslice.frontend.keras_reader import read_keras
+from rankslice.frontend.keras_tensorflow import load_keras
+from rankslice.measurement.keras_classifiers import classifier_frames, keras_classifier
+from rankslice.measurement.keras_zoo import keras_names
+
+Scores = NDArray[np.floating[Any]]
+"""[images, classes]"""
+
+REPRESENTATIVE, HELD_OUT = 24, 120
+"""Frames for calibration, of those to which the network was fitted; and images to compare on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What becomes of a network's answers in int8, as shares of the held-out images."""
+
+    network: str
+    ranks: int
+    right: float
+    """Told by the unsliced float32 model."""
+    whole: float
+    """With the same answer by the unsliced int8 model."""
+    sliced: float
+    """With the same answer by the int8 slices."""
+    same: float
+    """With the same answer by the int8 slices as by the unsliced int8 model."""
+    clear: float
+    """With a lead, in float32, above the noise of quantising: the root mean square, over all images
+    and classes, of how much the best class's lead differs in the unsliced int8 model."""
+
+
+def shares(
+    network: str,
+    ranks: int,
+    labels: NDArray[np.int64],
+    exact: Scores,
+    whole: Scores,
+    sliced: Scores,
+) -> Shares:
+    """Return the shares for scores of float32, of int8 unsliced, and of int8 slices."""
+    answers = exact.argmax(axis=1)
+    leads, quantised = (_leads(scores, answers) for scores in (exact, whole))
+    noise = np.sqrt(np.mean((quantised - leads) ** 2))
+    return Shares(
+        network,
+        ranks,
+        right=float(np.mean(answers == labels)),
+        whole=float(np.mean(whole.argmax(axis=1) == answers)),
+        sliced=float(np.mean(sliced.argmax(axis=1) == answers)),
+        same=float(np.mean(sliced.argmax(axis=1) == whole.argmax(axis=1))),
+        clear=float(np.mean(leads.min(axis=1) > noise)),
+    )
+
+
+def _leads(scores: Scores, answers: NDArray[np.intp]) -> Scores:
+    """Return how much more an image's answer has than each other class, [images, classes - 1]."""
+    best = np.take_along_axis(scores, answers[:, None], axis=1)
+    others = np.arange(scores.shape[1]) != answers[:, None]
+    return (best - scores)[others].reshape(len(scores), -1)
+
+
+def measured(name: str, ranks: int, folder: Path) -> Shares:
+    """Build a network in int8 slices, run it by mpirun, and compare it with the unsliced models.
+
+    Args:
+        name: one of Keras's networks.
+        ranks: how many slices, of equally many layers; they share this machine's cores.
+        folder: for files.
+    """
+    model = keras_classifier(name)
+    graph = read_keras(model).graph
+    seen, _ = classifier_frames(name, REPRESENTATIVE, seed=0)
+    frames, labels = classifier_frames(name, HELD_OUT, seed=1)
+    for file, content in (("seen.npz", seen), ("held_out.npz", frames)):
+        np.savez(folder / file, **{graph.inputs[0].name: content})
+    cuts = [1 + number * len(graph.layers) // ranks for number in range(1, ranks)]
+    built = build(
+        *(model, mapping_of_cuts(cuts, share_cores=True), "local", folder / "out"),
+        quantisation=Quantisation("int8", folder / "seen.npz"),
+        share_cores=True,
+    )
+    prepared = prepare(built.folder, RunOptions(inputs=(str(folder / "held_out.npz"),)))
+    sliced = run(prepared).results.values(0).reshape(HELD_OUT, -1)
+    whole = [
+        scores.ravel().copy()
+        for (scores,) in unsliced_outputs(prepared, built.folder / CONVERTED, range(HELD_OUT))
+    ]
+    exact = load_keras(model).predict(frames, batch_size=12, verbose=0)
+    return shares(name, ranks, labels, exact, np.array(whole), sliced)
+
+
+def row(found: Shares) -> list[str]:
+    """Return the cells of a table's row."""
+    cells = (found.right, found.whole, found.sliced, found.same, found.clear)
+    return [f"{found.network}, {found.ranks} ranks", *(f"{share:.1%}" for share in cells)]
+
+
+def main() -> None:
+    """Take the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--network", choices=keras_names(), action="append", help="one or several (default: all)")
+    add("--ranks", type=int, action="append", help="how many slices (default: 2, 3 and 5)")
+    add("--json", type=Path, help="file for the figures")
+    add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
+    given = parser.parse_args()
+    console.print(machine())
+    found = []
+    for name in given.network or keras_names():
+        for ranks in given.ranks or (2, 3, 5):
+            console.print(f"{name} in {ranks} slices", style="dim")
+            with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
+                found.append(measured(name, ranks, Path(folder)))
+    columns = (
+        *("network", "float32: right", "int8 whole as float32", "int8 slices as float32"),
+        *("int8 slices as int8 whole", "lead above noise"),
+    )
+    print_table(f"the same answers, {HELD_OUT} held-out images", columns, map(row, found))
+    if given.json:
+        given.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

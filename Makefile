@@ -24,7 +24,8 @@ demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 
 test: $(VENV)/.test ## run the tests, but for the slow ones (minutes)
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.test ## run all tests
+test-all: $(VENV)/.test .venv-keras/.made ## run all tests
+	.venv-keras/bin/python -m pytest tests/keras tests/end_to_end/test_keras_networks.py
 	$(PYTEST)
 
 test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an environment of their own

@@ -352,12 +352,16 @@ def test_what_the_platform_file_says_is_compared(rack: Boards, tmp_path: Path) -
 def test_accelerators_that_lack_a_library_or_a_provider_fail(rack: Boards, tmp_path: Path) -> None:
     gpu = {"engine": "litert", "delegate": "libtensorflowlite_gpu_delegate.so"}
     qnn = {"engine": "onnxruntime", "provider": "QNN"}
-    npu = [qnn, {**qnn, "plugin": "onnxruntime-ep-other"}, {**qnn, "plugin": "/no/such.so"}]
+    npu = [
+        {**qnn, "provider": "CUDA"},
+        {**qnn, "plugin": "onnxruntime-ep-other"},
+        {**qnn, "plugin": "/no/such.so"},
+    ]
     ended, rows = checked(rack, tmp_path, platform_of(rack[0], gpu=gpu, npu=npu))
     assert 1 == ended.code
     assert "cannot open shared object file" in rows["board1", "gpu", "fail"]
     assert "give its path as `delegate`" in rows["board1", "gpu", "fail"]
-    assert "not QNN; install an onnxruntime with QNN" in rows["board1", "npu", "fail"]
+    assert "not CUDA; install an onnxruntime with CUDA" in rows["board1", "npu", "fail"]
     assert "has onnxruntime-ep-other is not told" in rows["board1", "npu1", "warn"]
     assert "/no/such.so cannot be loaded" in rows["board1", "npu2", "fail"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from .slots import Ring
@@ -25,7 +26,8 @@ class Backoff:
 
     While the rank waits for a message, its core is free: a sleep is a small share of the time
     waited so far, so waiting adds only that share to any delay, and the number of looks grows
-    with the logarithm of the time.
+    with the logarithm of the time. But a pipeline has a rhythm: before the time that even the
+    shortest of the last waits took, sleeps are a share of what is left of it.
 
     While the rank computes, a look takes some 50 us from it, as each finds cold caches and leaves
     cold ones; and slots hide delays up to the time of a step. So two looks a step are enough:
@@ -36,25 +38,41 @@ class Backoff:
     """
 
     _SHARE_WAITING = 1 / 32
+    _SHARE_LEFT = 1 / 4
+    _WAITS_KEPT = 8
     _SHORTEST_WAITING_S = 20e-6
     _LONGEST_S = 20e-3
     _NETWORK_S = 500e-6
     _SHARE_COMPUTING = 1 / 2
     _SHORTEST_COMPUTING_S = 1e-3
 
-    def __init__(self, latency: bool) -> None:
+    def __init__(self, latency: bool, clock: Callable[[], float] = time.perf_counter) -> None:
         """Begin now; with ``latency`` the loop looks more often while the rank computes."""
         self._latency = latency
-        self._idle_since = time.perf_counter()
+        self._clock = clock
+        self._idle_since = clock()
+        self._waits_since: float | None = None
+        self._waits_s: deque[float] = deque(maxlen=self._WAITS_KEPT)
 
     def reset(self) -> None:
         """Something happened."""
-        self._idle_since = time.perf_counter()
+        self._idle_since = self._clock()
 
-    def waiting_s(self) -> float:
-        """Return the seconds to sleep while the rank has nothing to compute."""
-        idle = time.perf_counter() - self._idle_since
-        pause = max(self._SHARE_WAITING * idle, self._SHORTEST_WAITING_S)
+    def waiting_s(self, *, is_sending: bool, uses_network: bool) -> float:
+        """Return the seconds to sleep while the rank has nothing to compute.
+
+        Args:
+            is_sending: a receiver may have to wait for this rank's next look.
+            uses_network: a large message may be on its way from or to another board.
+        """
+        now = self._clock()
+        if self._waits_since is None:
+            self._waits_since = now
+        pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_WAITING_S)
+        if not is_sending and self._waits_s:
+            left = min(self._waits_s) - (now - self._waits_since)
+            longest = self._NETWORK_S if uses_network else self._LONGEST_S
+            pause = max(pause, min(self._SHARE_LEFT * left, longest))
         return min(pause, self._LONGEST_S)
 
     def computing_s(self, step_s: float, *, is_urgent: bool, uses_network: bool) -> float:
@@ -65,6 +83,9 @@ class Backoff:
             is_urgent: this rank or another may have to wait if no message is moved meanwhile.
             uses_network: a large message may be on its way from or to another board.
         """
+        if self._waits_since is not None:
+            self._waits_s.append(self._clock() - self._waits_since)
+            self._waits_since = None
         if uses_network or self._latency:
             return self._NETWORK_S
         if not is_urgent:
@@ -215,8 +236,7 @@ class CommunicationLoop:
         self._step_s = step_s
         self._latency = latency
         self._wakeup = Wakeup()
-        ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
-        self._frame_ends = [end for end in ends if end.lane.carries_frames]
+        self._frame_incoming = [end for end in incoming if end.lane.carries_frames]
         self._network_ends: list[Outgoing | Incoming] = []
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
@@ -230,7 +250,8 @@ class CommunicationLoop:
         ``is_over`` is asked between looks; it raises what is to end the loop early.
         """
         sharpen_timers()
-        self._network_ends = [end for end in self._frame_ends if end.uses_network]
+        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
+        self._network_ends = [end for end in ends if end.uses_network]
         backoff = Backoff(self._latency)
         while not (is_over() and self._has_ended()):
             if self._advance():
@@ -240,13 +261,14 @@ class CommunicationLoop:
 
     def _pause_s(self, backoff: Backoff) -> float:
         step_s = self._step_s()
-        if step_s is not None:
-            return backoff.computing_s(
-                step_s,
-                is_urgent=any(end.is_urgent for end in self._frame_ends),
-                uses_network=any(end.is_under_way for end in self._network_ends),
-            )
-        return 0.0 if self._latency else backoff.waiting_s()
+        if self._latency and step_s is None:
+            return 0.0
+        uses_network = any(end.is_under_way for end in self._network_ends)
+        is_sending = any(end.is_urgent for end in self._outgoing)
+        if step_s is None:
+            return backoff.waiting_s(is_sending=is_sending, uses_network=uses_network)
+        is_urgent = is_sending or any(end.is_urgent for end in self._frame_incoming)
+        return backoff.computing_s(step_s, is_urgent=is_urgent, uses_network=uses_network)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(

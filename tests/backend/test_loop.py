@@ -105,6 +105,59 @@ def test_a_rank_that_computes_looks_as_often_as_somebody_waits_for_it(
     assert pause_s == found
 
 
+def waits(backoff: Backoff, clock: list[float], seconds: float, **how: bool) -> list[float]:
+    """Let a rank wait for some time, then compute; return its sleeps in seconds."""
+    backoff.reset()
+    end, pauses = clock[0] + seconds, []
+    while clock[0] < end:
+        pauses.append(backoff.waiting_s(**{"is_sending": False, "uses_network": False, **how}))
+        clock[0] += pauses[-1]
+    backoff.computing_s(1e-3, is_urgent=False, uses_network=False)
+    return pauses
+
+
+def test_a_rank_that_waits_sleeps_for_a_small_share_of_the_time() -> None:
+    clock = [0.0]
+    pauses = waits(Backoff(False, lambda: clock[0]), clock, 10e-3)
+    assert 20e-6 == pauses[0]
+    assert sorted(pauses) == pauses
+    assert pauses[-1] <= 10e-3 / 32
+
+
+def test_a_rank_that_waits_as_long_as_before_looks_seldom_until_then() -> None:
+    clock = [0.0]
+    backoff = Backoff(False, lambda: clock[0])
+    first = waits(backoff, clock, 10e-3)
+    second = waits(backoff, clock, 10e-3)
+    assert pytest.approx(2.5e-3, rel=0.1) == second[0]
+    assert len(second) < len(first) / 4
+    assert min(second[-2:]) <= 10e-3 / 32
+
+
+def test_the_shortest_of_the_last_waits_counts() -> None:
+    clock = [0.0]
+    backoff = Backoff(False, lambda: clock[0])
+    for seconds in (1e-3, 10e-3):
+        waits(backoff, clock, seconds)
+    assert pytest.approx(0.25e-3, rel=0.1) == waits(backoff, clock, 10e-3)[0]
+    for _ in range(8):
+        waits(backoff, clock, 10e-3)
+    assert pytest.approx(2.5e-3, rel=0.1) == waits(backoff, clock, 10e-3)[0]
+
+
+@pytest.mark.parametrize(
+    ("is_sending", "uses_network", "pause_s"), [(True, True, 20e-6), (False, True, 500e-6)]
+)
+def test_a_message_under_way_is_not_left_alone(
+    is_sending: bool, uses_network: bool, pause_s: float
+) -> None:
+    clock = [0.0]
+    backoff = Backoff(False, lambda: clock[0])
+    waits(backoff, clock, 10e-3)
+    pauses = waits(backoff, clock, 10e-3, is_sending=is_sending, uses_network=uses_network)
+    assert pause_s == pauses[0]
+
+
 @pytest.mark.parametrize(("channel", "moves"), [(1, True), (0, True), (-1, False)])
 def test_frames_and_credits_make_the_loop_look_more_often_but_heartbeats_do_not(
     channel: int, moves: bool

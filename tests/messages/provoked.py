@@ -663,7 +663,7 @@ def _explorations() -> Iterator[Provoked]:
     def explore(title: str, arguments: str, **files: Content) -> Provoked:
         return Provoked(title, f"explore model.onnx --platform platform.yaml {arguments}", files)
 
-    yield explore("a model that nobody measured", "--out new")
+    yield explore("a configuration for ssh that is not there", "--out new --ssh-config none")
     yield explore("no such profile", "--profile profle.json --out new")
     yield explore(
         "a profile that is none", "--profile mapping.json --out new --method nsga2 --generations 2"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,11 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.converting import Quantisation
 from rankslice.framework.commands.cutting import mapping_of_cuts
+from rankslice.framework.commands.planning import MakeMapping
 from rankslice.framework.commands.run import CONVERTED, prepare, run, unsliced_outputs
+from rankslice.framework.graph import Graph
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.platform import Platform
 from rankslice.frontend.keras_reader import read_keras
 from rankslice.frontend.keras_tensorflow import load_keras
 from rankslice.measurement.keras_classifiers import classifier_frames, keras_classifier
@@ -42,7 +47,7 @@ class Shares:
     """What becomes of a network's answers in int8, as shares of the held-out images."""
 
     network: str
-    ranks: int
+    slices: str
     right: float
     """Told by the unsliced float32 model."""
     whole: float
@@ -58,7 +63,7 @@ class Shares:
 
 def shares(
     network: str,
-    ranks: int,
+    slices: str,
     labels: NDArray[np.int64],
     exact: Scores,
     whole: Scores,
@@ -70,7 +75,7 @@ def shares(
     noise = np.sqrt(np.mean((quantised - leads) ** 2))
     return Shares(
         network,
-        ranks,
+        slices,
         right=float(np.mean(answers == labels)),
         whole=float(np.mean(whole.argmax(axis=1) == answers)),
         sliced=float(np.mean(sliced.argmax(axis=1) == answers)),
@@ -86,13 +91,31 @@ def _leads(scores: Scores, answers: NDArray[np.intp]) -> Scores:
     return (best - scores)[others].reshape(len(scores), -1)
 
 
-def measured(name: str, ranks: int, folder: Path) -> Shares:
+def taking_turns(cuts: Sequence[int], ranks: int) -> MakeMapping:
+    """Return what gives the pieces between cuts to the ranks in turn."""
+    cut = mapping_of_cuts(cuts, share_cores=True)
+
+    def mapping(graph: Graph, platform: Platform) -> Mapping:
+        pieces = cut(graph, platform).entries
+        return Mapping(
+            "in turn",
+            tuple(
+                MappingEntry(first.key, sum((piece.layers for piece in pieces[rank::ranks]), ()))
+                for rank, first in enumerate(pieces[:ranks])
+            ),
+        )
+
+    return mapping
+
+
+def measured(name: str, ranks: int, folder: Path, *, interleaved: bool = False) -> Shares:
     """Build a network in int8 slices, run it by mpirun, and compare it with the unsliced models.
 
     Args:
         name: one of Keras's networks.
         ranks: how many slices, of equally many layers; they share this machine's cores.
         folder: for files.
+        interleaved: a slice is two pieces, with pieces of all others in between.
     """
     model = keras_classifier(name)
     graph = read_keras(model).graph
@@ -100,9 +123,10 @@ def measured(name: str, ranks: int, folder: Path) -> Shares:
     frames, labels = classifier_frames(name, HELD_OUT, seed=1)
     for file, content in (("seen.npz", seen), ("held_out.npz", frames)):
         np.savez(folder / file, **{graph.inputs[0].name: content})
-    cuts = [1 + number * len(graph.layers) // ranks for number in range(1, ranks)]
+    pieces = 2 * ranks if interleaved else ranks
+    cuts = [1 + number * len(graph.layers) // pieces for number in range(1, pieces)]
     built = build(
-        *(model, mapping_of_cuts(cuts, share_cores=True), "local", folder / "out"),
+        *(model, taking_turns(cuts, ranks), "local", folder / "out"),
         quantisation=Quantisation("int8", folder / "seen.npz"),
         share_cores=True,
     )
@@ -113,13 +137,14 @@ def measured(name: str, ranks: int, folder: Path) -> Shares:
         for (scores,) in unsliced_outputs(prepared, built.folder / CONVERTED, range(HELD_OUT))
     ]
     exact = load_keras(model).predict(frames, batch_size=12, verbose=0)
-    return shares(name, ranks, labels, exact, np.array(whole), sliced)
+    slices = f"{ranks} interleaved" if interleaved else f"{ranks}"
+    return shares(name, slices, labels, exact, np.array(whole), sliced)
 
 
 def row(found: Shares) -> list[str]:
     """Return the cells of a table's row."""
     cells = (found.right, found.whole, found.sliced, found.same, found.clear)
-    return [f"{found.network}, {found.ranks} ranks", *(f"{share:.1%}" for share in cells)]
+    return [f"{found.network}, {found.slices}", *(f"{share:.1%}" for share in cells)]
 
 
 def main() -> None:
@@ -128,6 +153,7 @@ def main() -> None:
     add = parser.add_argument
     add("--network", choices=keras_names(), action="append", help="one or several (default: all)")
     add("--ranks", type=int, action="append", help="how many slices (default: 2, 3 and 5)")
+    add("--interleaved", action="store_true", help="slices of two pieces each")
     add("--json", type=Path, help="file for the figures")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
     given = parser.parse_args()
@@ -137,9 +163,9 @@ def main() -> None:
         for ranks in given.ranks or (2, 3, 5):
             console.print(f"{name} in {ranks} slices", style="dim")
             with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
-                found.append(measured(name, ranks, Path(folder)))
+                found.append(measured(name, ranks, Path(folder), interleaved=given.interleaved))
     columns = (
-        *("network", "float32: right", "int8 whole as float32", "int8 slices as float32"),
+        *("network, slices", "float32: right", "int8 whole as float32", "int8 slices as float32"),
         *("int8 slices as int8 whole", "lead above noise"),
     )
     print_table(f"the same answers, {HELD_OUT} held-out images", columns, map(row, found))

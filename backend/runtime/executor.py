@@ -74,7 +74,6 @@ class Executor:
         self._stopped = False
         self._asked: Stage | None = None
         self._at: Stage | None = None
-        self._running: Stage | None = None
         self._last_s: dict[Stage, float] = {}
         self._steps = 0
         self.step_under_way: int | None = None
@@ -96,8 +95,10 @@ class Executor:
 
         ``None`` while the thread waits.
         """
-        stage = self._running
-        return None if stage is None else self._last_s.get(stage, 0.0)
+        stage = self._at
+        if stage is None or self.step_under_way is None:
+            return None
+        return self._last_s.get(stage, 0.0)
 
     @property
     def finished(self) -> bool:
@@ -145,12 +146,10 @@ class Executor:
             self._on_step(step_of(stage))
         self._steps += 1
         self.step_under_way = self._steps
-        self._running = stage
         begin = time.perf_counter()
         stage.step()
         self._last_s[stage] = passed = time.perf_counter() - begin
         self.slowest_s = max(self.slowest_s, passed)
-        self._running = None
         self.step_under_way = None
 
     def _next_ready(self) -> Stage | None:

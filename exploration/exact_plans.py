@@ -33,7 +33,7 @@ from rankslice.exploration.exact import Objective
 from rankslice.exploration.problem import Problem
 from rankslice.exploration.seeds import crossing_bytes
 
-__all__ = ["ExactPlanner", "Planned", "difference", "exact_seeds", "exact_sweep"]
+__all__ = ["ExactPlanner", "Planned", "apart", "difference", "exact_seeds", "exact_sweep"]
 
 Floats = NDArray[np.float64]
 
@@ -72,8 +72,8 @@ class ExactPlanner:
         objective: Objective = "throughput",
         floor_fps: float = 0.0,
         most_bytes: float = math.inf,
-    ) -> NDArray[np.int64] | None:
-        """Return the best plan on some of the places, (layers,); ``None``: there is none.
+    ) -> Planned | None:
+        """Return the best plan on some of the places; ``None``: there is none.
 
         Args:
             places: those that may be used.
@@ -81,17 +81,6 @@ class ExactPlanner:
             floor_fps: frames per second that it has to reach.
             most_bytes: memory that it may take of each board, if the board has so much.
         """
-        found = self.planned(places, objective, floor_fps, most_bytes)
-        return None if found is None else found.assignment
-
-    def planned(
-        self,
-        places: Sequence[int],
-        objective: Objective = "throughput",
-        floor_fps: float = 0.0,
-        most_bytes: float = math.inf,
-    ) -> Planned | None:
-        """Return the best plan as :meth:`plan` does, with what the planner expects of it."""
         try:
             found = optimal_pipeline(
                 **self._arguments,
@@ -233,7 +222,7 @@ def exact_seeds(problem: Problem) -> NDArray[np.int64]:
     """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
     planner = ExactPlanner(problem)
     found = [planner.plan(places) for places in place_sets(problem)]
-    rows = [row for row in found if row is not None]
+    rows = [planned.assignment for planned in found if planned is not None]
     return np.array(rows, np.int64).reshape(-1, len(problem.layers))
 
 
@@ -242,7 +231,7 @@ def difference(problem: Problem) -> str:
 
     Empty: by a hundredth at most, or there is no plan.
     """
-    planned = ExactPlanner(problem).planned(apart(problem, range(len(problem.places))))
+    planned = ExactPlanner(problem).plan(apart(problem, range(len(problem.places))))
     if planned is None:
         return ""
     found = evaluate(problem, planned.assignment[np.newaxis], latency=False)
@@ -347,9 +336,9 @@ def exact_sweep(
     wanted += ["energy"] if "energy" in objectives else []
     wanted += ["latency"] if "latency" in objectives else []
     for objective, floor in itertools.product(wanted, floors):
-        row = planner.plan(everywhere, objective, floor)
-        if row is not None:
-            yield row
+        planned = planner.plan(everywhere, objective, floor)
+        if planned is not None:
+            yield planned.assignment
     if "memory" in objectives:
         yield from _within_memory(planner, fastest)
 
@@ -364,13 +353,13 @@ def _within_memory(
     lower = 0.0
     for _ in range(_LIMITS):  # first find what is the least that will do
         middle = (lower + most) / 2
-        row = planner.plan(everywhere, most_bytes=middle)
-        if row is None:
+        planned = planner.plan(everywhere, most_bytes=middle)
+        if planned is None:
             lower = middle
         else:
-            yield row
+            yield planned.assignment
             most = middle
     for limit in np.linspace(most, start, _LIMITS + 2)[1:-1]:
-        row = planner.plan(everywhere, most_bytes=float(limit))
-        if row is not None:
-            yield row
+        planned = planner.plan(everywhere, most_bytes=float(limit))
+        if planned is not None:
+            yield planned.assignment

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
-from rankslice.exploration.exact_plans import ExactPlanner
+from rankslice.exploration.exact_plans import ExactPlanner, apart
 from rankslice.exploration.problem import Problem
 from rankslice.exploration.spans import Slice
 
@@ -17,8 +16,8 @@ def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
 
     Of places that share cores the first one takes part.
     """
-    row = ExactPlanner(problem).plan([*_apart(problem)])
-    return () if row is None else slices_of(problem, [*map(int, row)])
+    planned = ExactPlanner(problem).plan(apart(problem, range(len(problem.places))))
+    return () if planned is None else slices_of(problem, [*map(int, planned.assignment)])
 
 
 def slices_of(problem: Problem, assignment: list[int]) -> tuple[Slice, ...]:
@@ -28,13 +27,3 @@ def slices_of(problem: Problem, assignment: list[int]) -> tuple[Slice, ...]:
     return tuple(
         Slice(problem.places[place].kind, numbers[0], numbers[-1]) for place, numbers in spans
     )
-
-
-def _apart(problem: Problem) -> Iterator[int]:
-    """Yield the places that can all compute at once."""
-    taken: set[tuple[int, int]] = set()
-    for number, place in enumerate(problem.places):
-        cores = {(place.board, core) for core in place.cores}
-        if taken.isdisjoint(cores):
-            taken |= cores
-            yield number

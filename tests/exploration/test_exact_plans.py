@@ -88,7 +88,7 @@ def chains_on_boards(draw: st.DrawFn) -> Problem:
 def test_of_chains_on_boards_of_one_place_planner_and_cost_model_tell_the_same_rate(
     problem: Problem,
 ) -> None:
-    planned = ExactPlanner(problem).planned(range(len(problem.places)))
+    planned = ExactPlanner(problem).plan(range(len(problem.places)))
     assert planned is not None
     counted = evaluate(problem, planned.assignment[np.newaxis]).bottleneck_s[0]
     assert counted == pytest.approx(planned.bottleneck_s, rel=1e-9)
@@ -113,7 +113,7 @@ def test_two_stages_of_a_board_that_send_over_its_cable_make_them_differ() -> No
     # Kind 0 runs the first and the third layer well, kind 1 the second: there and back again.
     times = [[1.0, 9.0, 1.0, 9.0], [9.0, 1.0, 9.0, 1.0]]
     problem = chain(times, [9e5, 9e5, 9e5], [0, 1, 0, 1], np.full((2, 2), 1e6).tolist())
-    planned = ExactPlanner(problem).planned(range(4))
+    planned = ExactPlanner(problem).plan(range(4))
     assert planned is not None
     counted = evaluate(problem, planned.assignment[np.newaxis]).bottleneck_s[0]
     assert counted > 1.01 * planned.bottleneck_s
@@ -126,7 +126,7 @@ def test_each_tensor_that_a_slice_takes_or_gives_costs_a_message() -> None:
     problem = chain(THREE, [1.0, 1.0], [0, 1, 2], EQUAL, overheads, skips=((0, 2, 1.0),))
     # Each layer alone: one in the middle takes one message and gives one, those at the ends have
     # the message of the tensor that skips it, too.
-    planned = ExactPlanner(problem).planned(range(3))
+    planned = ExactPlanner(problem).plan(range(3))
     assert planned is not None
     assert planned.bottleneck_s == pytest.approx(1.002)
 

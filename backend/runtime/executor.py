@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .wakeup import Wakeup
+from .wakeup import Wakeup, sharpen_timers
 
-__all__ = ["Executor", "Stage", "step_of"]
+__all__ = ["Executor", "Messages", "Stage", "step_of"]
 
 
 class Stage(Protocol):
@@ -32,6 +32,22 @@ class Stage(Protocol):
         """Name the stage, for messages: ``segment 1``."""
 
 
+class Messages(Protocol):
+    """What a thread looks at between its steps: the messages of its rank."""
+
+    def look(self) -> bool:
+        """Move what can be moved; return whether there was anything."""
+
+    def begin_step(self, step_s: float) -> None:
+        """Take note that a step begins that may take ``step_s`` seconds."""
+
+    def pause_s(self) -> float:
+        """Return the seconds to sleep between two looks that found nothing."""
+
+    def end_wait(self) -> None:
+        """Take note that a stage is ready again."""
+
+
 def step_of(stage: Stage) -> str:
     """Name a stage and its frame: ``segment 1, frame 17``."""
     return f"{stage.describe()}, frame {stage.frame}"
@@ -51,7 +67,6 @@ class Executor:
         *,
         on_failure: Callable[[Stage | None, BaseException], None],
         on_finished: Callable[[], None] = lambda: None,
-        on_idle: Callable[[], None] = lambda: None,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare the thread.
@@ -61,21 +76,22 @@ class Executor:
             stages: its stages, earlier ones first among equals.
             on_failure: called with the stage and the exception that ended the thread.
             on_finished: called when all stages have come to their end.
-            on_idle: called before the thread waits.
             on_step: called with the name of each step before it.
         """
         self.name = name
         self._stages = list(stages)
         self._on_failure = on_failure
         self._on_finished = on_finished
-        self._on_idle = on_idle
         self._on_step = on_step
         self._wakeup = Wakeup()
+        self._messages: Messages | None = None
         self._stopped = False
         self._asked: Stage | None = None
         self._at: Stage | None = None
         self._last_s: dict[Stage, float] = {}
         self._steps = 0
+        self.is_waiting = False
+        """Whether no stage is ready."""
         self.step_under_way: int | None = None
         """Number of the step that runs now; ``None`` while the thread waits."""
         self.slowest_s = 0.0
@@ -90,31 +106,30 @@ class Executor:
         return step_of(self._at) if self._at is not None else ""
 
     @property
-    def step_s(self) -> float | None:
-        """How long the stage that runs now took for its last frame, in seconds.
-
-        ``None`` while the thread waits.
-        """
-        stage = self._at
-        if stage is None or self.step_under_way is None:
-            return None
-        return self._last_s.get(stage, 0.0)
+    def step_s(self) -> float:
+        """How long the stage that runs, or that ran last, took for its last frame, in seconds."""
+        return self._last_s.get(self._at, 0.0) if self._at is not None else 0.0
 
     @property
     def finished(self) -> bool:
         """Whether all stages have come to their end."""
         return not self._stages
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, messages: Messages | None = None) -> None:
+        """Start the thread; it looks at ``messages`` after each step, and while it waits."""
+        self._messages = messages
         self._thread.start()
+
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return threading.get_ident() == self._thread.ident
 
     def wake(self) -> None:
         """Let the thread look again: a stage may have become ready.
 
-        What its own steps make ready it finds without being woken.
+        What its own steps and looks make ready it finds without being woken.
         """
-        if threading.get_ident() != self._thread.ident:
+        if not self.is_current():
             self._wakeup.set()
 
     def stop(self) -> None:
@@ -127,6 +142,7 @@ class Executor:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        sharpen_timers()
         try:
             while self._stages and not self._stopped:
                 stage = self._next_ready()
@@ -136,6 +152,7 @@ class Executor:
                 self._run_step(stage)
                 if stage.finished:
                     self._stages.remove(stage)
+                self._look()
             self._on_finished()
         except BaseException as error:
             self._on_failure(self._asked, error)
@@ -145,6 +162,8 @@ class Executor:
         if self._on_step is not None:
             self._on_step(step_of(stage))
         self._steps += 1
+        if self._messages is not None:
+            self._messages.begin_step(self._last_s.get(stage, 0.0))
         self.step_under_way = self._steps
         begin = time.perf_counter()
         stage.step()
@@ -160,9 +179,26 @@ class Executor:
                 oldest = stage
         return oldest
 
+    def _look(self) -> bool:
+        if self._messages is None:
+            return False
+        self._asked = None
+        return self._messages.look()
+
     def _wait(self) -> None:
-        pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]
-        self._on_idle()
+        """Look and sleep by turns until a stage is ready."""
         begin = time.perf_counter()
-        self._wakeup.wait(min(pauses, default=None))
+        self.is_waiting = True
+        while not self._stopped and self._next_ready() is None:
+            if not self._look():
+                self._wakeup.wait(self._pause_s())
+        self.is_waiting = False
+        if self._messages is not None:
+            self._messages.end_wait()
         self.waited_s += time.perf_counter() - begin
+
+    def _pause_s(self) -> float | None:
+        pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]
+        if self._messages is not None:
+            pauses.append(self._messages.pause_s())
+        return min(pauses, default=None)

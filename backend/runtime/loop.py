@@ -1,103 +1,24 @@
-"""The loop that owns MPI: it moves slots between ranks until the stream has ended."""
+"""Moves slots between ranks until the stream has ended."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from .backoff import LONG_STEP_S, NETWORK_S, Backoff, computing_pause_s
 from .slots import Ring
 from .transport import Lane, Transport
-from .wakeup import Wakeup
+from .wakeup import Wakeup, sharpen_timers
 
-__all__ = ["Backoff", "CommunicationLoop", "Incoming", "Outgoing"]
+__all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]
 
-
-_PR_SET_TIMERSLACK = 29
+_RESTS_S = 0.2
+"""Pause of the main thread while another one looks at the messages."""
 
 _EAGER = 4096
 """Bytes; Open MPI sends messages up to this size at once, awaited or not, by every kind of link."""
-
-
-class Backoff:
-    """How long to sleep between two looks that found nothing.
-
-    While the rank waits for a message, its core is free: a sleep is a small share of the time
-    waited so far, so waiting adds only that share to any delay, and the number of looks grows
-    with the logarithm of the time. But a pipeline has a rhythm: before the time that even the
-    shortest of the last waits took, sleeps are a share of what is left of it.
-
-    While the rank computes, a look takes some 50 us from it, as each finds cold caches and leaves
-    cold ones; and slots hide delays up to the time of a step. So two looks a step are enough:
-    the one at its begin, as the end of a step wakes the loop, and one in its midst. The second is
-    left out where nobody waits for it: the next frames are there, and no large message is under
-    way. Looks are more frequent while a large message may be on its way from or to another
-    board, as Open MPI feeds the network, and drains it, within calls only.
-    """
-
-    _SHARE_WAITING = 1 / 32
-    _SHARE_LEFT = 1 / 4
-    _WAITS_KEPT = 8
-    _SHORTEST_WAITING_S = 20e-6
-    _LONGEST_S = 20e-3
-    _NETWORK_S = 500e-6
-    _SHARE_COMPUTING = 1 / 2
-    _SHORTEST_COMPUTING_S = 1e-3
-
-    def __init__(self, latency: bool, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Begin now; with ``latency`` the loop looks more often while the rank computes."""
-        self._latency = latency
-        self._clock = clock
-        self._idle_since = clock()
-        self._waits_since: float | None = None
-        self._waits_s: deque[float] = deque(maxlen=self._WAITS_KEPT)
-
-    def reset(self) -> None:
-        """Something happened."""
-        self._idle_since = self._clock()
-
-    def waiting_s(self, *, is_sending: bool, uses_network: bool) -> float:
-        """Return the seconds to sleep while the rank has nothing to compute.
-
-        Args:
-            is_sending: a receiver may have to wait for this rank's next look.
-            uses_network: a large message may be on its way from or to another board.
-        """
-        now = self._clock()
-        if self._waits_since is None:
-            self._waits_since = now
-        pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_WAITING_S)
-        if not is_sending and self._waits_s:
-            left = min(self._waits_s) - (now - self._waits_since)
-            longest = self._NETWORK_S if uses_network else self._LONGEST_S
-            pause = max(pause, min(self._SHARE_LEFT * left, longest))
-        return min(pause, self._LONGEST_S)
-
-    def computing_s(self, step_s: float, *, is_urgent: bool, uses_network: bool) -> float:
-        """Return the seconds to sleep while the rank computes.
-
-        Args:
-            step_s: how long a step of the rank takes, in seconds.
-            is_urgent: this rank or another may have to wait if no message is moved meanwhile.
-            uses_network: a large message may be on its way from or to another board.
-        """
-        if self._waits_since is not None:
-            self._waits_s.append(self._clock() - self._waits_since)
-            self._waits_since = None
-        if uses_network or self._latency:
-            return self._NETWORK_S
-        if not is_urgent:
-            return self._LONGEST_S
-        pause = max(self._SHARE_COMPUTING * step_s, self._SHORTEST_COMPUTING_S)
-        return min(pause, self._LONGEST_S)
-
-
-def sharpen_timers() -> None:
-    """Let this thread's short sleeps end on time: Linux would add 50 us to each."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 
 
 class Outgoing:
@@ -208,8 +129,30 @@ class Incoming:
                 ring.put()
 
 
+class Computing(Protocol):
+    """The thread that computes, as the loop sees it."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its end."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has nothing to compute, and looks at the messages until it has."""
+
+    @property
+    def step_s(self) -> float:
+        """How long the step takes that it is in, in seconds."""
+
+
 class CommunicationLoop:
-    """Runs in the thread that initialised MPI, next to the executors that compute."""
+    """Moves messages for the threads of a rank; one of them at a time looks at MPI.
+
+    The thread that computes looks after each step, and while it waits: to hand that over to
+    another thread would cost two sleeps and wake-ups per frame. The main thread looks when a
+    third one has something to send, in the midst of long steps, and once nothing is left to
+    compute.
+    """
 
     def __init__(
         self,
@@ -217,7 +160,8 @@ class CommunicationLoop:
         outgoing: Sequence[Outgoing],
         incoming: Sequence[Incoming],
         *,
-        step_s: Callable[[], float | None] = lambda: None,
+        computing: Computing | None = None,
+        after_look: Callable[[], object] = lambda: None,
         latency: bool = False,
     ) -> None:
         """Set up the channels.
@@ -226,49 +170,91 @@ class CommunicationLoop:
             transport: moves the messages.
             outgoing: channels from this rank.
             incoming: channels to this rank.
-            step_s: returns how long a step takes that the rank computes at the moment, in seconds;
-                ``None``: it computes nothing.
+            computing: the thread that computes; ``None``: there is none.
+            after_look: called by whoever looks, after each look.
             latency: look without pause while the rank waits, and often while it computes.
         """
         self._transport = transport
         self._outgoing = outgoing
         self._incoming = incoming
-        self._step_s = step_s
+        self._computing = computing
+        self._after_look = after_look
         self._latency = latency
+        self._looking = threading.Lock()
+        self._backoff = Backoff()
         self._wakeup = Wakeup()
+        self._rests = False
         self._frame_incoming = [end for end in incoming if end.lane.carries_frames]
-        self._network_ends: list[Outgoing | Incoming] = []
+        ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
+        self._network_ends = [end for end in ends if end.uses_network]
+        is_fast = latency or bool(self._network_ends)
+        self._watched_step_s = 2 * NETWORK_S if is_fast else LONG_STEP_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
     def wake(self) -> None:
-        """Let the loop look at once: there may be something to send, or room to receive."""
+        """Let the main thread look at once: there may be something to send."""
         self._wakeup.set()
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Move messages until ``is_over`` and all channels have ended.
+        """Be the main thread: look, or let others look, until ``is_over`` and all channels ended.
 
-        ``is_over`` is asked between looks; it raises what is to end the loop early.
+        ``is_over`` is asked between sleeps; it raises what is to end the loop early.
         """
         sharpen_timers()
-        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
-        self._network_ends = [end for end in ends if end.uses_network]
-        backoff = Backoff(self._latency)
+        woken = True
         while not (is_over() and self._has_ended()):
-            if self._advance():
-                backoff.reset()
-            if self._wakeup.wait(self._pause_s(backoff)):
-                backoff.reset()
+            if woken or not self._is_tended():
+                self.look()
+            woken = self._wakeup.wait(self._main_pause_s())
 
-    def _pause_s(self, backoff: Backoff) -> float:
-        step_s = self._step_s()
-        if self._latency and step_s is None:
+    def look(self) -> bool:
+        """Move what can be moved; return whether a frame, or room for one, was among it."""
+        with self._looking:
+            moved = self._advance()
+            self._after_look()
+        if moved:
+            self._backoff.reset()
+        return moved
+
+    def begin_step(self, step_s: float) -> None:
+        """Take note that a step begins; it may take as long as ``step_s`` seconds."""
+        if self._rests and step_s >= self._watched_step_s:
+            self._wakeup.set()
+
+    def pause_s(self) -> float:
+        """Return the seconds that the thread which waits may sleep before it looks again."""
+        if self._latency:
             return 0.0
-        uses_network = any(end.is_under_way for end in self._network_ends)
         is_sending = any(end.is_urgent for end in self._outgoing)
-        if step_s is None:
-            return backoff.waiting_s(is_sending=is_sending, uses_network=uses_network)
-        is_urgent = is_sending or any(end.is_urgent for end in self._frame_incoming)
-        return backoff.computing_s(step_s, is_urgent=is_urgent, uses_network=uses_network)
+        return self._backoff.pause_s(is_sending=is_sending, uses_network=self._uses_network())
+
+    def end_wait(self) -> None:
+        """Take note that the thread which computes has work again."""
+        self._backoff.end_wait()
+
+    def _is_tended(self) -> bool:
+        return self._computing is not None and self._computing.is_waiting
+
+    def _main_pause_s(self) -> float:
+        # Raised before the question, so that a step which begins after it is told.
+        self._rests = True
+        if self._is_tended():
+            return _RESTS_S
+        self._rests = False
+        computing = self._computing
+        if computing is None or computing.finished:
+            return self.pause_s()
+        if self._latency:
+            return NETWORK_S
+        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._frame_incoming]
+        return computing_pause_s(
+            computing.step_s,
+            is_urgent=any(end.is_urgent for end in ends),
+            uses_network=self._uses_network(),
+        )
+
+    def _uses_network(self) -> bool:
+        return any(end.is_under_way for end in self._network_ends)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(

@@ -1,4 +1,4 @@
-"""Messages through MPI: persistent requests on bytes, one thread that calls MPI."""
+"""Messages through MPI: persistent requests on bytes, one thread at a time that calls MPI."""
 
 from __future__ import annotations
 
@@ -51,12 +51,15 @@ def check_library(environment: Mapping[str, str], library: str) -> None:
 
 
 class MpiTransport:
-    """Messages through Open MPI; all calls come from the thread that constructs it (FUNNELED)."""
+    """Messages through Open MPI; one thread calls it at a time (SERIALIZED).
+
+    The thread that constructs it is the one that closes it.
+    """
 
     def __init__(self) -> None:
         """Initialise MPI."""
         self._mpi = mpi = _library()
-        mpi.Init_thread(mpi.THREAD_FUNNELED)
+        mpi.Init_thread(mpi.THREAD_SERIALIZED)
         self._comm = mpi.COMM_WORLD.Dup()
         self._control = mpi.COMM_WORLD.Dup()
         self.rank: int = self._comm.Get_rank()

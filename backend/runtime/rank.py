@@ -105,8 +105,7 @@ class _Rank:
             "compute",
             [*segments, *joined.values()],
             on_failure=self._fail,
-            on_finished=self._wake_loop,
-            on_idle=self._wake_loop,
+            on_finished=self._wake_main,
             on_step=on_step,
         )
         self.executors = [
@@ -145,7 +144,7 @@ class _Rank:
         return {name: stage for name, stage in others.items() if name not in by_the_clock}
 
     def _executor(self, name: str, stage: Stage) -> Executor:
-        return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_loop)
+        return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_main)
 
     def _load(self, folder: Path, segment: Any) -> Engine:
         settings = engine_settings(self.spec, exact=self.options.exact)
@@ -215,7 +214,8 @@ class _Rank:
             self.transport,
             [*self.outgoing, *self.heartbeat.outgoing],
             [*self.incoming, *self.heartbeat.incoming],
-            step_s=lambda: self.computing.step_s,
+            computing=self.computing,
+            after_look=self._take_credits,
             latency=self.options.latency,
         )
         if self.options.bind and self.spec.cores:
@@ -224,7 +224,7 @@ class _Rank:
         for executor in self.executors:
             self.resources.callback(executor.join, _JOIN_TIMEOUT_S)
             self.resources.callback(executor.stop)
-            executor.start()
+            executor.start(self.loop if executor is self.computing else None)
         self.heartbeat.beat("its first frame")
         self.loop.run(self._is_over)
         return self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
@@ -239,10 +239,9 @@ class _Rank:
             and all(end.finished for end in self.outgoing)
             and all(end.finished for end in self.incoming)
         )
-        # Taken after that question, so the last frame's credit is not missed.
-        if self.source is not None and self.source.take_credits():
-            self.wakes["source"]()
         if over:
+            # Nobody else looks any more; the last frame's credit may have come after the last look.
+            self._take_credits()
             self.heartbeat.finish()
         return over
 
@@ -254,8 +253,17 @@ class _Rank:
             for watch in self.watches:
                 watch.tick()
 
-    def _wake_loop(self) -> None:
+    def _take_credits(self) -> None:
+        if self.source is not None and self.source.take_credits():
+            self.wakes["source"]()
+
+    def _wake_main(self) -> None:
         self.loop.wake()
+
+    def _wake_loop(self) -> None:
+        """Let somebody look; the thread that computes does so after its step anyway."""
+        if not self.computing.is_current():
+            self.loop.wake()
 
     def _fail(self, stage: Stage | None, error: BaseException) -> None:
         if self.failure.cause is None:

@@ -45,7 +45,7 @@ class Completion:
 
 
 class Transport(Protocol):
-    """Moves slots between ranks. All methods are called by one thread."""
+    """Moves slots between ranks. One thread calls it at a time."""
 
     rank: int
     size: int

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from contextlib import suppress
 
-__all__ = ["Wakeup"]
+__all__ = ["Wakeup", "sharpen_timers"]
+
+_PR_SET_TIMERSLACK = 29
+
+
+def sharpen_timers() -> None:
+    """Let this thread's short sleeps end on time: Linux would add 50 us to each."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 
 
 class Wakeup:

@@ -1,22 +1,27 @@
-"""When the communication loop looks at MPI, and what its rank's threads do."""
+"""Who looks at MPI and when, and what the threads of a rank do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
+from rankslice.backend.runtime.backoff import Backoff, computing_pause_s
 from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import TensorSpec, load_job
-from rankslice.backend.runtime.loop import Backoff, CommunicationLoop, Incoming, Outgoing
+from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.rank import run_rank
 from rankslice.backend.runtime.slots import Ring
 from rankslice.backend.runtime.transport import Completion, Lane
-from rankslice.backend.runtime.twin import Network
+from rankslice.backend.runtime.twin import Network, TwinTransport
 
 SMALL, LARGE = 64, 1 << 20
 
@@ -32,6 +37,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.finished: list[Completion] = []
+        self.polls = 0
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         pass
@@ -46,6 +52,7 @@ class Mailbox:
         pass
 
     def poll(self) -> tuple[list[Completion], list[Completion]]:
+        self.polls += 1
         received, self.finished = self.finished, []
         return [], received
 
@@ -89,19 +96,21 @@ def test_only_large_messages_need_their_sender_on_the_way(nbytes: int, is_urgent
 
 
 @pytest.mark.parametrize(
-    ("latency", "is_urgent", "uses_network", "pause_s"),
+    ("step_s", "is_urgent", "uses_network", "pause_s"),
     [
-        (False, False, False, 20e-3),
-        (False, True, False, 4e-3),
-        (False, True, True, 500e-6),
-        (True, False, False, 500e-6),
+        (8e-3, False, False, 20e-3),
+        (8e-3, True, False, 4e-3),
+        (3e-3, True, False, 20e-3),
+        (1.0, True, False, 20e-3),
+        (8e-3, True, True, 500e-6),
+        (3e-3, False, True, 500e-6),
+        (0.3e-3, True, True, 20e-3),
     ],
 )
 def test_a_rank_that_computes_looks_as_often_as_somebody_waits_for_it(
-    latency: bool, is_urgent: bool, uses_network: bool, pause_s: float
+    step_s: float, is_urgent: bool, uses_network: bool, pause_s: float
 ) -> None:
-    backoff = Backoff(latency)
-    found = backoff.computing_s(8e-3, is_urgent=is_urgent, uses_network=uses_network)
+    found = computing_pause_s(step_s, is_urgent=is_urgent, uses_network=uses_network)
     assert pause_s == found
 
 
@@ -110,15 +119,15 @@ def waits(backoff: Backoff, clock: list[float], seconds: float, **how: bool) -> 
     backoff.reset()
     end, pauses = clock[0] + seconds, []
     while clock[0] < end:
-        pauses.append(backoff.waiting_s(**{"is_sending": False, "uses_network": False, **how}))
+        pauses.append(backoff.pause_s(**{"is_sending": False, "uses_network": False, **how}))
         clock[0] += pauses[-1]
-    backoff.computing_s(1e-3, is_urgent=False, uses_network=False)
+    backoff.end_wait()
     return pauses
 
 
 def test_a_rank_that_waits_sleeps_for_a_small_share_of_the_time() -> None:
     clock = [0.0]
-    pauses = waits(Backoff(False, lambda: clock[0]), clock, 10e-3)
+    pauses = waits(Backoff(lambda: clock[0]), clock, 10e-3)
     assert 20e-6 == pauses[0]
     assert sorted(pauses) == pauses
     assert pauses[-1] <= 10e-3 / 32
@@ -126,7 +135,7 @@ def test_a_rank_that_waits_sleeps_for_a_small_share_of_the_time() -> None:
 
 def test_a_rank_that_waits_as_long_as_before_looks_seldom_until_then() -> None:
     clock = [0.0]
-    backoff = Backoff(False, lambda: clock[0])
+    backoff = Backoff(lambda: clock[0])
     first = waits(backoff, clock, 10e-3)
     second = waits(backoff, clock, 10e-3)
     assert pytest.approx(2.5e-3, rel=0.1) == second[0]
@@ -136,7 +145,7 @@ def test_a_rank_that_waits_as_long_as_before_looks_seldom_until_then() -> None:
 
 def test_the_shortest_of_the_last_waits_counts() -> None:
     clock = [0.0]
-    backoff = Backoff(False, lambda: clock[0])
+    backoff = Backoff(lambda: clock[0])
     for seconds in (1e-3, 10e-3):
         waits(backoff, clock, seconds)
     assert pytest.approx(0.25e-3, rel=0.1) == waits(backoff, clock, 10e-3)[0]
@@ -152,7 +161,7 @@ def test_a_message_under_way_is_not_left_alone(
     is_sending: bool, uses_network: bool, pause_s: float
 ) -> None:
     clock = [0.0]
-    backoff = Backoff(False, lambda: clock[0])
+    backoff = Backoff(lambda: clock[0])
     waits(backoff, clock, 10e-3)
     pauses = waits(backoff, clock, 10e-3, is_sending=is_sending, uses_network=uses_network)
     assert pause_s == pauses[0]
@@ -165,9 +174,9 @@ def test_frames_and_credits_make_the_loop_look_more_often_but_heartbeats_do_not(
     mailbox = Mailbox()
     arrivals = ring(SMALL)
     loop = CommunicationLoop(mailbox, [], [Incoming(channel, 1, arrivals)])
-    loop._advance()  # posts the receives
+    loop.look()  # posts the receives
     mailbox.finished = [Completion(0, 0)]
-    assert moves == loop._advance()
+    assert moves == loop.look()
     assert 1 == arrivals.written
 
 
@@ -196,21 +205,150 @@ class Counting:
         return "counting"
 
 
+class Letterbox:
+    """Messages that bring another frame for a stage at some of its thread's looks."""
+
+    def __init__(self, stage: Counting, brings_at: set[int], looks: int) -> None:
+        self.stage = stage
+        self.brings_at = brings_at
+        self.looks = looks
+        self.seen: list[tuple[int, bool]] = []
+        """For each look: frames done by then, and whether the thread waited."""
+        self.begun_steps = self.waits = 0
+
+    def look(self) -> bool:
+        executor = self.stage.executor
+        assert executor is not None
+        self.seen.append((self.stage.frame, executor.is_waiting))
+        if len(self.seen) == self.looks:
+            executor.stop()
+        brings = len(self.seen) in self.brings_at
+        self.stage.frames += brings
+        return brings
+
+    def begin_step(self, step_s: float) -> None:
+        self.begun_steps += 1
+
+    def pause_s(self) -> float:
+        return 1e-3
+
+    def end_wait(self) -> None:
+        self.waits += 1
+
+
+def test_the_thread_that_computes_looks_after_each_step_and_while_it_waits() -> None:
+    stage = Counting(frames=2)
+    executor = Executor("compute", [stage], on_failure=lambda *_: None)
+    stage.executor = executor
+    letterbox = Letterbox(stage, brings_at={4}, looks=7)
+    executor.start(letterbox)
+    executor.join(10)
+    after_steps, waiting = [(1, False), (2, False)], [(2, True), (2, True)]
+    assert [*after_steps, *waiting, (3, False), (3, True), (3, True)] == letterbox.seen
+    assert 3 == letterbox.begun_steps
+    assert 2 == letterbox.waits
+    assert "counting, frame 3" == executor.at
+    assert executor.step_s > 0
+
+
 def test_a_thread_is_not_woken_by_its_own_steps() -> None:
-    idle: list[int] = []
     stage = Counting(frames=3)
-
-    def on_idle() -> None:
-        idle.append(stage.frame)
-        executor.stop()
-
-    executor = Executor("compute", [stage], on_failure=lambda *_: None, on_idle=on_idle)
+    executor = Executor("compute", [stage], on_failure=lambda *_: None)
     stage.executor = executor
     executor.start()
+    while not executor.is_waiting:
+        time.sleep(1e-3)
+    assert not executor._wakeup.wait(0)
+    executor.stop()
     executor.join(10)
-    assert [3] == idle
-    assert "counting, frame 3" == executor.at
-    assert executor.step_s is None
+    assert 3 == stage.frame
+
+
+class Waiting:
+    """A thread that has nothing to compute."""
+
+    finished = False
+    is_waiting = True
+    step_s = 0.0
+
+
+def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for_messages() -> None:
+    mailbox = Mailbox()
+    loop = CommunicationLoop(mailbox, [], [], computing=Waiting())
+    polls: list[int] = []
+
+    def is_over() -> bool:
+        polls.append(mailbox.polls)
+        if len(polls) == 3:
+            loop.wake()
+        return len(polls) == 5
+
+    loop.run(is_over)
+    assert [0, 1, 1, 1, 2] == polls
+
+
+@pytest.mark.parametrize(
+    ("latency", "step_s", "wakes"),
+    [(False, 3e-3, False), (False, 8e-3, True), (True, 3e-3, True), (True, 0.3e-3, False)],
+)
+def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst(
+    latency: bool, step_s: float, wakes: bool
+) -> None:
+    computing = Waiting()
+    loop = CommunicationLoop(Mailbox(), [], [], computing=computing, latency=latency)
+    assert loop._main_pause_s() > 0.1
+    loop.begin_step(step_s)
+    assert wakes == loop._wakeup.wait(0)
+    computing.is_waiting = False
+    assert loop._main_pause_s() <= 20e-3
+    loop.begin_step(step_s)
+    assert not loop._wakeup.wait(0)
+
+
+class Turnstile(TwinTransport):
+    """The twin, which fails when two threads call it at the same time."""
+
+    def __init__(self, network: Network, rank: int) -> None:
+        super().__init__(network, rank)
+        self.callers: set[str] = set()
+        self._called = threading.Lock()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        assert self._called.acquire(blocking=False), "two threads at once"
+        self.callers.add(threading.current_thread().name)
+        time.sleep(20e-6)
+        yield
+        self._called.release()
+
+    def send(self, lane: int, slot: int) -> None:
+        with self._alone():
+            super().send(lane, slot)
+
+    def receive(self, lane: int, slot: int) -> None:
+        with self._alone():
+            super().receive(lane, slot)
+
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
+        with self._alone():
+            return super().poll()
+
+
+@pytest.mark.parametrize("latency", [False, True])
+def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path, latency: bool) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    job = load_job(folder / "plan.json")
+    results = folder / "results.bin"
+    options = RunOptions(results=results, frames=60, fps=500.0, bind=False, latency=latency)
+    network = Network(len(job.ranks))
+    ranks = [Turnstile(network, rank) for rank in range(len(job.ranks))]
+    with ThreadPoolExecutor(len(ranks), "main") as pool:
+        futures = [pool.submit(run_rank, job, folder, options, rank) for rank in ranks]
+        records = [future.result(60) for future in futures]
+    assert 60 == records[0][0]["source"]["frames"]
+    for rank in ranks:
+        assert "compute" in rank.callers
+        assert any(name.startswith("main") for name in rank.callers)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""How long to sleep between two looks at the messages."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["LONGEST_S", "LONG_STEP_S", "NETWORK_S", "Backoff", "computing_pause_s"]
+
+LONGEST_S = 20e-3
+"""Between two looks of a rank that waits, or computes."""
+
+NETWORK_S = 500e-6
+"""While a large message may be on its way from or to another board: Open MPI feeds the network,
+and drains it, within calls only."""
+
+LONG_STEP_S = 5e-3
+"""From here on a step is worth a look in its midst."""
+
+_SHARE_COMPUTING = 1 / 2
+
+
+class Backoff:
+    """The sleeps of a thread that waits for a message.
+
+    Its core is free meanwhile: a sleep is a small share of the time waited so far, so waiting adds
+    only that share to any delay, and the number of looks grows with the logarithm of the time. But
+    a pipeline has a rhythm: before the time that even the shortest of the last waits took, sleeps
+    are a share of what is left of it.
+    """
+
+    _SHARE_WAITING = 1 / 32
+    _SHARE_LEFT = 1 / 4
+    _WAITS_KEPT = 8
+    _SHORTEST_S = 20e-6
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Begin now."""
+        self._clock = clock
+        self._idle_since = clock()
+        self._waits_since: float | None = None
+        self._waits_s: deque[float] = deque(maxlen=self._WAITS_KEPT)
+
+    def reset(self) -> None:
+        """A message was moved."""
+        self._idle_since = self._clock()
+
+    def end_wait(self) -> None:
+        """The thread has work again."""
+        if self._waits_since is not None:
+            self._waits_s.append(self._clock() - self._waits_since)
+            self._waits_since = None
+
+    def pause_s(self, *, is_sending: bool, uses_network: bool) -> float:
+        """Return the seconds to sleep before the next look.
+
+        Args:
+            is_sending: a receiver may have to wait for this rank's next look.
+            uses_network: a large message may be on its way from or to another board.
+        """
+        now = self._clock()
+        if self._waits_since is None:
+            self._waits_since = now
+        pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_S)
+        if not is_sending and self._waits_s:
+            left = min(self._waits_s) - (now - self._waits_since)
+            longest = NETWORK_S if uses_network else LONGEST_S
+            pause = max(pause, min(self._SHARE_LEFT * left, longest))
+        return min(pause, LONGEST_S)
+
+
+def computing_pause_s(step_s: float, *, is_urgent: bool, uses_network: bool) -> float:
+    """Return the seconds to sleep between two looks while the rank computes.
+
+    A look takes some 50 us from the engine, as it finds cold caches and leaves cold ones; slots
+    hide delays up to the time of a step; and the thread that computes looks after each step.
+    So only long steps have a look in their midst, if somebody waits for it.
+
+    Args:
+        step_s: how long a step of the rank takes, in seconds.
+        is_urgent: this rank or another may have to wait if no message is moved meanwhile.
+        uses_network: a large message may be on its way from or to another board.
+    """
+    if uses_network and step_s > NETWORK_S:
+        return NETWORK_S
+    if not is_urgent or step_s < LONG_STEP_S:
+        return LONGEST_S
+    return min(_SHARE_COMPUTING * step_s, LONGEST_S)

@@ -1,8 +1,8 @@
 """How long a channel takes from send to ready-to-run, against a raw MPI ping-pong of as many bytes.
 
-Two ranks bounce a tensor: the computing thread of one puts it into a slot, the loop sends it,
-the loop of the other receives it and wakes its computing thread, which sends it back. Half of
-the round trip is the channel's time. The raw time is that of blocking mpi4py calls between
+Two ranks bounce a tensor, with the threads that a rank has: what computes puts it into a slot,
+which is sent, received by the other rank, and sent back. Half of the round trip is the channel's
+time. The raw time is that of blocking mpi4py calls between
 the same two processes, measured in turn with it, size by size.
 
     python benchmarks/channel_time.py --rounds 5
@@ -16,21 +16,63 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
 import numpy as np
 
 from rankslice.backend.launch import find_mpirun
+from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.mpi import MpiTransport
 from rankslice.backend.runtime.slots import Ring
-from rankslice.backend.runtime.wakeup import Wakeup
 
 SIZES = (4 << 10, 32 << 10, 256 << 10, 1 << 20, 3 << 20, 8 << 20)
 TARGET_EXTRA_S = {False: 150e-6, True: 60e-6}
+
+
+class Bouncing:
+    """A stage that sends back what it gets; on rank 0 it begins, and times the round trips."""
+
+    def __init__(self, inbox: Ring, outbox: Ring, bounces: int, *, begins: bool) -> None:
+        """Take both rings; ``begins`` lets it send first, and receive last."""
+        self.frame = 0
+        self.finished = False
+        self.times: list[float] = []
+        """Half the time of each round trip, in seconds."""
+        self._inbox, self._outbox = inbox, outbox
+        self._bounces = bounces
+        self._begins = begins
+        self._begin_s = 0.0
+
+    def is_ready(self) -> bool:
+        """The tensor is here."""
+        is_first = self._begins and self.frame == 0
+        return is_first or (self._inbox.has_frame(0) and self._outbox.has_room())
+
+    def step(self) -> None:
+        """Take the tensor, unless it has yet to be sent first; send it, unless it is back."""
+        now = time.perf_counter()
+        if self.frame or not self._begins:
+            self._inbox.free(0)
+        if self._begins and self.frame:
+            self.times.append((now - self._begin_s) / 2)
+        self._begin_s = now
+        if self.frame < self._bounces:
+            self._outbox.put()
+        self.frame += 1
+        self.finished = self.frame == self._bounces + self._begins
+        if self.finished:
+            self._outbox.finish()
+
+    def pause_s(self) -> float | None:
+        """Nothing changes by itself."""
+        return None
+
+    def describe(self) -> str:
+        """Name the stage."""
+        return "bouncing"
 
 
 def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bool) -> list[float]:
@@ -40,37 +82,22 @@ def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bo
     outbox, inbox = Ring(tensor, 2, 1), Ring(tensor, 2, 1)
     outgoing = Outgoing(1 + transport.rank, peer, outbox, 0)
     incoming = Incoming(1 + peer, peer, inbox)
-    arrived = Wakeup()
-    times: list[float] = []
-
-    def compute() -> None:
-        for bounce in range(bounces):
-            begin = time.perf_counter()
-            if transport.rank == 0:
-                put()
-            while not inbox.has_frame(0):
-                arrived.wait()
-            inbox.free(0)
-            if transport.rank == 1:
-                put()
-            elif bounce >= bounces // 5:
-                times.append((time.perf_counter() - begin) / 2)
-        outbox.finish()
-
-    def put() -> None:
-        while not outbox.has_room():
-            time.sleep(20e-6)
-        outbox.put()
-
-    loop = CommunicationLoop(transport, [outgoing], [incoming], latency=latency)
-    inbox.on_written = (arrived.set,)
-    outbox.on_written = (loop.wake,)
-    thread = threading.Thread(target=compute)
-    thread.start()
-    loop.run(lambda: not thread.is_alive())
-    thread.join()
+    stage = Bouncing(inbox, outbox, bounces, begins=not transport.rank)
+    failures: list[BaseException] = []
+    executor = Executor(
+        "compute",
+        [stage],
+        on_failure=lambda _, error: failures.append(error),
+        on_finished=lambda: loop.wake(),
+    )
+    loop = CommunicationLoop(transport, [outgoing], [incoming], computing=executor, latency=latency)
+    executor.start(loop)
+    loop.run(lambda: executor.finished or bool(failures))
+    executor.join(60)
     transport.open([], [])  # withdraws the receives that are still posted
-    return times
+    if failures:
+        raise failures[0]
+    return stage.times[bounces // 5 :]
 
 
 def raw_time_s(transport: MpiTransport, size: int, bounces: int) -> list[float]:

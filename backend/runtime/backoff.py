@@ -26,18 +26,28 @@ class Backoff:
 
     Its core is free meanwhile: a sleep is a small share of the time waited so far, so waiting adds
     only that share to any delay, and the number of looks grows with the logarithm of the time. But
-    a pipeline has a rhythm: before the time that even the shortest of the last waits took, sleeps
-    are a share of what is left of it.
+    a pipeline has a rhythm, which the last waits tell. Before the time that even the shortest of
+    them took, sleeps are a share of what is left of it. And where one was so short that sleeps,
+    each of which takes tens of microseconds of the processor, would have been most of it, the
+    thread looks without sleep at first.
     """
 
     _SHARE_WAITING = 1 / 32
     _SHARE_LEFT = 1 / 4
     _WAITS_KEPT = 8
     _SHORTEST_S = 20e-6
+    _WAKEFUL_S = 150e-6
+    _SHORT_WAIT = 3
+    """Waits of up to so many times the time without sleep are short."""
+    _BYTES_PER_S = 1e9
+    """A large message moves within looks only, so for longer than a small one none is missed."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Begin now."""
+    def __init__(
+        self, message_bytes: int = 0, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Begin now; ``message_bytes`` is the size of the largest message of the rank."""
         self._clock = clock
+        self._wakeful_s = self._WAKEFUL_S + message_bytes / self._BYTES_PER_S
         self._idle_since = clock()
         self._waits_since: float | None = None
         self._waits_s: deque[float] = deque(maxlen=self._WAITS_KEPT)
@@ -62,9 +72,12 @@ class Backoff:
         now = self._clock()
         if self._waits_since is None:
             self._waits_since = now
+        waited, shortest = now - self._waits_since, min(self._waits_s, default=0.0)
+        if waited < self._wakeful_s and 0.0 < shortest < self._SHORT_WAIT * self._wakeful_s:
+            return 0.0
         pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_S)
-        if not is_sending and self._waits_s:
-            left = min(self._waits_s) - (now - self._waits_since)
+        if not is_sending and shortest:
+            left = shortest - waited
             longest = NETWORK_S if uses_network else LONGEST_S
             pause = max(pause, min(self._SHARE_LEFT * left, longest))
         return min(pause, LONGEST_S)

@@ -17,6 +17,10 @@ __all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]
 _RESTS_S = 0.2
 """Pause of the main thread while another one looks at the messages."""
 
+_WAKEFUL_TRIES = 8
+"""Of MPI's calls in a look, by a thread that does not sleep between looks. Over TCP a call moves
+some 128 kB of a message, in less time than the rest of a look takes."""
+
 _EAGER = 4096
 """Bytes; Open MPI sends messages up to this size at once, awaited or not, by every kind of link."""
 
@@ -181,12 +185,13 @@ class CommunicationLoop:
         self._after_look = after_look
         self._latency = latency
         self._looking = threading.Lock()
-        self._backoff = Backoff()
         self._wakeup = Wakeup()
         self._rests = False
+        self._tries = 1
         self._frame_incoming = [end for end in incoming if end.lane.carries_frames]
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._network_ends = [end for end in ends if end.uses_network]
+        self._backoff = Backoff(max((end.lane.slots[0].nbytes for end in ends), default=0))
         is_fast = latency or bool(self._network_ends)
         self._watched_step_s = 2 * NETWORK_S if is_fast else LONG_STEP_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
@@ -223,13 +228,17 @@ class CommunicationLoop:
 
     def pause_s(self) -> float:
         """Return the seconds that the thread which waits may sleep before it looks again."""
-        if self._latency:
-            return 0.0
-        is_sending = any(end.is_urgent for end in self._outgoing)
-        return self._backoff.pause_s(is_sending=is_sending, uses_network=self._uses_network())
+        pause_s = 0.0
+        if not self._latency:
+            is_sending = any(end.is_urgent for end in self._outgoing)
+            uses_network = self._uses_network()
+            pause_s = self._backoff.pause_s(is_sending=is_sending, uses_network=uses_network)
+        self._tries = 1 if pause_s else _WAKEFUL_TRIES
+        return pause_s
 
     def end_wait(self) -> None:
         """Take note that the thread which computes has work again."""
+        self._tries = 1
         self._backoff.end_wait()
 
     def _is_tended(self) -> bool:
@@ -266,7 +275,7 @@ class CommunicationLoop:
 
         A heartbeat is not: it foretells no other message.
         """
-        sent, received = self._transport.poll()
+        sent, received = self._transport.poll(self._tries)
         moved = False
         for done in sent:
             outgoing = self._outgoing[done.lane]

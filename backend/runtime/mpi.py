@@ -113,11 +113,14 @@ class MpiTransport:
         """Start the slot's persistent receive."""
         self._requests[self._first_receive[lane] + slot].Start()
 
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
-        """Call MPI_Testsome once."""
+    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
+        """Call MPI_Testsome, up to ``tries`` times until something is finished."""
         sent: list[Completion] = []
         received: list[Completion] = []
-        indices = self._mpi.Request.Testsome(self._requests, self._statuses)
+        indices = None
+        while not indices and tries:
+            indices = self._mpi.Request.Testsome(self._requests, self._statuses)
+            tries -= 1
         for position, index in enumerate(indices or ()):
             is_send, lane, slot = self._meaning[index]
             if is_send:

@@ -62,8 +62,11 @@ class Transport(Protocol):
     def receive(self, lane: int, slot: int) -> None:
         """Make one slot ready for the lane's next message."""
 
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
-        """Move what can be moved; return the finished sends and receives, without blocking."""
+    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
+        """Move what can be moved; return the finished sends and receives, without blocking.
+
+        Where a try moves a part of a message only, more of them spare the caller's time between.
+        """
 
     def exchange(self, record: bytes) -> list[bytes]:
         """Give ``record`` to all ranks and return everybody's, by rank. Collective."""

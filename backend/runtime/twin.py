@@ -95,7 +95,7 @@ class TwinTransport:
         """Let the lane's next message go into the slot."""
         self._posted[lane].append(slot)
 
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
+    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
         """Take messages for which a slot is ready; report sends whose message was taken."""
         self._check()
         received = []

@@ -24,6 +24,7 @@ from rankslice.backend.runtime.transport import Completion, Lane
 from rankslice.backend.runtime.twin import Network, TwinTransport
 
 SMALL, LARGE = 64, 1 << 20
+A_LOOK_S = 10e-6
 
 
 def ring(nbytes: int, depth: int = 2) -> Ring:
@@ -37,7 +38,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.finished: list[Completion] = []
-        self.polls = 0
+        self.tries: list[int] = []
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         pass
@@ -51,8 +52,8 @@ class Mailbox:
     def receive(self, lane: int, slot: int) -> None:
         pass
 
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
-        self.polls += 1
+    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
+        self.tries.append(tries)
         received, self.finished = self.finished, []
         return [], received
 
@@ -120,14 +121,14 @@ def waits(backoff: Backoff, clock: list[float], seconds: float, **how: bool) -> 
     end, pauses = clock[0] + seconds, []
     while clock[0] < end:
         pauses.append(backoff.pause_s(**{"is_sending": False, "uses_network": False, **how}))
-        clock[0] += pauses[-1]
+        clock[0] += pauses[-1] or A_LOOK_S
     backoff.end_wait()
     return pauses
 
 
 def test_a_rank_that_waits_sleeps_for_a_small_share_of_the_time() -> None:
     clock = [0.0]
-    pauses = waits(Backoff(lambda: clock[0]), clock, 10e-3)
+    pauses = waits(Backoff(clock=lambda: clock[0]), clock, 10e-3)
     assert 20e-6 == pauses[0]
     assert sorted(pauses) == pauses
     assert pauses[-1] <= 10e-3 / 32
@@ -135,7 +136,7 @@ def test_a_rank_that_waits_sleeps_for_a_small_share_of_the_time() -> None:
 
 def test_a_rank_that_waits_as_long_as_before_looks_seldom_until_then() -> None:
     clock = [0.0]
-    backoff = Backoff(lambda: clock[0])
+    backoff = Backoff(clock=lambda: clock[0])
     first = waits(backoff, clock, 10e-3)
     second = waits(backoff, clock, 10e-3)
     assert pytest.approx(2.5e-3, rel=0.1) == second[0]
@@ -145,7 +146,7 @@ def test_a_rank_that_waits_as_long_as_before_looks_seldom_until_then() -> None:
 
 def test_the_shortest_of_the_last_waits_counts() -> None:
     clock = [0.0]
-    backoff = Backoff(lambda: clock[0])
+    backoff = Backoff(clock=lambda: clock[0])
     for seconds in (1e-3, 10e-3):
         waits(backoff, clock, seconds)
     assert pytest.approx(0.25e-3, rel=0.1) == waits(backoff, clock, 10e-3)[0]
@@ -155,13 +156,42 @@ def test_the_shortest_of_the_last_waits_counts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("message_bytes", "wakeful_s"), [(0, 150e-6), (100_000, 250e-6), (1_000_000, 1150e-6)]
+)
+def test_a_rank_whose_waits_are_short_does_not_sleep_at_first(
+    message_bytes: int, wakeful_s: float
+) -> None:
+    clock = [0.0]
+    backoff = Backoff(message_bytes, lambda: clock[0])
+    first = waits(backoff, clock, 2.5 * wakeful_s)
+    assert min(first) > 0
+    pauses = waits(backoff, clock, 4 * wakeful_s)
+    assert pytest.approx(wakeful_s, abs=2 * A_LOOK_S) == A_LOOK_S * pauses.count(0.0)
+    assert min(pauses[pauses.count(0.0) :]) > 0
+    for _ in range(8):
+        waits(backoff, clock, 4 * wakeful_s)
+    assert min(waits(backoff, clock, 4 * wakeful_s)) > 0
+
+
+def test_a_thread_that_does_not_sleep_between_looks_tries_more_often_in_each() -> None:
+    mailbox = Mailbox()
+    loop = CommunicationLoop(mailbox, [], [], computing=Waiting(), latency=True)
+    loop.look()
+    assert 0.0 == loop.pause_s()
+    loop.look()
+    loop.end_wait()
+    loop.look()
+    assert [1, 8, 1] == mailbox.tries
+
+
+@pytest.mark.parametrize(
     ("is_sending", "uses_network", "pause_s"), [(True, True, 20e-6), (False, True, 500e-6)]
 )
 def test_a_message_under_way_is_not_left_alone(
     is_sending: bool, uses_network: bool, pause_s: float
 ) -> None:
     clock = [0.0]
-    backoff = Backoff(lambda: clock[0])
+    backoff = Backoff(clock=lambda: clock[0])
     waits(backoff, clock, 10e-3)
     pauses = waits(backoff, clock, 10e-3, is_sending=is_sending, uses_network=uses_network)
     assert pause_s == pauses[0]
@@ -278,7 +308,7 @@ def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for
     polls: list[int] = []
 
     def is_over() -> bool:
-        polls.append(mailbox.polls)
+        polls.append(len(mailbox.tries))
         if len(polls) == 3:
             loop.wake()
         return len(polls) == 5
@@ -329,9 +359,9 @@ class Turnstile(TwinTransport):
         with self._alone():
             super().receive(lane, slot)
 
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
+    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
         with self._alone():
-            return super().poll()
+            return super().poll(tries)
 
 
 @pytest.mark.parametrize("latency", [False, True])

@@ -224,7 +224,8 @@ def _notes(exploration: Exploration) -> tuple[str, ...]:
         f"{exploration.evaluations:,} mappings were evaluated by the cost model, with times from"
         f" {exploration.profile}.",
         *([tried_text(exploration)] if exploration.tried_by else []),
-        "Memory and energy are those of the board that needs most; energy is per frame."
+        "Memory and energy are those of the board that needs most; energy is per frame, with"
+        " what the board draws at rest."
         " A figure that is not known is shown as a dash.",
         "Latency is predicted for a frame that is alone; simulated and measured it is the median in"
         " a full pipeline, where frames also wait.",

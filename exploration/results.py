@@ -41,7 +41,7 @@ class Figures:
     energy_j: float | None
     """Per frame, of the board that needs most; ``None``: not known."""
     energy_source: str | None
-    """``measured``: by a sensor; ``modelled``: from power figures of the platform file."""
+    """``measured``: by sensors; ``modelled``: from power figures. See docs/exploration.md."""
 
 
 @dataclass(frozen=True, slots=True)

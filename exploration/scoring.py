@@ -35,13 +35,13 @@ def can_be_had(problem: Problem, wanted: Iterable[str]) -> tuple[tuple[str, ...]
     left = tuple(name for name in names if name != "energy")
     if problem.platform == "local":
         return left, (
-            "Energy is left out: no sensor told it, and no platform file gives power figures of"
+            "Energy is left out: the profile has none, and no platform file gives power figures of"
             " this machine (idle_w, busy_w).",
         )
     powerless = [board.name for board in problem.boards if board.idle_w is None]
     where = f" of {listed(powerless)}" if powerless else ""
     return left, (
-        f"Energy is left out: no sensor told it, and {problem.platform} gives no power figures"
+        f"Energy is left out: the profile has none, and {problem.platform} gives no power figures"
         f"{where} (idle_w, busy_w).",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rankslice.framework.throughput import throughput_fps
 from rankslice.measurement.verify import Verification
 
-__all__ = ["RankSummary", "RunSummary", "summarise"]
+__all__ = ["EnergySummary", "RankSummary", "RunSummary", "summarise"]
 
 
 _BUSY = 0.7
@@ -45,6 +45,28 @@ class RankSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class EnergySummary:
+    """The energy of one board while the run lasted.
+
+    It is of all that the board's sensor sees, also what the board draws at rest.
+    """
+
+    board: str
+    source: str
+    """``measured``, by the sensor, or ``absent``; then all figures are ``None``."""
+    sensor: str | None
+    """By the system's own names; ``None``: there is none that may be read."""
+    joules: float | None = None
+    seconds: float | None = None
+    """For which it was counted."""
+    mean_w: float | None = None
+    mj_per_frame: float | None = None
+    """All of it over the frames that came out, in millijoules."""
+    reason: str | None = None
+    """Why it is absent."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """A finished run."""
 
@@ -68,6 +90,8 @@ class RunSummary:
     bottleneck: str
     """A sentence."""
     verify: Verification | None = None
+    energy: tuple[EnergySummary, ...] = ()
+    """By board, in the order of the ranks."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values, for ``run --json``."""
@@ -83,6 +107,7 @@ class RunSummary:
             "postprocess_ms": self.postprocess_ms,
             "bottleneck": self.bottleneck,
             "verify": self.verify.to_json() if self.verify else None,
+            "energy": [asdict(board) for board in self.energy],
             "ranks": [
                 {name: getattr(rank, name) for name in RankSummary.__dataclass_fields__}
                 for rank in self.ranks
@@ -119,7 +144,18 @@ def summarise(
         ranks=ranks,
         bottleneck=_bottleneck(ranks, rate, source["fps"]),
         verify=verify,
+        energy=tuple(
+            _energy_summary(record["energy"], len(completed_s))
+            for record in records
+            if "energy" in record
+        ),
     )
+
+
+def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
+    joules = record.get("joules")
+    per_frame = 1e3 * joules / frames if joules is not None and frames else None
+    return EnergySummary(**record, mj_per_frame=per_frame)
 
 
 def _rank_summary(record: dict[str, Any]) -> RankSummary:

@@ -145,6 +145,15 @@ def let_ranks_sleep(
     replace_file(code, code.read_bytes() + engine.encode())
 
 
+def give_sensors(folder: Path, system: Path) -> None:
+    """Change a build folder so that its ranks look for sensors in ``system`` and not in /sys."""
+    code = folder / "runtime" / "sensors.py"
+    before, after = '_SYSTEM = Path("/sys")', f"_SYSTEM = Path({str(system)!r})"
+    text = code.read_text()
+    assert 1 == text.count(before)
+    replace_file(code, text.replace(before, after).encode())
+
+
 def processes_of(folder: Path) -> list[psutil.Process]:
     """Return the processes with a path of the folder in their command line.
 

@@ -38,7 +38,7 @@ from .environment import start_again_with
 from .errors import JobError
 from .job import RankSpec, TensorSpec
 from .measure import peak_memory_mb
-from .sensors import find_sensor
+from .sensors import SensorError, find_sensor
 from .slots import Ring
 from .sources import RandomSource
 from .version import RUNTIME_VERSION
@@ -153,9 +153,9 @@ class _Service:
         sensor = find_sensor()
         idle_mw = None
         if sensor is not None and idle_s:
-            with sensor:
+            with sensor, suppress(SensorError):
                 time.sleep(idle_s)
-                idle_mw = round(1e3 * sensor.joules() / idle_s)
+                idle_mw = round(1e3 * sensor.joules() / sensor.seconds)
         open_engine(self._rank.engine, self._settings).close()
         return {
             "engine_version": _engine_version(self._rank.engine),
@@ -321,17 +321,21 @@ def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:
 
 
 def _energy_uj(run: Callable[[], object], seconds: float) -> int | None:
-    """Return the energy of a run in microjoules, the mean over some time; ``None``: no sensor."""
+    """Return the energy of a run in microjoules, the mean over some time.
+
+    ``None``: there is no sensor, or it does not tell.
+    """
     sensor = find_sensor()
     if sensor is None:
         return None
     count = 0
-    with sensor:
+    with sensor, suppress(SensorError):
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             run()
             count += 1
         return round(1e6 * sensor.joules() / count)
+    return None
 
 
 def _write_files(files: dict[str, list[Any]], folder: Path) -> Path:

@@ -19,6 +19,7 @@ import numpy as np
 from .affinity import bind_to_cores, check_binding
 from .announcer import Announcer
 from .arrivals import Arrivals, Pulled, Timed
+from .energy import BoardEnergy
 from .engines import Acceleration, Engine, engine_settings, open_engine
 from .engines.acceleration import total
 from .errors import ElsewhereError, JobError, reason_of
@@ -342,9 +343,12 @@ def run_rank(
     try:
         with ExitStack() as resources:
             rank = together(transport, lambda: set_up(resources))
+            energy = BoardEnergy(job.ranks, spec.rank)
             rank.agree()
             on_start()
-            records = rank.share(rank.run())
+            with energy:
+                record = rank.run()
+            records = rank.share({**record, **energy.record()})
         if options.report is not None and spec.rank == job.sink:
             _write_report(options.report, records)
     except JobError as error:

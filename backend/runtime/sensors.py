@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 import threading
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-__all__ = ["Sensor", "find_sensor"]
+__all__ = ["Sensor", "SensorError", "find_sensor"]
 
 _SYSTEM = Path("/sys")
 _PERIOD_S = 0.005
+_COUNTER_PERIOD_S = 10.0
+"""Counters need looks only so that none begins again at zero twice in between."""
+_TRIES, _PAUSE_S = 3, 0.01
+_ANSWER_S = 3.0
+"""How long a sensor may take for its last look; then it counts as silent."""
 _WHOLE_BOARD = ("vdd_in", "pom_5v_in", "psys", "total")
 """What channels are called that have all others behind them."""
 
 
+class SensorError(Exception):
+    """A sensor does not tell the energy; the message says why."""
+
+
 class Sensor(Protocol):
-    """Counts energy from :meth:`start` on; a context manager, for some need a thread."""
+    """Counts energy while it is entered: a context manager, as a thread looks at the sensor."""
 
     name: str
     """The sensor, by the system's own names."""
+    seconds: float
+    """Time between the first and the last look."""
 
     def __enter__(self) -> Sensor:
         """Begin to count."""
@@ -36,16 +51,25 @@ class Sensor(Protocol):
         """Stop."""
 
     def joules(self) -> float:
-        """Return the energy since the beginning."""
+        """Stop, and return the energy since the beginning, above zero.
+
+        Raises:
+            SensorError: the sensor could not be read all the time, or tells what cannot be.
+        """
 
 
-def find_sensor(system: Path = _SYSTEM) -> Sensor | None:
+def find_sensor(system: Path = _SYSTEM, *, period_s: float = _PERIOD_S) -> Sensor | None:
     """Return the board's energy sensor; ``None`` if it has none that may be read.
 
     Counters of energy go before sensors of power, which have to be read again and again. Of several
-    channels the one of the whole board is taken; else that of a processor's packages, summed.
+    channels the one of the whole board is taken; else that of a processor's packages, summed, or
+    the first one.
+
+    Args:
+        system: where Linux shows its devices.
+        period_s: mean time between two looks at a sensor of power.
     """
-    return _processor(system) or _counter(system) or _power(system)
+    return _processor(system) or _counter(system) or _power(system, period_s)
 
 
 def _processor(system: Path) -> Sensor | None:
@@ -65,69 +89,92 @@ def _processor(system: Path) -> Sensor | None:
 
 
 def _counter(system: Path) -> Sensor | None:
-    found = _channels(system, "energy*_input")
-    return _Counters(found[0], [found[1]], [0]) if found else None
+    found = _chosen(_direct(system, "energy"))
+    return _Counters(found.name, found.paths, [0]) if found else None
 
 
-def _power(system: Path) -> Sensor | None:
-    found = _channels(system, "power*_input")
-    return _Integrated(*found) if found else None
+def _power(system: Path, period_s: float) -> Sensor | None:
+    channels = (*_direct(system, "power"), *_voltages_and_currents(system), *_older_ina(system))
+    found = _chosen(channels)
+    return _Power(found.name, found.paths, found.unit_w, period_s) if found else None
 
 
-def _channels(system: Path, pattern: str) -> tuple[str, Path] | None:
-    """Return name and file of a hardware monitor's channel: the whole board's, or the first."""
-    found = []
-    for path in sorted((system / "class" / "hwmon").glob(f"hwmon*/{pattern}")):
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """Files whose product is what a channel tells."""
+
+    device: str
+    label: str
+    paths: tuple[Path, ...]
+    unit_w: float = 1e-6
+
+    @property
+    def name(self) -> str:
+        return f"{self.device} {self.label}"
+
+
+def _chosen(channels: Iterable[_Channel]) -> _Channel | None:
+    """Return the whole board's channel, or the first, of those that may be read."""
+    found = [each for each in channels if all(_number(path) is not None for path in each.paths)]
+    whole = [each for each in found if each.label.lower() in _WHOLE_BOARD]
+    return next(iter((*whole, *found)), None)
+
+
+def _direct(system: Path, quantity: str) -> Iterator[_Channel]:
+    """Yield hardware monitors' channels of power or energy."""
+    for path in sorted((system / "class" / "hwmon").glob(f"hwmon*/{quantity}*_input")):
         label = _text(path.with_name(path.name.replace("_input", "_label"))) or path.name
-        if _number(path) is not None:
-            found.append((f"hwmon {_text(path.with_name('name'))} {label}", path, label.lower()))
-    whole = [each for each in found if each[2] in _WHOLE_BOARD]
-    return next((each[:2] for each in (*whole, *found)), None)
+        yield _Channel(f"hwmon {_text(path.with_name('name'))}", label, (path,))
 
 
-class _Counters:
-    """Counters in microjoules, which may begin again at zero."""
+def _voltages_and_currents(system: Path) -> Iterator[_Channel]:
+    """Yield channels of monitors that tell millivolts and milliamperes, as the INA3221 does."""
+    for current in sorted((system / "class" / "hwmon").glob("hwmon*/curr*_input")):
+        voltage = current.with_name(current.name.replace("curr", "in"))
+        label = _text(current.with_name(voltage.name.replace("_input", "_label")))
+        device = f"hwmon {_text(current.with_name('name'))}"
+        yield _Channel(device, label or f"{voltage.name} x {current.name}", (voltage, current))
 
-    def __init__(self, name: str, paths: Sequence[Path], limits: Sequence[int]) -> None:
+
+def _older_ina(system: Path) -> Iterator[_Channel]:
+    """Yield INA chips as the drivers of older Jetson boards show them, in milliwatts."""
+    drivers = system / "bus" / "i2c" / "drivers"
+    for path in sorted(drivers.glob("ina*/*/iio:device*/in_power*_input")):
+        label = path.name.replace("in_power", "rail_name_").replace("_input", "")
+        name = _text(path.with_name(label)) or path.name
+        yield _Channel(path.parents[2].name, name, (path,), 1e-3)
+
+
+class _Watched(ABC):
+    """Numbers in files, which a thread looks at now and then and in the end."""
+
+    def __init__(self, name: str, paths: Sequence[Path], period_s: float) -> None:
         self.name = name
-        self._paths, self._limits = paths, limits
-        self._begin: list[int] = []
-
-    def __enter__(self) -> Sensor:
-        self._begin = self._read()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Nothing runs."""
-
-    def joules(self) -> float:
-        pairs = zip(self._begin, self._read(), self._limits, strict=True)
-        return sum(now - then + (limit if now < then else 0) for then, now, limit in pairs) / 1e6
-
-    def _read(self) -> list[int]:
-        return [_number(path) or 0 for path in self._paths]
-
-
-class _Integrated:
-    """Power in microwatts, read by a thread and summed up over time."""
-
-    def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self._path = path
+        self.seconds = 0.0
+        self._paths, self._period_s = paths, period_s
         self._joules = 0.0
+        self._reason = ""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @abstractmethod
+    def _between(self, then: Sequence[int], now: Sequence[int], seconds: float) -> float:
+        """Return the energy between two looks in joules.
+
+        Raises:
+            SensorError: it cannot be.
+        """
+
     def __enter__(self) -> Sensor:
-        self._joules = 0.0
+        self._joules, self.seconds, self._reason = 0.0, 0.0, ""
         self._stop.clear()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        try:
+            self._last, self._at_s = self._read(), time.perf_counter()
+        except SensorError as error:
+            self._reason = str(error)
+        else:
+            self._thread = threading.Thread(target=self._watch, name="sensor", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(
@@ -137,22 +184,81 @@ class _Integrated:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
 
     def joules(self) -> float:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_ANSWER_S)
+        if self._thread is not None and self._thread.is_alive():
+            raise SensorError(f"it has not answered for {_ANSWER_S:g} s")
+        if self._reason:
+            raise SensorError(self._reason)
+        if self._joules <= 0:
+            raise SensorError(f"it counted nothing in {self.seconds:.3g} s")
         return self._joules
 
     def _watch(self) -> None:
-        then = time.perf_counter()
-        while not self._stop.wait(_PERIOD_S):
-            now = time.perf_counter()
-            self._joules += (_number(self._path) or 0) / 1e6 * (now - then)
-            then = now
+        try:
+            # Uneven, so that looks do not keep step with frames.
+            while not self._stop.wait(random.uniform(0.5, 1.5) * self._period_s):
+                self._look()
+            self._look()
+        except SensorError as error:
+            self._reason = str(error)
+
+    def _look(self) -> None:
+        values, now_s = self._read(), time.perf_counter()
+        self._joules += self._between(self._last, values, now_s - self._at_s)
+        self.seconds += now_s - self._at_s
+        self._last, self._at_s = values, now_s
+
+    def _read(self) -> list[int]:
+        return [self._told(path) for path in self._paths]
+
+    def _told(self, path: Path) -> int:
+        for _ in range(_TRIES):
+            value = _number(path)
+            if value is not None:
+                return value
+            time.sleep(_PAUSE_S)  # a bus may be busy
+        raise SensorError("it could no longer be read")
+
+
+class _Counters(_Watched):
+    """Counters in microjoules, which may begin again at zero."""
+
+    def __init__(self, name: str, paths: Sequence[Path], limits: Sequence[int]) -> None:
+        super().__init__(name, paths, _COUNTER_PERIOD_S)
+        self._limits = limits
+
+    def _between(self, then: Sequence[int], now: Sequence[int], seconds: float) -> float:
+        return 1e-6 * sum(map(_counted, then, now, self._limits))
+
+
+def _counted(then: int, now: int, limit: int) -> int:
+    if now >= then:
+        return now - then
+    if not 0 <= now < then <= limit:
+        raise SensorError(f"its counter went back, from {then} to {now} uJ")
+    return now - then + limit
+
+
+class _Power(_Watched):
+    """Power, the product of some files, summed up over time."""
+
+    def __init__(self, name: str, paths: Sequence[Path], unit_w: float, period_s: float) -> None:
+        super().__init__(name, paths, period_s)
+        self._unit_w = unit_w
+
+    def _between(self, then: Sequence[int], now: Sequence[int], seconds: float) -> float:
+        begin, end = (self._unit_w * math.prod(values) for values in (then, now))
+        if min(begin, end) < 0:
+            raise SensorError(f"it told a power below zero, {min(begin, end):.3g} W")
+        return seconds * (begin + end) / 2
 
 
 def _text(path: Path) -> str:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         return path.read_text().strip()
     return ""
 

@@ -11,7 +11,12 @@ from pathlib import Path
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.ssh import is_this_machine
 from rankslice.exploration.problem import Problem
-from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun, with_measured
+from rankslice.exploration.real_runs import (
+    MeasuredEnergy,
+    MeasuredRank,
+    MeasuredRun,
+    with_measured,
+)
 from rankslice.exploration.results import Choice
 from rankslice.exploration.segment_times import KnownTimes
 from rankslice.framework.commands.build import build
@@ -154,5 +159,10 @@ def _measured(choice: Choice, summary: RunSummary) -> MeasuredRun:
                 round(1e6 * rank.memory_mb),
             )
             for stage, rank in zip(choice.stages, summary.ranks, strict=True)
+        ),
+        energies=tuple(
+            MeasuredEnergy(board.board, round(1e3 * board.mj_per_frame))
+            for board in summary.energy
+            if board.mj_per_frame is not None
         ),
     )

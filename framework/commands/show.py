@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rankslice.exploration.answer import joules_text
 from rankslice.framework.commands.build import Build
 from rankslice.framework.commands.run import FinishedRun
 from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.specs.read_text import read_text
-from rankslice.measurement.summary import RunSummary
+from rankslice.framework.wording import joined
+from rankslice.measurement.summary import EnergySummary, RunSummary
 
 __all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
 
@@ -80,6 +83,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
         + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
     )
     console.print(_stage_means(summary), soft_wrap=True)
+    for line in _energies(summary.energy):
+        console.print(escape(line), soft_wrap=True)
     console.print(f"bottleneck: {escape(summary.bottleneck)}", soft_wrap=True)
     if summary.verify is not None:
         verdict = summary.verify
@@ -99,6 +104,24 @@ def _stage_means(summary: RunSummary) -> str:
     ]
     means = ", ".join(f"{name} {times['mean']:.2f} ms" for name, times in stages)
     return f"means: {means}; from end to end {summary.latency_ms['mean']:.2f} ms"
+
+
+def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
+    """Yield what each board's sensor told; then where energy is absent, and why."""
+    absent: dict[str, list[str]] = defaultdict(list)
+    for board in boards:
+        if board.joules is None or board.seconds is None:
+            absent[board.reason or "not told"].append(board.board)
+            continue
+        each = board.mj_per_frame
+        per_frame = "" if each is None else f", {joules_text(each / 1e3)} per frame"
+        yield (
+            f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
+            f" {board.mean_w:.3g} W on average{per_frame}; measured by {board.sensor},"
+            " rest power included"
+        )
+    for reason, names in absent.items():
+        yield f"energy of {joined(names)}: absent, {reason}"
 
 
 def _accelerated(record: dict[str, Any]) -> str:

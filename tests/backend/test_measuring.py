@@ -11,6 +11,7 @@ import onnx
 import psutil
 import pytest
 from onnx import TensorProto, helper
+from real_jobs import give_sensors
 
 from rankslice.backend.measuring import Accelerator, Runs, SubModel, measuring_package
 from rankslice.backend.ssh import BoardShell
@@ -73,6 +74,37 @@ def test_it_is_run_until_there_are_enough_times(tmp_path: Path, model: Path) -> 
         samples = opened.measure(whole(model), Runs(least=2, least_s=0.03, most=50)).samples_ns
     assert all(nanoseconds >= 3e6 for nanoseconds in samples)
     assert 2 <= len(samples) <= 10
+
+
+@pytest.fixture
+def chip(tmp_path: Path) -> Path:
+    """A monitor that tells a power of five watts."""
+    chip = tmp_path / "sys" / "class" / "hwmon" / "hwmon0"
+    chip.mkdir(parents=True)
+    (chip / "name").write_text("ina219")
+    (chip / "power1_input").write_text("5000000")
+    return chip
+
+
+def test_energy_is_what_the_boards_sensor_tells(tmp_path: Path, model: Path, chip: Path) -> None:
+    with accelerator(tmp_path, model, SLEEPING) as opened:
+        give_sensors(tmp_path, tmp_path / "sys")
+        board = opened.greet(idle_s=0.05).board("local")
+        assert ("hwmon ina219 power1_input", 5000) == (board.sensor, board.idle_mw)
+        energy_uj = opened.measure(whole(model), replace(RUNS, energy_s=0.1)).energy_uj
+        assert energy_uj is not None
+        assert 0.003 * 5e6 < energy_uj < 0.010 * 5e6
+
+
+def test_energy_of_a_sensor_that_goes_wrong_is_absent(
+    tmp_path: Path, model: Path, chip: Path
+) -> None:
+    with accelerator(tmp_path, model, SLEEPING) as opened:
+        give_sensors(tmp_path, tmp_path / "sys")
+        (chip / "power1_input").write_text("-1")
+        assert opened.greet(idle_s=0.05).board("local").idle_mw is None
+        reading = opened.measure(whole(model), replace(RUNS, energy_s=0.05))
+        assert (None, None) == (reading.energy_uj, reading.problem)
 
 
 def test_the_greeting_tells_of_engine_and_board(opened: Accelerator) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime.sensors import Sensor, find_sensor
+from rankslice.backend.runtime.sensors import Sensor, SensorError, find_sensor
 
 
 def put(folder: Path, **files: str | int) -> Path:
@@ -62,13 +63,108 @@ def test_the_channel_of_the_whole_board_goes_before_others(tmp_path: Path) -> No
 
 def test_power_is_summed_up_over_time(tmp_path: Path) -> None:
     put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    begin = time.perf_counter()
     with found(tmp_path) as sensor:
+        time.sleep(0.1)
+        joules, seconds = sensor.joules(), sensor.seconds
+    assert 0.1 <= seconds <= time.perf_counter() - begin
+    assert joules == pytest.approx(5 * seconds)
+
+
+def test_power_that_changes_counts_as_long_as_it_lasts(tmp_path: Path) -> None:
+    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=0)
+    with found(tmp_path) as sensor:
+        time.sleep(0.3)
+        put(chip, power1_input=8_000_000)
         begin = time.perf_counter()
-        time.sleep(0.2)
-        joules, seconds = sensor.joules(), time.perf_counter() - begin
-    assert joules == pytest.approx(5 * seconds, rel=0.5)
+        time.sleep(0.3)
+        lasted_s = time.perf_counter() - begin
+        assert sensor.joules() == pytest.approx(8 * lasted_s, rel=0.15)
+
+
+def test_volts_times_amperes_are_power(tmp_path: Path) -> None:
+    put(
+        tmp_path / "class/hwmon/hwmon1",
+        name="ina3221",
+        in1_input=5000,
+        curr1_input=1200,
+        in1_label="VDD_IN",
+        in2_input=5000,
+        curr2_input=100,
+    )
+    with found(tmp_path) as sensor:
+        time.sleep(0.02)
+        assert sensor.joules() == pytest.approx(6 * sensor.seconds)
+    assert "hwmon ina3221 VDD_IN" == sensor.name
+
+
+def test_older_jetson_boards_tell_milliwatts(tmp_path: Path) -> None:
+    chip = tmp_path / "bus/i2c/drivers/ina3221x/6-0040/iio:device0"
+    put(chip, in_power1_input=700, rail_name_1="POM_5V_CPU")
+    put(chip, in_power0_input=3000, rail_name_0="POM_5V_IN")
+    with found(tmp_path) as sensor:
+        time.sleep(0.02)
+        assert sensor.joules() == pytest.approx(3 * sensor.seconds)
+    assert "ina3221x POM_5V_IN" == sensor.name
 
 
 def test_a_sensor_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input="error")
     assert find_sensor(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("error", "it could no longer be read"),
+        ("", "it could no longer be read"),
+        (-2_500_000, "it told a power below zero, -2.5 W"),
+    ],
+)
+def test_power_that_goes_wrong_is_no_energy(tmp_path: Path, told: str | int, reason: str) -> None:
+    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    with found(tmp_path) as sensor:
+        put(chip, power1_input=told)
+        with pytest.raises(SensorError, match=reason):
+            sensor.joules()
+
+
+def test_a_sensor_that_vanishes_before_it_begins_is_no_energy(tmp_path: Path) -> None:
+    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    sensor = found(tmp_path)
+    (chip / "power1_input").unlink()
+    with sensor, pytest.raises(SensorError, match="it could no longer be read"):
+        sensor.joules()
+
+
+@pytest.mark.parametrize(
+    ("limit", "now", "reason"),
+    [
+        (0, 1_000_000, "its counter went back, from 9000000 to 1000000 uJ"),
+        (8_000_000, 1_000_000, "its counter went back"),
+        (10_000_000, 9_000_000, "it counted nothing in"),
+    ],
+)
+def test_a_counter_that_goes_wrong_is_no_energy(
+    tmp_path: Path, limit: int, now: int, reason: str
+) -> None:
+    zone = tmp_path / "class/powercap/intel-rapl:0"
+    put(zone, name="package-0", energy_uj=9_000_000, max_energy_range_uj=limit)
+    with found(tmp_path) as sensor:
+        put(zone, energy_uj=now)
+        with pytest.raises(SensorError, match=reason):
+            sensor.joules()
+
+
+def test_a_sensor_that_does_not_answer_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankslice.backend.runtime.sensors._ANSWER_S", 0.1)
+    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    with found(tmp_path) as sensor:
+        (chip / "power1_input").unlink()
+        os.mkfifo(chip / "power1_input")  # to read it waits for somebody who writes
+        time.sleep(0.05)
+        with pytest.raises(SensorError, match=r"it has not answered for 0\.1 s"):
+            sensor.joules()
+    (chip / "power1_input").write_text("5000000\n")  # lets the thread end

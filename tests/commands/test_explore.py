@@ -6,11 +6,12 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice
+from real_jobs import give_sensors
 
 from rankslice.exploration.cost_model import predict_plan
 from rankslice.exploration.places import default_keys, kinds_and_places
@@ -19,7 +20,7 @@ from rankslice.exploration.profiled import profiled_problem
 from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun
 from rankslice.exploration.results import Choice
 from rankslice.framework.commands.attempts import Runs
-from rankslice.framework.commands.build import build
+from rankslice.framework.commands.build import Build, build
 from rankslice.framework.commands.profile import read_profile
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 from rankslice.framework.hashing import file_sha256
@@ -202,7 +203,7 @@ def test_energy_without_power_figures_is_left_out_and_said_so(folder: Path) -> N
     text = PLATFORM.replace(", idle_w: 2, busy_w: 9", "")
     (folder / "boards.yaml").write_text(text)
     ended = explore()
-    assert "Energy is left out: no sensor told it, and boards.yaml gives no power" in ended.out
+    assert "Energy is left out: the profile has none, and boards.yaml gives no power" in ended.out
     found = record(folder)
     assert ["throughput", "memory"] == found["objectives"]
     assert found["mappings"][0]["figures"][0]["worst_energy_j"] is None  # type: ignore[index]
@@ -400,6 +401,36 @@ def test_a_search_can_run_its_mappings(folder: Path) -> None:
     assert 0 < first["ranks"][0]["measured_ms"]
     assert "2 mappings were built and run." in ended.out
     assert 2 == len((folder / "explored" / "runs.jsonl").read_text().splitlines())
+
+
+def test_energy_of_runs_is_what_the_boards_sensor_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chip = folder / "sys" / "class" / "hwmon" / "hwmon0"
+    chip.mkdir(parents=True)
+    (chip / "name").write_text("ina219")
+    (chip / "power1_input").write_text("5000000")
+
+    def build_with_sensor(*arguments: Any, **options: Any) -> Build:
+        built = build(*arguments, **options)
+        give_sensors(built.folder, folder / "sys")
+        return built
+
+    monkeypatch.setattr(f"{COMMANDS}.attempts.build", build_with_sensor)
+    write_profile(folder, "local", per_core=True)
+    run = ("explore", "chain.onnx", "--profile", "profile.json", "--evaluate", "run")
+    ended = rankslice(*run, "--runs", "1", "--frames", "200")
+    assert (0, "") == (ended.code, ended.err)
+    assert "Energy is left out: the profile has none" in ended.out
+    tried = [found for found in record(folder)["mappings"] if len(found["figures"]) > 1]  # type: ignore[attr-defined]
+    (predicted, measured) = tried[0]["figures"]
+    assert (None, "measured") == (predicted["energy_source"], measured["energy_source"])
+    # 5 W; the start and the end of the run are in it, but not in the rate.
+    assert 2 < measured["worst_energy_j"] * measured["throughput_fps"] < 20
+    (line,) = (folder / "explored" / "runs.jsonl").read_text().splitlines()
+    (told,) = json.loads(line)["run"]["energies"]
+    assert ("local", measured["worst_energy_j"]) == (told["board"], told["frame_uj"] / 1e6)
+    assert "mJ (measured)" in (folder / "explored" / "index.html").read_text()
 
 
 class TestRuns:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from explorations import CPU, GPU, choice
 
-from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun
+from rankslice.exploration.real_runs import MeasuredEnergy, MeasuredRank, MeasuredRun
 from rankslice.framework.commands.kept_runs import KeptRuns
 
 ONE, OTHER = choice(1, 30.0, CPU), choice(2, 20.0, CPU, GPU)
@@ -15,7 +15,7 @@ ONE, OTHER = choice(1, 30.0, CPU), choice(2, 20.0, CPU, GPU)
 
 def run(key: str = CPU, frames: int = 100) -> MeasuredRun:
     ranks = (MeasuredRank(key, ("conv1..fc",), 7_000_000, 50_000_000),)
-    return MeasuredRun(frames, 10_000_000, 12_000_000, ranks)
+    return MeasuredRun(frames, 10_000_000, 12_000_000, ranks, (MeasuredEnergy("edge01", 85_000),))
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_energy_is_asked_for_in_vain_without_power_figures(tmp_path: Path) -> No
     assert (
         ("throughput", "memory"),
         (
-            "Energy is left out: no sensor told it, and boards.yaml gives no power figures of"
+            "Energy is left out: the profile has none, and boards.yaml gives no power figures of"
             " 'b1', 'b2' (idle_w, busy_w).",
         ),
     ) == can_be_had(powerless, ("throughput", "energy", "memory"))

@@ -9,18 +9,23 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.choices import predicted_choice
-from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun, with_measured
+from rankslice.exploration.real_runs import (
+    MeasuredEnergy,
+    MeasuredRank,
+    MeasuredRun,
+    with_measured,
+)
 
 SPLIT = np.array([0] * 3 + [1] * 3)
 """On the CPU and the GPU of one board."""
 
 
-def run(period_ms: int = 20) -> MeasuredRun:
+def run(period_ms: int = 20, *energies: MeasuredEnergy) -> MeasuredRun:
     ranks = (
         MeasuredRank("b1_cpu0-3", ("l1..l3",), 8_000_000, 60_000_000),
         MeasuredRank("b1_gpu", ("l4..l6",), 6_000_000, 90_000_000),
     )
-    return MeasuredRun(100, period_ms * 1_000_000, 45_000_000, ranks)
+    return MeasuredRun(100, period_ms * 1_000_000, 45_000_000, ranks, energies)
 
 
 def test_figures_are_those_of_the_run(tmp_path: Path) -> None:
@@ -53,4 +58,39 @@ def test_energy_is_power_times_what_was_measured(tmp_path: Path) -> None:
 def test_energy_that_nobody_knows_stays_unknown(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1))
     choice = with_measured(one_board, predicted_choice(one_board, SPLIT), run())
+    assert (None, None) == (choice.best_known.energy_j, choice.best_known.energy_source)
+
+
+@pytest.mark.parametrize("power", [True, False])
+def test_energy_that_the_boards_sensor_told_is_measured(tmp_path: Path, power: bool) -> None:
+    one_board = problem(tmp_path, platform(1, power=power))
+    told = run(20, MeasuredEnergy("b1", 170_000))
+    choice = with_measured(one_board, predicted_choice(one_board, SPLIT), told)
+    assert (0.17, "measured") == (choice.best_known.energy_j, choice.best_known.energy_source)
+
+
+BOTH = np.array([0] * 3 + [2] * 3)
+"""On the CPUs of two boards."""
+
+
+def test_of_boards_that_all_told_it_the_one_that_takes_most_counts(tmp_path: Path) -> None:
+    boards = problem(tmp_path, platform(2))
+    told = run(20, MeasuredEnergy("b1", 170_000), MeasuredEnergy("b2", 180_000))
+    choice = with_measured(boards, predicted_choice(boards, BOTH), told)
+    assert (0.18, "measured") == (choice.best_known.energy_j, choice.best_known.energy_source)
+
+
+def test_where_one_board_has_no_sensor_energy_is_not_called_measured(tmp_path: Path) -> None:
+    boards = problem(tmp_path, platform(2, power=True))
+    told = run(20, MeasuredEnergy("b1", 900_000))
+    choice = with_measured(boards, predicted_choice(boards, BOTH), told)
+    assert (0.9, "modelled") == (choice.best_known.energy_j, choice.best_known.energy_source)
+
+
+def test_where_a_board_without_a_sensor_has_no_power_figures_energy_is_unknown(
+    tmp_path: Path,
+) -> None:
+    boards = problem(tmp_path, platform(2))
+    told = run(20, MeasuredEnergy("b1", 900_000))
+    choice = with_measured(boards, predicted_choice(boards, BOTH), told)
     assert (None, None) == (choice.best_known.energy_j, choice.best_known.energy_source)

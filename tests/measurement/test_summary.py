@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rankslice.framework.throughput import throughput_fps
-from rankslice.measurement.summary import RunSummary, summarise
+from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
 from rankslice.measurement.verify import Verification
 
 
@@ -102,6 +102,25 @@ def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:
 def test_the_source_may_be_any_rank() -> None:
     records = [{**rank(0), "sink": SINK}, {**rank(1), "source": SOURCE}]
     assert 4 == summarise(records, np.arange(100.0)).window
+
+
+def test_a_boards_energy_is_spread_over_the_frames_that_came_out() -> None:
+    told = {"joules": 5.0, "seconds": 1.25, "mean_w": 4.0}
+    measured = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
+    absent = {"board": "b", "source": "absent", "sensor": None, "reason": "no sensor"}
+    found = summary({**rank(0), "energy": measured}, rank(1), {**rank(2), "energy": absent})
+    assert (
+        EnergySummary("a", "measured", "hwmon ina219", 5.0, 1.25, 4.0, 50.0),
+        EnergySummary("b", "absent", None, reason="no sensor"),
+    ) == found.energy
+
+
+def test_energy_of_no_frames_is_that_of_none() -> None:
+    told = {"joules": 5.0, "seconds": 1.25, "mean_w": 4.0}
+    measured = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
+    records = [{**rank(0), "energy": measured, "source": SOURCE, "sink": SINK}]
+    (energy,) = summarise(records, np.zeros(0)).energy
+    assert (5.0, None) == (energy.joules, energy.mj_per_frame)
 
 
 def test_a_summary_is_plain_json() -> None:

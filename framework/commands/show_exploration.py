@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -40,6 +42,8 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
         for figures in choice.figures:
             table.add_row(*_row(choice, figures))
     console.print(table)
+    if sources := _energy_sources(exploration.choices):
+        console.print(sources, soft_wrap=True)
     console.print(
         escape(f"{exploration.evaluations} mappings evaluated by {exploration.method}"),
         soft_wrap=True,
@@ -55,6 +59,16 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
     console.print(
         f"written to {escape(folder)}; look at {escape(folder)}/index.html", soft_wrap=True
     )
+
+
+def _energy_sources(choices: Sequence[Choice]) -> str:
+    """Say where energy comes from, by where figures come from; empty: it is not known."""
+    kinds: dict[str, dict[str, None]] = {}
+    for figures in (figures for choice in choices for figures in choice.figures):
+        if figures.energy_source is not None:
+            kinds.setdefault(figures.source, {})[figures.energy_source] = None
+    texts = [f"{' or '.join(found)} in {source} figures" for source, found in kinds.items()]
+    return f"energy is {', '.join(texts)}" if texts else ""
 
 
 def _row(choice: Choice, figures: Figures) -> list[str]:

@@ -210,7 +210,8 @@ def test_energy_without_power_figures_is_left_out_and_said_so(folder: Path) -> N
 
 
 def test_energy_from_power_figures_is_modelled(folder: Path) -> None:
-    explore()
+    ended = explore()
+    assert "energy is modelled in predicted figures\n" in ended.out
     figures = record(folder)["mappings"][0]["figures"][0]  # type: ignore[index]
     assert "modelled" == figures["energy_source"]
     assert 0 < figures["worst_energy_j"] < 1
@@ -430,6 +431,7 @@ def test_energy_of_runs_is_what_the_boards_sensor_told(
     (line,) = (folder / "explored" / "runs.jsonl").read_text().splitlines()
     (told,) = json.loads(line)["run"]["energies"]
     assert ("local", measured["worst_energy_j"]) == (told["board"], told["frame_uj"] / 1e6)
+    assert "energy is measured in measured figures\n" in ended.out
     assert "mJ (measured)" in (folder / "explored" / "index.html").read_text()
 
 

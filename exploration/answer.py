@@ -147,11 +147,15 @@ def _enough(best: dict[int, Choice], choices: Sequence[Choice], target_fps: floa
 
 
 def _frugal(choices: Sequence[Choice]) -> Choice:
-    """Return the one that needs least: energy if that is known of all, then memory."""
+    """Return the one that needs least: energy and memory, as far as these are known of all."""
+    figures = [choice.best_known for choice in choices]
+    known = all(each.energy_j is not None for each in figures)
+    sized = all(each.memory_bytes is not None for each in figures)
 
     def needs(choice: Choice) -> tuple[float, float, float]:
-        figures = choice.best_known
-        return figures.energy_j or 0.0, float(figures.memory_bytes or 0), -_rate(choice)
+        energy = choice.best_known.energy_j if known else None
+        memory = choice.best_known.memory_bytes if sized else None
+        return energy or 0.0, float(memory or 0), -_rate(choice)
 
     return min(choices, key=needs)
 

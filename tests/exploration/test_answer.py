@@ -22,6 +22,14 @@ def test_of_mappings_that_are_fast_enough_the_one_that_needs_least_energy_is_nam
     assert "use mapping 2" in answer(found, 40)[0]
 
 
+def test_energy_that_is_not_known_of_all_names_none() -> None:
+    found = (
+        choice(1, 60, GPU, GPU_2, energy_j=2.0, memory_mb=10),
+        choice(2, 50, CPU, GPU_2, memory_mb=20),
+    )
+    assert "use mapping 1" in answer(found, 40.0)[0]
+
+
 def test_without_energy_the_one_that_needs_least_memory_is_named() -> None:
     found = (
         choice(1, 60, GPU, GPU_2, memory_mb=30),

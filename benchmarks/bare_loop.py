@@ -56,8 +56,9 @@ def onnxruntime(given: argparse.Namespace, buffers: Sequence[Array], rank: int) 
             bind(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
         return binding
 
-    bindings = [bound(buffer) for buffer in buffers]
-    return lambda slot: session.run_with_iobinding(bindings[slot])
+    # A binding keeps no reference to the memory that it names.
+    kept = [(bound(buffer), own) for buffer in buffers]
+    return lambda slot: session.run_with_iobinding(kept[slot][0])
 
 
 def litert(given: argparse.Namespace, buffers: Sequence[Array], rank: int) -> Compute:

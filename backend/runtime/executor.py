@@ -11,6 +11,9 @@ from .wakeup import Wakeup, sharpen_timers
 
 __all__ = ["Executor", "Messages", "Stage", "step_of"]
 
+_SHORT_STEP_S = 200e-6
+"""After a shorter step a look is worth its time only if the step made something to send."""
+
 
 class Stage(Protocol):
     """Work that is done once per frame, when its inputs are there and its outputs have room."""
@@ -86,6 +89,7 @@ class Executor:
         self._wakeup = Wakeup()
         self._messages: Messages | None = None
         self._stopped = False
+        self._should_look = False
         self._asked: Stage | None = None
         self._at: Stage | None = None
         self._last_s: dict[Stage, float] = {}
@@ -116,7 +120,11 @@ class Executor:
         return not self._stages
 
     def start(self, messages: Messages | None = None) -> None:
-        """Start the thread; it looks at ``messages`` after each step, and while it waits."""
+        """Start the thread.
+
+        It looks at ``messages`` while it waits, and after each step that was long, or made
+        something to send.
+        """
         self._messages = messages
         self._thread.start()
 
@@ -131,6 +139,10 @@ class Executor:
         """
         if not self.is_current():
             self._wakeup.set()
+
+    def look_soon(self) -> None:
+        """Let the thread look at the messages after the step that it is in; called by itself."""
+        self._should_look = True
 
     def stop(self) -> None:
         """End the thread after the step it is in."""
@@ -152,7 +164,8 @@ class Executor:
                 self._run_step(stage)
                 if stage.finished:
                     self._stages.remove(stage)
-                self._look()
+                if self._should_look or self.step_s > _SHORT_STEP_S or not self._stages:
+                    self._look()
             self._on_finished()
         except BaseException as error:
             self._on_failure(self._asked, error)
@@ -183,6 +196,7 @@ class Executor:
         if self._messages is None:
             return False
         self._asked = None
+        self._should_look = False
         return self._messages.look()
 
     def _wait(self) -> None:

@@ -18,7 +18,7 @@ class Histogram:
     """Counts durations; percentiles are exact to one per cent."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_BUCKETS, np.int64)
+        self._counts = [0] * _BUCKETS
         self.count = 0
         self.total_s = 0.0
         self.max_s = 0.0

@@ -152,7 +152,7 @@ class Computing(Protocol):
 class CommunicationLoop:
     """Moves messages for the threads of a rank; one of them at a time looks at MPI.
 
-    The thread that computes looks after each step, and while it waits: to hand that over to
+    The thread that computes looks between its steps, and while it waits: to hand that over to
     another thread would cost two sleeps and wake-ups per frame. The main thread looks when a
     third one has something to send, in the midst of long steps, and once nothing is left to
     compute.

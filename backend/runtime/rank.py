@@ -262,8 +262,10 @@ class _Rank:
         self.loop.wake()
 
     def _wake_loop(self) -> None:
-        """Let somebody look; the thread that computes does so after its step anyway."""
-        if not self.computing.is_current():
+        """Let somebody look: there is something to send."""
+        if self.computing.is_current():
+            self.computing.look_soon()
+        else:
             self.loop.wake()
 
     def _fail(self, stage: Stage | None, error: BaseException) -> None:

@@ -215,9 +215,11 @@ class Counting:
 
     finished = False
 
-    def __init__(self, frames: int) -> None:
+    def __init__(self, frames: int, *, sends: bool = False, takes_s: float = 0.0) -> None:
         self.frame = 0
         self.frames = frames
+        self.sends = sends
+        self.takes_s = takes_s
         self.executor: Executor | None = None
 
     def is_ready(self) -> bool:
@@ -225,8 +227,11 @@ class Counting:
 
     def step(self) -> None:
         self.frame += 1
+        time.sleep(self.takes_s)
         assert self.executor is not None
         self.executor.wake()
+        if self.sends:
+            self.executor.look_soon()
 
     def pause_s(self) -> float | None:
         return None
@@ -266,19 +271,33 @@ class Letterbox:
         self.waits += 1
 
 
-def test_the_thread_that_computes_looks_after_each_step_and_while_it_waits() -> None:
-    stage = Counting(frames=2)
-    executor = Executor("compute", [stage], on_failure=lambda *_: None)
-    stage.executor = executor
-    letterbox = Letterbox(stage, brings_at={4}, looks=7)
-    executor.start(letterbox)
-    executor.join(10)
+@pytest.mark.parametrize(("sends", "takes_s"), [(True, 0.0), (False, 1e-3)])
+def test_the_thread_that_computes_looks_after_steps_and_while_it_waits(
+    sends: bool, takes_s: float
+) -> None:
+    stage = Counting(2, sends=sends, takes_s=takes_s)
+    letterbox, executor = looked(stage, looks=7)
     after_steps, waiting = [(1, False), (2, False)], [(2, True), (2, True)]
     assert [*after_steps, *waiting, (3, False), (3, True), (3, True)] == letterbox.seen
     assert 3 == letterbox.begun_steps
     assert 2 == letterbox.waits
     assert "counting, frame 3" == executor.at
     assert executor.step_s > 0
+
+
+def test_after_a_short_step_that_has_nothing_to_send_nobody_looks() -> None:
+    letterbox, _ = looked(Counting(2), looks=6)
+    assert [(2, True)] * 4 + [(3, True)] * 2 == letterbox.seen
+
+
+def looked(stage: Counting, looks: int) -> tuple[Letterbox, Executor]:
+    """Run a stage until its thread has looked so often; the fourth look brings a frame."""
+    executor = Executor("compute", [stage], on_failure=lambda *_: None)
+    stage.executor = executor
+    letterbox = Letterbox(stage, brings_at={4}, looks=looks)
+    executor.start(letterbox)
+    executor.join(10)
+    return letterbox, executor
 
 
 def test_a_thread_is_not_woken_by_its_own_steps() -> None:

@@ -65,7 +65,8 @@ class OnnxRuntimeEngine:
         self._provider = find_provider(onnxruntime, settings)
         self._acceleration: Acceleration | None = None
         self._session: Any = None
-        self._bindings: dict[tuple[int, ...], Any] = {}
+        self._bindings: dict[tuple[int, ...], tuple[Any, Sequence[NDArray[Any]]]] = {}
+        """Slots, by identity, -> what binds them, and themselves: so they stay what they are."""
         self._inputs: Sequence[TensorSpec] = ()
         self._outputs: Sequence[TensorSpec] = ()
         self._numbers: dict[str, int] = {}
@@ -141,12 +142,13 @@ class OnnxRuntimeEngine:
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         """Run the session on the slots' own memory."""
-        addresses = tuple(array.ctypes.data for array in (*inputs, *outputs))
-        binding = self._bindings.get(addresses)
+        slots = (*inputs, *outputs)
+        identities = tuple(map(id, slots))
+        binding, _ = self._bindings.get(identities, (None, ()))
         if binding is None:
             binding = self._bind(inputs, outputs)
             if len(self._bindings) < _MOST_BINDINGS:
-                self._bindings[addresses] = binding
+                self._bindings[identities] = (binding, slots)
         elif not self._provider.is_cpu:
             # A device with memory of its own has copied them when they were bound.
             self._bind_inputs(binding, inputs)

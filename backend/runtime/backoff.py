@@ -40,12 +40,12 @@ class Backoff:
     _SHORT_WAIT = 3
     """Waits of up to so many times the time without sleep are short."""
     _BYTES_PER_S = 1e9
-    """A large message moves within looks only, so for longer than a small one none is missed."""
+    """A large message between ranks of a board moves within looks only, so they go on longer."""
 
     def __init__(
         self, message_bytes: int = 0, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin now; ``message_bytes`` is the size of the largest message of the rank."""
+        """Begin now; ``message_bytes`` is the size of the rank's largest message on its board."""
         self._clock = clock
         self._wakeful_s = self._WAKEFUL_S + message_bytes / self._BYTES_PER_S
         self._idle_since = clock()

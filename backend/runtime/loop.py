@@ -186,12 +186,13 @@ class CommunicationLoop:
         self._latency = latency
         self._looking = threading.Lock()
         self._wakeup = Wakeup()
-        self._rests = False
+        self._main_pause_s = 0.0
         self._tries = 1
         self._frame_incoming = [end for end in incoming if end.lane.carries_frames]
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._network_ends = [end for end in ends if end.uses_network]
-        self._backoff = Backoff(max((end.lane.slots[0].nbytes for end in ends), default=0))
+        near = (end.lane.slots[0].nbytes for end in ends if not end.uses_network)
+        self._backoff = Backoff(max(near, default=0))
         is_fast = latency or bool(self._network_ends)
         self._watched_step_s = 2 * NETWORK_S if is_fast else LONG_STEP_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
@@ -210,7 +211,7 @@ class CommunicationLoop:
         while not (is_over() and self._has_ended()):
             if woken or not self._is_tended():
                 self.look()
-            woken = self._wakeup.wait(self._main_pause_s())
+            woken = self._wakeup.wait(self._choose_main_pause_s())
 
     def look(self) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it."""
@@ -223,7 +224,7 @@ class CommunicationLoop:
 
     def begin_step(self, step_s: float) -> None:
         """Take note that a step begins; it may take as long as ``step_s`` seconds."""
-        if self._rests and step_s >= self._watched_step_s:
+        if step_s >= self._watched_step_s and self._computing_pause_s(step_s) < self._main_pause_s:
             self._wakeup.set()
 
     def pause_s(self) -> float:
@@ -244,20 +245,23 @@ class CommunicationLoop:
     def _is_tended(self) -> bool:
         return self._computing is not None and self._computing.is_waiting
 
-    def _main_pause_s(self) -> float:
-        # Raised before the question, so that a step which begins after it is told.
-        self._rests = True
+    def _choose_main_pause_s(self) -> float:
+        # The longest while it is being chosen, so that a step which begins meanwhile is told.
+        self._main_pause_s = _RESTS_S
         if self._is_tended():
             return _RESTS_S
-        self._rests = False
         computing = self._computing
         if computing is None or computing.finished:
             return self.pause_s()
+        self._main_pause_s = self._computing_pause_s(computing.step_s)
+        return self._main_pause_s
+
+    def _computing_pause_s(self, step_s: float) -> float:
         if self._latency:
             return NETWORK_S
         ends: list[Outgoing | Incoming] = [*self._outgoing, *self._frame_incoming]
         return computing_pause_s(
-            computing.step_s,
+            step_s,
             is_urgent=any(end.is_urgent for end in ends),
             uses_network=self._uses_network(),
         )

@@ -345,13 +345,30 @@ def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst
 ) -> None:
     computing = Waiting()
     loop = CommunicationLoop(Mailbox(), [], [], computing=computing, latency=latency)
-    assert loop._main_pause_s() > 0.1
+    assert loop._choose_main_pause_s() > 0.1
     loop.begin_step(step_s)
     assert wakes == loop._wakeup.wait(0)
     computing.is_waiting = False
-    assert loop._main_pause_s() <= 20e-3
+    assert loop._choose_main_pause_s() <= 20e-3
     loop.begin_step(step_s)
     assert not loop._wakeup.wait(0)
+
+
+def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_long() -> None:
+    departures = ring(LARGE)
+    outgoing = Outgoing(1, 1, departures, 0)
+    outgoing.uses_network = True
+    computing = Waiting()
+    computing.is_waiting, computing.step_s = False, 20e-3
+    loop = CommunicationLoop(Mailbox(), [outgoing], [], computing=computing)
+    assert 20e-3 == loop._choose_main_pause_s()
+    loop.begin_step(20e-3)
+    assert not loop._wakeup.wait(0)
+    departures.put()
+    loop.look()
+    loop.begin_step(20e-3)
+    assert loop._wakeup.wait(0)
+    assert 500e-6 == loop._choose_main_pause_s()
 
 
 class Turnstile(TwinTransport):

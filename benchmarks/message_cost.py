@@ -123,11 +123,12 @@ def write_model(path: Path, case: Case) -> list[list[str]]:
     """Write the model of a case; return the layers of each slice.
 
     A slice adds one number, the mean of what comes in, to a tensor and lets that go through its
-    convolutions. It repeats the mean of the result as often as the message is to be large.
+    convolutions. It repeats the mean of the result as often as the message is to be large, but for
+    the last, whose results go to a file.
     """
     network, received, slices = Network(), "image", []
-    shape = network.weight(np.array([max(1, round(case.megabytes * 1e6 / 4))], np.int64))
-    for _, convolutions in case.pieces:
+    numbers = [max(1, round(case.megabytes * 1e6 / 4))] * (len(case.pieces) - 1) + [1]
+    for (_, convolutions), count in zip(case.pieces, numbers, strict=True):
         names = [network.add("ReduceMean", received, keepdims=0)]
         start = network.weight(network.noise(1, CHANNELS, SIDE, SIDE))
         names.append(network.add("Add", names[0], start))
@@ -135,6 +136,7 @@ def write_model(path: Path, case: Case) -> list[list[str]]:
             kernel = network.noise(CHANNELS, CHANNELS, 1, 1) / np.float32(CHANNELS**0.5)
             names.append(network.add("Conv", names[-1], network.weight(kernel)))
         names.append(network.add("ReduceMean", names[-1], keepdims=0))
+        shape = network.weight(np.array([count], np.int64))
         received = network.add("Expand", names[-1], shape)
         slices.append([*names, received])
     network.write(path)

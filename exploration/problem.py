@@ -146,13 +146,13 @@ class Overheads:
 NO_OVERHEADS = Overheads()
 
 SLEEPING_OVERHEADS = Overheads(
-    frame_s=0.2e-3,
-    message_s=50e-6,
-    source="the runtime as measured on two cores of an AMD EPYC",
+    frame_s=0.1e-3,
+    message_s=20e-6,
+    source="the runtime as measured on two cores of an Intel Xeon",
 )
 """What the runtime takes of the cores of a rank that sleeps, if nobody measured it there."""
 
-USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.45e-3)
+USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3)
 """The same of a rank that computes; ``benchmarks/message_cost.py`` measures it."""
 
 

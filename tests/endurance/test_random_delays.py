@@ -37,9 +37,9 @@ class LateTransport(TwinTransport):
         self._random = random.Random(seed)
         self._late: tuple[list[Completion], list[Completion]] = ([], [])
 
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
+    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
         time.sleep(self._random.choice(DELAYS_S))
-        for late, new in zip(self._late, super().poll(), strict=True):
+        for late, new in zip(self._late, super().poll(tries), strict=True):
             late.extend(new)
         return self._some(self._late[0]), self._some(self._late[1])
 

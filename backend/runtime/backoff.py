@@ -39,6 +39,8 @@ class Backoff:
     _WAKEFUL_S = 150e-6
     _SHORT_WAIT = 3
     """Waits of up to so many times the time without sleep are short."""
+    _LONG_STEP = 8
+    """Steps of more than so many times the time without sleep are long."""
     _BYTES_PER_S = 1e9
     """A large message between ranks of a board moves within looks only, so they go on longer."""
 
@@ -62,18 +64,22 @@ class Backoff:
             self._waits_s.append(self._clock() - self._waits_since)
             self._waits_since = None
 
-    def pause_s(self, *, is_sending: bool, uses_network: bool) -> float:
+    def pause_s(self, *, is_sending: bool, uses_network: bool, step_s: float = 0.0) -> float:
         """Return the seconds to sleep before the next look.
 
         Args:
             is_sending: a receiver may have to wait for this rank's next look.
             uses_network: a large message may be on its way from or to another board.
+            step_s: how long a step of the rank takes, in seconds; beside a long one it matters
+                little how soon a large message is moved.
         """
         now = self._clock()
         if self._waits_since is None:
             self._waits_since = now
         waited, shortest = now - self._waits_since, min(self._waits_s, default=0.0)
-        if waited < self._wakeful_s and 0.0 < shortest < self._SHORT_WAIT * self._wakeful_s:
+        is_long = step_s > self._LONG_STEP * self._wakeful_s
+        wakeful_s = self._WAKEFUL_S if is_long else self._wakeful_s
+        if waited < wakeful_s and 0.0 < shortest < self._SHORT_WAIT * wakeful_s:
             return 0.0
         pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_S)
         if not is_sending and shortest:

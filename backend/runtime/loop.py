@@ -232,8 +232,11 @@ class CommunicationLoop:
         pause_s = 0.0
         if not self._latency:
             is_sending = any(end.is_urgent for end in self._outgoing)
-            uses_network = self._uses_network()
-            pause_s = self._backoff.pause_s(is_sending=is_sending, uses_network=uses_network)
+            pause_s = self._backoff.pause_s(
+                is_sending=is_sending,
+                uses_network=self._uses_network(),
+                step_s=self._computing.step_s if self._computing is not None else 0.0,
+            )
         self._tries = 1 if pause_s else _WAKEFUL_TRIES
         return pause_s
 

@@ -173,6 +173,18 @@ def test_a_rank_whose_waits_are_short_does_not_sleep_at_first(
     assert min(waits(backoff, clock, 4 * wakeful_s)) > 0
 
 
+@pytest.mark.parametrize(("step_s", "wakeful_s"), [(9e-3, 1150e-6), (10e-3, 150e-6)])
+def test_beside_long_steps_large_messages_are_not_awaited_without_sleep(
+    step_s: float, wakeful_s: float
+) -> None:
+    clock = [0.0]
+    backoff = Backoff(1_000_000, lambda: clock[0])
+    waits(backoff, clock, 400e-6)
+    while backoff.pause_s(is_sending=True, uses_network=False, step_s=step_s) == 0.0:
+        clock[0] += A_LOOK_S
+    assert pytest.approx(400e-6 + wakeful_s, abs=70e-6) == clock[0]
+
+
 def test_a_thread_that_does_not_sleep_between_looks_tries_more_often_in_each() -> None:
     mailbox = Mailbox()
     loop = CommunicationLoop(mailbox, [], [], computing=Waiting(), latency=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .job import RankSpec
@@ -18,7 +17,7 @@ _NO_SENSOR = "there is no power sensor that this account may read"
 
 
 class BoardEnergy:
-    """Counts a board's energy while it is entered, on the board's first rank; on others nothing.
+    """Counts a board's energy during a run, on the board's first rank; on others nothing.
 
     It is the energy of all that the sensor sees, as a rule the whole board: what it draws at rest
     and what other programs make it draw are in it.
@@ -34,32 +33,21 @@ class BoardEnergy:
         self._board = ranks[rank].board
         self._is_first = all(spec.board != self._board for spec in ranks[:rank])
         self._sensor = _found() if self._is_first else None
-        self._told: dict[str, Any] = {"source": "absent", "sensor": None, "reason": _NO_SENSOR}
 
-    def __enter__(self) -> BoardEnergy:
-        if self._sensor is not None:
-            self._sensor.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._sensor is None:
-            return
-        if error is None:
-            self._told = _told_by(self._sensor)
-        self._sensor.__exit__(kind, error, trace)
-
-    def record(self) -> dict[str, Any]:
-        """Return what the rank's record gets: ``energy``, or nothing if it is not the first.
+    def during(self, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Run, and return the record of the run; on the board's first rank with ``energy``.
 
         ``energy`` has ``board``, ``source`` and ``sensor``; if the source is ``measured``,
         ``joules``, ``seconds`` and ``mean_w``; if it is ``absent``, the ``reason``.
         """
-        return {"energy": {"board": self._board, **self._told}} if self._is_first else {}
+        if not self._is_first:
+            return run()
+        if self._sensor is None:
+            told = {"source": "absent", "sensor": None, "reason": _NO_SENSOR}
+            return {**run(), "energy": {"board": self._board, **told}}
+        with self._sensor as sensor:
+            record = run()
+            return {**record, "energy": {"board": self._board, **_told_by(sensor)}}
 
 
 def _found() -> Sensor | None:

@@ -348,9 +348,7 @@ def run_rank(
             energy = BoardEnergy(job.ranks, spec.rank)
             rank.agree()
             on_start()
-            with energy:
-                record = rank.run()
-            records = rank.share({**record, **energy.record()})
+            records = rank.share(energy.during(rank.run))
         if options.report is not None and spec.rank == job.sink:
             _write_report(options.report, records)
     except JobError as error:

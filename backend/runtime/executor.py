@@ -164,7 +164,7 @@ class Executor:
                 self._run_step(stage)
                 if stage.finished:
                     self._stages.remove(stage)
-                if self._should_look or self.step_s > _SHORT_STEP_S or not self._stages:
+                if self._should_look or self.step_s > _SHORT_STEP_S:
                     self._look()
             self._on_finished()
         except BaseException as error:

@@ -188,8 +188,8 @@ class CommunicationLoop:
         self._wakeup = Wakeup()
         self._main_pause_s = 0.0
         self._tries = 1
-        self._frame_incoming = [end for end in incoming if end.lane.carries_frames]
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
+        self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._network_ends = [end for end in ends if end.uses_network]
         near = (end.lane.slots[0].nbytes for end in ends if not end.uses_network)
         self._backoff = Backoff(max(near, default=0))
@@ -262,10 +262,9 @@ class CommunicationLoop:
     def _computing_pause_s(self, step_s: float) -> float:
         if self._latency:
             return NETWORK_S
-        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._frame_incoming]
         return computing_pause_s(
             step_s,
-            is_urgent=any(end.is_urgent for end in ends),
+            is_urgent=any(end.is_urgent for end in self._frame_ends),
             uses_network=self._uses_network(),
         )
 

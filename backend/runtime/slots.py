@@ -19,7 +19,7 @@ class Ring:
     """A ring of slots for one tensor, with one writer and any number of readers.
 
     Frame f lies in slot f mod depth. ``written`` counts the frames that the writer has put in,
-    ``read[i]`` those that reader i is done with. Each counter has one thread that advances it, so
+    ``read[i]`` those that reader i is done with. One thread at a time advances each counter, so
     no lock is needed: a stale value only makes the other side wait a little longer.
     All memory is allocated at construction.
 

@@ -202,7 +202,7 @@ class SourceStage:
         return "source"
 
     def take_credits(self) -> bool:
-        """Close the latency of frames that have left; called by the communication loop."""
+        """Close the latency of frames that have left; called by whoever looks at the messages."""
         took = False
         while self._credit.has_frame():
             frame = int(self._credit.slot()[0])

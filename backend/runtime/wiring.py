@@ -198,15 +198,16 @@ def connect(
 ) -> None:
     """Let each ring wake the threads that may wait for it.
 
-    The loop looks by itself, too, so it is woken only for what it can do at once: send. Room in a
-    ring that it writes wakes nobody: a step that frees a slot fills another one, or leaves its
-    thread without work, which wakes the loop. The loop takes the credits, and wakes the source.
+    Messages are looked at now and then anyway, so somebody is called to them only for what can be
+    done at once: to send. Room in a ring that is received wakes nobody: after a step that frees a
+    slot the thread that computes looks soon, or has nothing left to do and looks then. Whoever
+    looks takes the credits, and wakes the source.
 
     Args:
         wiring: of one rank.
         rings: made from ``wiring.rings``, in that order.
         wakes: what wakes the threads ``compute``, ``source`` and ``sink``, as far as there are any.
-        wake_loop: wakes the communication loop.
+        wake_loop: lets somebody look at the messages.
     """
 
     def wake_on(stage: StageSpec, wake: Callable[[], None]) -> None:

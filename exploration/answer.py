@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rankslice.exploration.results import Choice, Exploration, Failure
-from rankslice.framework.quantities import bytes_text
+from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.wording import joined
 
-__all__ = ["answer", "boards_text", "failure_texts", "joules_text", "rate_text", "tried_text"]
+__all__ = ["answer", "boards_text", "failure_texts", "rate_text", "tried_text"]
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -84,11 +84,6 @@ def boards_text(count: int) -> str:
     """Return ``one board``, ``two boards``, ``12 boards``."""
     number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
     return f"{number} board{'s' if count != 1 else ''}"
-
-
-def joules_text(joules: float) -> str:
-    """Return an energy with about three digits: ``430 mJ``, ``1.52 J``."""
-    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{joules:.3g} J"
 
 
 def _rate(choice: Choice) -> float:

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from rankslice.exploration.answer import (
     boards_text,
     failure_texts,
-    joules_text,
     rate_text,
     tried_text,
 )
 from rankslice.exploration.results import Choice, Exploration, Figures, Stage
-from rankslice.framework.quantities import bytes_text
+from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.templates import render_markup
 
 __all__ = ["page_of"]

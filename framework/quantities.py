@@ -1,8 +1,8 @@
-"""Sizes and counts for people: three digits and a decimal prefix."""
+"""Sizes, counts and energies for people, with three digits."""
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "count_text", "share_text"]
+__all__ = ["bytes_text", "count_text", "joules_text", "share_text"]
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -15,6 +15,11 @@ def bytes_text(number: int) -> str:
 def count_text(number: int) -> str:
     """Return a count with three digits and a decimal prefix: ``4.09 G``, ``12``."""
     return _prefixed(number, _PREFIXES).rstrip()
+
+
+def joules_text(joules: float) -> str:
+    """Return an energy with about three digits: ``430 mJ``, ``1.52 J``."""
+    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{joules:.3g} J"
 
 
 def share_text(share: float) -> str:

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.answer import joules_text
 from rankslice.framework.commands.build import Build
 from rankslice.framework.commands.run import FinishedRun
 from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.quantities import joules_text
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined
 from rankslice.measurement.summary import EnergySummary, RunSummary

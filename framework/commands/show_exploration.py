@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.answer import failure_texts, joules_text, rate_text, tried_text
+from rankslice.exploration.answer import failure_texts, rate_text, tried_text
 from rankslice.exploration.results import Choice, Exploration, Figures
-from rankslice.framework.quantities import bytes_text
+from rankslice.framework.quantities import bytes_text, joules_text
 
 __all__ = ["print_exploration"]
 

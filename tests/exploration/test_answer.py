@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices, measured
 
-from rankslice.exploration.answer import answer, boards_text, joules_text, rate_text
+from rankslice.exploration.answer import answer, boards_text, rate_text
+from rankslice.framework.quantities import joules_text
 
 
 def test_the_fewest_boards_that_are_fast_enough_are_named() -> None:

@@ -119,6 +119,11 @@ def _commit(request: Request) -> Answer:
     return {"state": "copied"}
 
 
+def _room(request: Request) -> Answer:
+    """Tell how much more the disk of a folder holds."""
+    return {"free_bytes": shutil.disk_usage(request["folder"]).free}
+
+
 def _settle(folder: Path) -> None:
     """Wait until files and folders are on the disk."""
     for path in [*folder.rglob("*"), folder]:
@@ -661,6 +666,7 @@ def _measure(request: Request) -> Answer:
 ACTIONS = {
     "receive": _receive,
     "commit": _commit,
+    "room": _room,
     "make_environment": _make_environment,
     "look": _look,
     "watch": _watch,

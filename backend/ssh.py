@@ -116,6 +116,10 @@ def write_ssh_config(path: Path, reaches: Sequence[Reach], config: Path | None) 
     return path
 
 
+class _SilentRsyncError(RankSliceError):
+    """Rsync failed and did not say why: it can end before the far side's words are through."""
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
     """What rsync did."""
@@ -220,7 +224,14 @@ class BoardShell:
         options += ["--copy-links", "--delete"] if follow_links else []
         options += ["--from0", "--files-from=-"] if files else []
         names = "\0".join(files).encode()
-        told = self._rsync(options, f"{source}/" if source.is_dir() else str(source), target, names)
+        contents = f"{source}/" if source.is_dir() else str(source)
+        try:
+            told = self._rsync(options, contents, target, names)
+        except _SilentRsyncError as error:
+            found = source.rglob("*") if source.is_dir() else [source]
+            largest = max(path.stat().st_size for path in found if path.is_file())
+            is_full = self.ask("room", folder=target)["free_bytes"] < largest
+            raise (self.mistake(on_board.DISK_FULL) if is_full else error) from None
         return Copied(
             _figure(told, "Number of regular files transferred"), _figure(told, "Total bytes sent")
         )
@@ -258,7 +269,8 @@ class BoardShell:
             raise RankSliceError(Mistake("rsync", "not found", _missing("rsync"))) from None
         if ended.returncode:
             errors = ended.stderr.decode(errors="replace")
-            raise self.mistake(_rsync_complaint(errors, ended.returncode))
+            complaint = self.mistake(_rsync_complaint(errors, ended.returncode))
+            raise complaint if errors.strip() else _SilentRsyncError(*complaint.mistakes)
         return ended.stdout.decode(errors="replace")
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -191,6 +192,24 @@ def run_job(
         RankSliceError: the job failed; with the message of the rank that ended it.
     """
     errors = [] if lines is None else lines
+    with tempfile.TemporaryDirectory(prefix="rankslice-", ignore_cleanup_errors=True) as session:
+        code = _run(command, session, on_completed, errors, on_start)
+    if code:
+        raise RankSliceError(_explain(errors, code))
+
+
+def _run(
+    command: Sequence[str],
+    session: str,
+    on_completed: Callable[[int], None],
+    errors: list[str],
+    on_start: Callable[[subprocess.Popen[str]], None],
+) -> int:
+    """Return mpirun's exit code.
+
+    It keeps what it needs in ``session``: what one that was killed left in a folder named by its
+    number, as it does without this, would keep a later one of that number from its start.
+    """
     tether = [sys.executable, "-E", "-S", str(_TETHER), str(os.getpid())]
     process = subprocess.Popen(
         [*tether, *command],
@@ -200,6 +219,7 @@ def run_job(
         text=True,
         errors="replace",
         start_new_session=True,
+        env={"PRTE_MCA_prte_local_tmpdir_base": session, **os.environ},
     )
     reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
     reader.start()
@@ -216,8 +236,7 @@ def run_job(
         _end(process)
         raise
     reader.join(_END_TIMEOUT_S)
-    if code:
-        raise RankSliceError(_explain(errors, code))
+    return code
 
 
 def _collect(stream: TextIO, lines: list[str]) -> None:

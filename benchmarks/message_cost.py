@@ -4,8 +4,9 @@ Two ranks on a core each compute rows of convolutions, and one sends the other a
 slower of them computes is measured as `rankslice profile` measures slices, before and after the
 pipeline runs. What a frame takes longer in the pipeline is what the runtime, the message, and
 beginning a slice anew cost its cores. `--vary` chooses what differs from case to case: the size of
-the messages, the length of the slices, or the number of slices in which the slower rank has its
-work, with the other rank's between them.
+the messages (of long slices, too), the length of the slices, or the number of slices in which the
+slower rank has its work, with the other rank's between them. With `--boards` each rank has a
+virtual board, and messages cross a cable.
 
 The networks whose rates `prediction.py` predicts do not take part.
 """
@@ -17,12 +18,14 @@ import itertools
 import json
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import onnx
+from across_boards import Boards, build_for, exit_without_boards, keys_of
 from measuring import console, machine, print_table, spread, start_round
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -36,6 +39,8 @@ from rankslice.framework.commands.run import prepare, run
 
 CORES = ("local_cpu0", "local_cpu1")
 CHANNELS, SIDE = 64, 94
+RATE_MBIT = 1000.0
+"""Of each virtual board's cable, in each direction."""
 RUN_S = 2.5
 """How long a run takes, in seconds."""
 MEASURED_TIMES = 4
@@ -68,6 +73,11 @@ CASES = {
         Case(size, pieces)
         for size in (0.01, 0.5, 1.0, 2.0, 4.0)
         for pieces in (((0, 7), (1, 4)), ((0, 4), (1, 7)))
+    ],
+    "size-of-long": [
+        Case(size, pieces)
+        for size in (0.01, 0.5, 1.0, 1.5)
+        for pieces in (((0, 24), (1, 16)), ((0, 16), (1, 24)))
     ],
     "length": [
         Case(0.5, pieces)
@@ -143,15 +153,23 @@ def write_model(path: Path, case: Case) -> list[list[str]]:
     return slices
 
 
-def measure(case: Case, place: Path) -> tuple[float, float]:
+def measure(case: Case, place: Path, boards: Boards | None) -> tuple[float, float]:
     """Return the time of the slower rank's slices alone, and of a frame, in milliseconds."""
-    layers = write_model(place / "model.onnx", case)
-    mapping: dict[str, list[str]] = {key: [] for key in CORES}
+    model = place / "model.onnx"
+    layers = write_model(model, case)
+    keys = CORES if boards is None else keys_of(boards)
+    mapping: dict[str, list[str]] = {key: [] for key in keys}
     for (rank, _), names in zip(case.pieces, layers, strict=True):
-        mapping[CORES[rank]] += names
-    (place / "mapping.json").write_text(json.dumps(mapping))
-    done = build(place / "model.onnx", place / "mapping.json", "local", place / "out")
-    source = str(store_frames(done.plan, place / "frames.npz"))
+        mapping[keys[rank]] += names
+    if boards is None:
+        (place / "mapping.json").write_text(json.dumps(mapping))
+        done = build(model, place / "mapping.json", "local", place / "out")
+        folder, plan, config = done.folder, done.plan, None
+    else:
+        job = build_for(boards, place, model, mapping)
+        job.deploy()
+        folder, plan, config = job.folder, job.plan, boards.ssh_config
+    source = str(store_frames(plan, place / "frames.npz"))
     ends = [0, *itertools.accumulate(map(len, layers))]
     spans = [(begin, end - 1) for begin, end in itertools.pairwise(ends)]
     slower = [
@@ -159,10 +177,10 @@ def measure(case: Case, place: Path) -> tuple[float, float]:
         for (rank, _), span in zip(case.pieces, spans, strict=True)
         if rank == case.slower
     ]
-    alone = alone_s(place / "model.onnx", slower)
-    frames = round(RUN_S / (median(alone) + 1e-3))
-    rate = run(prepare(done.folder, RunOptions(inputs=(source,), frames=frames))).summary
-    alone += alone_s(place / "model.onnx", slower)
+    alone = alone_s(model, slower)
+    options = RunOptions(inputs=(source,), frames=round(RUN_S / (median(alone) + 1e-3)))
+    rate = run(prepare(folder, options, ssh_config=config)).summary
+    alone += alone_s(model, slower)
     found = 1e3 * median(alone), 1e3 / rate.throughput_fps
     console.print(f"{case}: {found[0]:.2f} ms alone, {found[1]:.2f} ms", style="dim")
     return found
@@ -202,14 +220,20 @@ def main() -> None:
     add("--vary", choices=CASES, default="size", help="what differs from case to case")
     add("--rounds", type=int, default=3, help="rounds of measurements")
     add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
+    add("--boards", action="store_true", help="a virtual board for each rank")
     given = parser.parse_args()
     console.print(machine())
     found: dict[Case, list[tuple[float, float]]] = {case: [] for case in CASES[given.vary]}
-    for number in range(given.rounds):
-        start_round(number + 1, given.rounds, given.patience)
-        for case, measured in found.items():
-            with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
-                measured.append(measure(case, Path(place)))
+    with ExitStack() as resources:
+        boards = None
+        if given.boards:
+            exit_without_boards()
+            boards = resources.enter_context(Boards(len(CORES), RATE_MBIT))
+        for number in range(given.rounds):
+            start_round(number + 1, given.rounds, given.patience)
+            for case, measured in found.items():
+                with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
+                    measured.append(measure(case, Path(place), boards))
     report(found)
 
 

@@ -78,7 +78,7 @@ class PlaceCost:
     segments: int
     compute_s: float
     copy_s: float
-    """Copying tensors to and from other ranks of its board."""
+    """Copying tensors to and from other ranks: of its board, or into and out of the network."""
     runtime_s: float
     """What the runtime takes for each frame and each message."""
     source: str
@@ -272,6 +272,8 @@ class _Channel:
     target: int
     carry_s: float
     """Bytes over bandwidth."""
+    copy_s: float
+    """Time of the cores at each of its ends."""
     same_board: bool
 
 
@@ -287,8 +289,10 @@ def _channels(problem: Problem, assignment: tuple[int, ...]) -> Iterator[_Channe
 
 def _channel(problem: Problem, tensor: LayerTensor, origin: int, target: int) -> _Channel:
     boards = problem.places[origin].board, problem.places[target].board
-    carry = tensor.nbytes / problem.bandwidth_bytes_s[boards]
-    return _Channel(tensor, origin, target, float(carry), boards[0] == boards[1])
+    carry = float(tensor.nbytes / problem.bandwidth_bytes_s[boards])
+    same_board = boards[0] == boards[1]
+    copy = carry if same_board else tensor.nbytes * problem.overheads.network_s_per_byte
+    return _Channel(tensor, origin, target, carry, copy, same_board)
 
 
 def _channel_cost(problem: Problem, channel: _Channel) -> ChannelCost:
@@ -358,16 +362,12 @@ def _around(problem: Problem, blocks: Sequence[Block], channels: Sequence[_Chann
     maker = {layer: number for number, (_, layers) in enumerate(blocks) for layer in layers}
     around = [0.0] * len(blocks)
     for channel in channels:
-        seconds = _copy_s(channel) + problem.overheads.message_s
+        seconds = channel.copy_s + problem.overheads.message_s
         around[maker[producer_of(problem, channel.tensor)]] += seconds
         readers = [*channel.tensor.readers]
         readers += [problem.sink_layer] if channel.tensor.is_output else []
         around[min(maker[r] for r in readers if blocks[maker[r]][0] == channel.target)] += seconds
     return around
-
-
-def _copy_s(channel: _Channel) -> float:
-    return channel.carry_s if channel.same_board else 0.0
 
 
 def _place_costs(
@@ -382,7 +382,7 @@ def _place_costs(
             layers=sum(len(segment.layers) for segment in own),
             segments=len(own),
             compute_s=sum(segment.compute_s for segment in own),
-            copy_s=sum(map(_copy_s, ends)),
+            copy_s=sum(channel.copy_s for channel in ends),
             runtime_s=problem.overheads.frame_s + len(ends) * problem.overheads.message_s,
             source=problem.times_source,
         )

@@ -160,7 +160,7 @@ class Messages:
     target: Indices
     nbytes: Floats
     copy_s: Floats
-    """Time that each end's cores take to copy it; 0 between boards."""
+    """Time that each end's cores take to copy it, into or out of the network between boards."""
     link_s: Floats
     """Time that it takes of the boards' links; 0 inside one board."""
 
@@ -179,9 +179,9 @@ def messages_of(problem: Problem, population: Indices) -> Messages:
     nbytes = np.array([t.nbytes for t in problem.tensors])[tensor]
     seconds = _carry_s(problem, start, place, nbytes)
     same = problem.place_boards[start] == problem.place_boards[place]
-    return Messages(
-        row, tensor, start, place, nbytes, np.where(same, seconds, 0), np.where(same, 0, seconds)
-    )
+    network_s = np.where(np.isfinite(nbytes), nbytes, 0.0) * problem.overheads.network_s_per_byte
+    copy_s, link_s = np.where(same, seconds, network_s), np.where(same, 0, seconds)
+    return Messages(row, tensor, start, place, nbytes, copy_s, link_s)
 
 
 def _carry_s(problem: Problem, origin: Indices, target: Indices, nbytes: Floats) -> Floats:
@@ -365,8 +365,10 @@ class _Hops:
 
 def _hops(problem: Problem) -> _Hops:
     boards = problem.place_boards
-    per_byte = 1 / problem.bandwidth_bytes_s[np.ix_(boards, boards)]
-    per_byte *= 1 + (boards[:, np.newaxis] == boards)  # copied in, and copied out
+    carry = 1 / problem.bandwidth_bytes_s[np.ix_(boards, boards)]
+    same = boards[:, np.newaxis] == boards
+    copies = 2 * problem.overheads.network_s_per_byte  # one at each end
+    per_byte = np.where(same, 2 * carry, carry + copies)
     fixed = problem.latency_s[np.ix_(boards, boards)] + 2 * problem.overheads.message_s
     np.fill_diagonal(per_byte, 0.0)
     np.fill_diagonal(fixed, 0.0)

@@ -9,7 +9,9 @@ its link for itself. Where every board has one stage and no tensor skips one, th
 * where stages of one board do not follow each other, or a board gets model inputs or gives results
   besides: the planner does not add up what they send and receive over the board's cable;
 * where stages follow each other on one board: the planner counts a message between them by itself,
-  the cost model as time of the cores at both ends.
+  the cost model as time of the cores at both ends;
+* where some places share a board: the planner does not count what messages over the network take of
+  the cores.
 
 Then the planner's plans are the best ones by its own count; :func:`difference` says by how much it
 is off.
@@ -85,6 +87,7 @@ class ExactPlanner:
             found = optimal_pipeline(
                 **self._arguments,
                 **self._between(places),
+                spans_s=self._spans(places),
                 devices=[self._device(place, most_bytes) for place in places],
                 latency_s=self._latencies(places) if objective == "latency" else 0.0,
                 objective=objective,
@@ -105,12 +108,10 @@ class ExactPlanner:
         crossing = np.append(crossing_bytes(problem), 0.0)
         finite = np.where(np.isfinite(crossing), crossing, 0.0)
         arriving = np.concatenate([[0.0], finite[:-1]])
-        spans = self._spans(np.isinf(crossing) | self._inside_groups)
         return {
             "times_s": problem.times_s,
             "output_bytes": finite,
             "memory_bytes": _span_bytes(problem),
-            "spans_s": spans,
             "receive_memory_bytes": SLOTS * arriving,
             "send_memory_bytes": SLOTS * finite,
         }
@@ -130,11 +131,26 @@ class ExactPlanner:
             inside[min(group) : max(group)] = True
         return inside
 
-    def _spans(self, forbidden: NDArray[np.bool_]) -> Floats:
+    def _spans(self, places: Sequence[int]) -> Floats:
         """Return (kinds, layers, layers): times of slices, with what the runtime takes."""
-        overheads = self.problem.overheads
-        messages = overheads.message_s * _messages(self.problem)
-        spans = self.problem.span_tables + overheads.frame_s + messages
+        boards = self.problem.place_boards[list(places)].tolist()
+        return self._spans_near if len({*boards}) < len(boards) else self._spans_apart
+
+    @cached_property
+    def _spans_near(self) -> Floats:
+        """Times of slices whose messages do not all cross the network."""
+        return self._spans_with(0.0)
+
+    @cached_property
+    def _spans_apart(self) -> Floats:
+        """Times of slices that have a board each."""
+        return self._spans_with(self.problem.overheads.network_s_per_byte)
+
+    def _spans_with(self, per_byte_s: float) -> Floats:
+        problem, crossing = self.problem, np.append(crossing_bytes(self.problem), 0.0)
+        forbidden = np.isinf(crossing) | self._inside_groups
+        messages = _messages_s(problem, problem.overheads.message_s, per_byte_s)
+        spans: Floats = problem.span_tables + problem.overheads.frame_s + messages
         spans[:, :, np.flatnonzero(forbidden)] = np.inf
         spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf
         return spans
@@ -166,31 +182,34 @@ class ExactPlanner:
         )
 
 
-def _messages(problem: Problem) -> Floats:
-    """Return (layers, layers): how many messages a slice takes and gives, by first and last layer.
+def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
+    """Return (layers, layers): time for what a slice takes and gives, by first and last layer.
 
     Each tensor is taken once, and given once, as if one stage read it.
     """
     layers = len(problem.layers)
     steps = np.zeros((layers + 1, layers + 1))
 
-    def add(first: range, last: range) -> None:
-        """Count one more for slices that begin and end there."""
+    def add(seconds: float, first: range, last: range) -> None:
+        """Count a message for slices that begin and end there."""
         if first and last:
-            steps[first.start, last.start] += 1
-            steps[first.stop, last.start] -= 1
-            steps[first.start, last.stop] -= 1
-            steps[first.stop, last.stop] += 1
+            steps[first.start, last.start] += seconds
+            steps[first.stop, last.start] -= seconds
+            steps[first.start, last.stop] -= seconds
+            steps[first.stop, last.stop] += seconds
 
     for tensor in problem.tensors:
+        seconds = each_s
+        if math.isfinite(tensor.nbytes):
+            seconds += tensor.nbytes * per_byte_s
         made = producer_of(problem, tensor)
         readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
         after = [made, *sorted(reader for reader in readers if reader > made)]
         for before, reader in itertools.pairwise(after):
-            add(range(before + 1, reader + 1), range(reader, layers))
-        add(range(made + 1), range(made, after[-1]))
-    counts: Floats = np.cumsum(np.cumsum(steps, axis=0), axis=1)[:-1, :-1]
-    return counts
+            add(seconds, range(before + 1, reader + 1), range(reader, layers))
+        add(seconds, range(made + 1), range(made, after[-1]))
+    found: Floats = np.cumsum(np.cumsum(steps, axis=0), axis=1)[:-1, :-1]
+    return found
 
 
 def _span_bytes(problem: Problem) -> Floats:

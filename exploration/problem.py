@@ -141,6 +141,9 @@ class Overheads:
     slice_s: float = 0.0
     """For each run of layers without a gap, in seconds: by how much it takes longer in a pipeline
     than when it is measured, as others interrupt it and use its caches in between."""
+    network_s_per_byte: float = 0.0
+    """For each byte that goes to another board or comes from there, in seconds: the system's
+    network code runs on the rank's cores, too."""
 
 
 NO_OVERHEADS = Overheads()
@@ -152,7 +155,7 @@ SLEEPING_OVERHEADS = Overheads(
 )
 """What the runtime takes of the cores of a rank that sleeps, if nobody measured it there."""
 
-USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3)
+USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte=3e-9)
 """The same of a rank that computes; ``benchmarks/message_cost.py`` measures it."""
 
 

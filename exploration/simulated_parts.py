@@ -289,7 +289,9 @@ class _Wiring:
 
     def _copy_s(self, channel: Channel) -> float:
         origin, target = self._boards(channel)
-        return self._carry_s(channel) if origin == target else 0.0
+        if origin == target:
+            return self._carry_s(channel)
+        return self._nbytes[channel.tensor] * self.overheads.network_s_per_byte
 
     def pipe(self, channel: Channel) -> Pipe:
         """Return a channel, its sending end registered as a reader of its ring."""

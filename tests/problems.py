@@ -45,7 +45,7 @@ def assigned_problems(draw: st.DrawFn) -> tuple[Problem, np.ndarray]:
     times = st.floats(1e-4, 1e-2)
     rows = draw(st.lists(st.lists(times, min_size=layers, max_size=layers), min_size=2, max_size=2))
     boards = platform(board("edge01", gpus=1), board("edge02", gpus=1))
-    overheads = draw(st.sampled_from([Overheads(), Overheads(1e-4, 3e-5, "given", 5e-5)]))
+    overheads = draw(st.sampled_from([Overheads(), Overheads(1e-4, 3e-5, "given", 5e-5, 2e-6)]))
     made = problem(graph, boards, rows, overheads=overheads)
     one = st.lists(st.integers(0, 3), min_size=layers, max_size=layers)
     return made, np.array(draw(st.lists(one, min_size=1, max_size=4)))

@@ -169,7 +169,7 @@ def test_each_method_finds_the_best_cut(folder: Path, options: list[str]) -> Non
     # 1 + 2 + 3 + 4 ms on one board, 5 + 6 on the other; 0.1 ms for a frame, 0.02 for a message, and
     # 0.3 by which a slice takes longer in a pipeline.
     first = record(folder)["mappings"][0]  # type: ignore[index]
-    assert first["figures"][0]["throughput_fps"] == pytest.approx(1 / 0.01142)
+    assert first["figures"][0]["throughput_fps"] == pytest.approx(1 / (0.01142 + 256 * 3e-9))
     assert {"edge01", "edge02"} == set(first["boards"])
 
 
@@ -358,7 +358,7 @@ def test_mappings_can_be_simulated(folder: Path, options: list[str]) -> None:
     found = record(folder)
     predicted, simulated = found["mappings"][0]["figures"]  # type: ignore[index]
     assert "simulated" == simulated["source"]
-    assert simulated["throughput_fps"] == pytest.approx(1 / 0.01142)
+    assert simulated["throughput_fps"] == pytest.approx(1 / (0.01142 + 256 * 3e-9))
     assert predicted["latency_ms"] < simulated["latency_ms"]
     assert predicted["worst_memory_bytes"] == simulated["worst_memory_bytes"]
     assert ("simulator", []) == (found["tried_by"], found["failures"])

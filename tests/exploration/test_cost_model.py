@@ -95,6 +95,18 @@ def test_messages_inside_a_board_take_time_of_both_ranks():
     assert [1.0, 1.0] == [place.copy_s for place in one.places]
 
 
+def test_messages_over_the_network_take_time_of_the_cores_and_of_the_link():
+    overheads = Overheads(network_s_per_byte=0.125)
+    one = predict(problem(overheads=overheads), [0, 0, 1])
+    assert [16 * 0.125] * 2 == [place.copy_s for place in one.places]
+    assert [5.0, 5.0] == [place.busy_s for place in one.places]
+    assert 10.0 == pytest.approx(one.latency_s, rel=1e-3)
+    keys, times = ["edge01_cpu0", "edge01_cpu1"], [[1.0] * 3] * 2
+    together = problem(overheads=overheads, keys=keys, times_s=times)
+    one = predict(together, [0, 0, 1])
+    assert 0.0 < one.places[0].copy_s < 1e-6
+
+
 def test_the_runtime_takes_time_for_each_frame_and_each_message():
     one = predict(problem(overheads=OVERHEADS), [0, 1, 0])
     assert [1e-3 + 2 * 2e-3] * 2 == pytest.approx([place.runtime_s for place in one.places])

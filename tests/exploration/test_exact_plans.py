@@ -80,7 +80,7 @@ def chains_on_boards(draw: st.DrawFn) -> Problem:
         draw(st.lists(size, min_size=layers - 1, max_size=layers - 1)),
         list(range(boards)),
         links.tolist(),
-        draw(st.sampled_from([NO_OVERHEADS, Overheads(2e-4, 5e-5, "given", 4e-4)])),
+        draw(st.sampled_from([NO_OVERHEADS, Overheads(2e-4, 5e-5, "given", 4e-4, 3e-6)])),
     )
 
 

@@ -118,7 +118,7 @@ def _run_alone(
     answer: multiprocessing.SimpleQueue[Speed],
 ) -> None:
     os.sched_setaffinity(0, stage.cores)
-    steps = stage_steps(stage)
+    steps = [_step(session, len(stage.cores)) for session in stage.sessions]
 
     def frames_in(limit_s: float) -> tuple[int, float]:
         begin, count = time.perf_counter(), 0
@@ -133,11 +133,6 @@ def _run_alone(
     cpu_s = time.process_time()
     count, passed = frames_in(seconds)
     answer.put(Speed(count / passed, 1e3 * (time.process_time() - cpu_s) / count))
-
-
-def stage_steps(stage: Stage) -> list[Callable[[], object]]:
-    """Return what runs each session of a stage once."""
-    return [_step(session, len(stage.cores)) for session in stage.sessions]
 
 
 def _step(session: Session, threads: int) -> Callable[[], object]:

@@ -5,10 +5,6 @@ real, two ranks on a core each, and as many with three to six ranks that sleep f
 their slices would compute. Each is predicted before it runs: by the cost model, and by the
 simulator with times that scatter as the profile's.
 
-A machine is not equally fast at all times, least of all one that is shared. So the unsliced model
-runs on both cores for a moment before and after the profile and each run, by itself: what a mapping
-is predicted to reach with the profile's times stretched as much is told as well.
-
 Across virtual boards twenty more mappings run, of two to six ranks that sleep on two to four
 boards, and twenty of two ranks that compute on two boards. The cables carry as many bytes as those
 of the platform file that the prediction is told of.
@@ -28,23 +24,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import mean
 
 import numpy as np
 from across_boards import ON_THE_WIRE, Boards, Job, exit_without_boards
 from measuring import console, machine
 from null_jobs import let_sleep
 from numpy.typing import NDArray
-from pipeline_efficiency import Session, Stage, stage_steps, store_frames
+from pipeline_efficiency import store_frames
 from prediction_report import (
     NETWORKS,
     PARTS,
@@ -84,8 +77,6 @@ INTERLEAVED = 5
 FRAMES_S = 2.5
 """How long a run should take, in seconds."""
 LEAST_FRAMES = 60
-PACE_S = 0.8
-"""For which the unsliced model runs, to tell how fast the machine is, in seconds."""
 MOST_BOARDS = 4
 DISK_MB = 1500
 """Of each virtual board: the packages of all mappings lie there."""
@@ -102,23 +93,10 @@ def engine_of(model: Path) -> str:
     return "litert" if model.suffix == ".tflite" else "onnxruntime"
 
 
-def problem_of(
-    network: str, folder: Path, platform: str, keys: Sequence[str], stretch: float = 1.0
-) -> Problem:
-    """Return the problem of mapping a network that was profiled, on cores of that kind.
-
-    Args:
-        network: its name.
-        folder: where its profile is.
-        platform: ``local``, or a file.
-        keys: of the cores.
-        stretch: by how much slices take longer than when the profile was measured.
-    """
+def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -> Problem:
+    """Return the problem of mapping a network that was profiled, on cores of that kind."""
     model, file = model_of(network), profile_file(network, folder)
-    known = json.loads(file.read_text())
-    for span in (span for kind in known["kinds"] for span in kind["spans"]):
-        span["samples_ns"] = [round(stretch * sample) for sample in span["samples_ns"]]
-    profile = profile_from_json(json.dumps(known), file.name)
+    profile = profile_from_json(file.read_text(), file.name)
     boards = read_platform(platform)
     kinds, _ = kinds_and_places(keys, boards)  # cores that are described one by one
     times = measured_times(profile, [CORES[0]] * len(kinds))
@@ -138,72 +116,14 @@ def profile_file(network: str, folder: Path) -> Path:
     return folder / f"{network}.profile.json"
 
 
-def speed_file(network: str, folder: Path) -> Path:
-    return folder / f"{network}.speed.json"
-
-
 def measure_profile(network: str, folder: Path) -> None:
     """Profile a network on one core, while the other computes as well."""
     from rankslice.framework.commands.profile import Measuring, measure_model
 
-    with Pacemaker(network) as pacemaker:
-        before = pacemaker.frame_s()
-        with Measuring(
-            model_of(network), "local", profile_file(network, folder), keys=CORES
-        ) as measuring:
-            measure_model(measuring, refined=False)
-        frame_s = (before + pacemaker.frame_s()) / 2
-    speed_file(network, folder).write_text(json.dumps({"frame_s": frame_s}) + "\n")
-
-
-class Pacemaker:
-    """Tells how fast the machine is at the moment: how long the unsliced model takes."""
-
-    def __init__(self, network: str) -> None:
-        """Start two processes, one on each core, that have the model loaded."""
-        model = model_of(network)
-        graph = read_model(model).graph
-        session = Session(str(model), graph.inputs, graph.outputs)
-        context = multiprocessing.get_context("spawn")
-        pipes = [context.Pipe() for _ in CORES]
-        self._ends = [end for end, _ in pipes]
-        self._processes = [
-            context.Process(target=_beat, args=(Stage((core,), (session,)), far), daemon=True)
-            for core, (_, far) in enumerate(pipes)
-        ]
-        for process in self._processes:
-            process.start()
-        for end in self._ends:
-            end.recv()
-
-    def frame_s(self) -> float:
-        """Return how long a frame takes, both cores computing, their mean, in seconds."""
-        for end in self._ends:
-            end.send(None)
-        return mean(end.recv() for end in self._ends)
-
-    def __enter__(self) -> Pacemaker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.terminate()
-            process.join()
-
-
-def _beat(stage: Stage, asked: Connection) -> None:
-    """Compute for a while whenever that is asked for; return the time of a frame in seconds."""
-    os.sched_setaffinity(0, stage.cores)
-    steps = stage_steps(stage)
-    asked.send(None)
-    while True:
-        asked.recv()
-        begin, count = time.perf_counter(), 0
-        while (passed := time.perf_counter() - begin) < PACE_S:
-            for step in steps:
-                step()
-            count += 1
-        asked.send(passed / count)
+    with Measuring(
+        model_of(network), "local", profile_file(network, folder), keys=CORES
+    ) as measuring:
+        measure_model(measuring, refined=False)
 
 
 def shares(problem: Problem) -> NDArray[np.float64]:
@@ -264,9 +184,9 @@ class Part:
     sleeps: bool
     boards: Boards | None = None
 
-    def problem(self, stretch: float = 1.0) -> Problem:
+    def problem(self) -> Problem:
         """Return the problem; ranks that sleep do not get into each other's way on any core."""
-        found = problem_of(self.network, self.folder, self.platform, self.keys, stretch)
+        found = problem_of(self.network, self.folder, self.platform, self.keys)
         if not self.sleeps:
             return found
         places = tuple(replace(place, cores=()) for place in found.places)
@@ -285,17 +205,6 @@ class Part:
         with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
             simulated = self._simulated_fps(Path(place), problem, record)
         return Record(**fields | {"simulated_fps": simulated})
-
-    def at_speed(self, record: Record) -> Record:
-        """Return a record with what is predicted for the speed that the machine had."""
-        rounds = tuple(
-            replace(
-                done,
-                expected_fps=predict(self.problem(done.stretch), record.assignment).throughput_fps,
-            )
-            for done in record.rounds
-        )
-        return replace(record, rounds=rounds)
 
     def _simulated_fps(self, place: Path, problem: Problem, record: Record) -> float | None:
         if self.sleeps:
@@ -341,27 +250,19 @@ class Part:
 def look_at(part: Part, rounds: int, deadline_s: float) -> None:
     """Predict a part's mappings, and run those that were not run so often, as time allows."""
     problem = part.problem()
-    profiled_s = json.loads(speed_file(part.network, part.folder).read_text())["frame_s"]
-    with ExitStack() as resources:
-        pacemaker = None if part.sleeps else resources.enter_context(Pacemaker(part.network))
-        frame_s = pacemaker.frame_s() if pacemaker is not None else profiled_s
-        for number, chosen in enumerate(part.mappings(problem)):
-            record = known(part.folder, part.network, part.name, number)
-            if record is None:
-                record = Record(part.network, part.name, number, tuple(map(int, chosen)))
-            if not (part.sleeps and record.rounds):
-                record = part.predicted(record, problem)
-            if part.sleeps and not record.rounds:
-                record = replace(record, sleeps_ms=record.predicted_ms)
-            if len(record.rounds) < rounds and time.monotonic() < deadline_s:
-                before_s = frame_s
-                with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-                    done = round_of(part.reached(record, problem, Path(name)))
-                if pacemaker is not None:
-                    frame_s = pacemaker.frame_s()
-                done = replace(done, stretch=(before_s + frame_s) / 2 / profiled_s)
-                record = replace(record, rounds=(*record.rounds, done))
-            keep(part.folder, part.at_speed(record))
+    for number, chosen in enumerate(part.mappings(problem)):
+        record = known(part.folder, part.network, part.name, number)
+        if record is None:
+            record = Record(part.network, part.name, number, tuple(map(int, chosen)))
+        if not (part.sleeps and record.rounds):
+            record = part.predicted(record, problem)
+        if part.sleeps and not record.rounds:
+            record = replace(record, sleeps_ms=record.predicted_ms)
+        if len(record.rounds) < rounds and time.monotonic() < deadline_s:
+            with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
+                done = round_of(part.reached(record, problem, Path(name)))
+            record = replace(record, rounds=(*record.rounds, done))
+        keep(part.folder, record)
 
 
 def local_part(network: str, name: str, folder: Path) -> Part:

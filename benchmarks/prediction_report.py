@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
-from measuring import console, print_table, spread
+from measuring import console, print_table
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost_model import Prediction
@@ -31,7 +31,6 @@ PARTS = {
     "over-boards": "two ranks on two boards",
 }
 """What mappings of a part are run as."""
-COMPUTING = {"run", "over-boards"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,6 @@ class Round:
     """Processor time of all threads."""
     wait_ms: tuple[float, ...]
     send_ms: tuple[float, ...]
-    stretch: float = 1.0
-    """By how much slices took longer than when they were profiled, as the unsliced model tells."""
-    expected_fps: float = 0.0
-    """What is predicted if they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +76,6 @@ class Record:
     def off(self) -> float:
         """By which share of the measured rate the predicted one is off."""
         return self.predicted_fps / self.measured_fps - 1
-
-    @property
-    def expected_fps(self) -> float:
-        """Median of what is predicted for the speed that the machine had in each round."""
-        return median(done.expected_fps for done in self.rounds)
-
-    @property
-    def off_at_speed(self) -> float:
-        """By which share that is off, the median of the rounds."""
-        return median(done.expected_fps / done.fps for done in self.rounds) - 1
 
 
 def round_of(summary: RunSummary) -> Round:
@@ -184,11 +169,6 @@ def report(folder: Path, picture: Path | None, residual: float) -> None:
         [_row(records) for records in groups],
     )
     print_table(
-        "The same, predicted for the speed that the machine had when a mapping ran",
-        ("mappings", "slower than profiled", "mean error", "bias", "largest", "rank correlation"),
-        [_row_at_speed(records) for records in groups if records[0].part in COMPUTING],
-    )
-    print_table(
         "One round of the same mappings against another",
         (
             *("mappings", "mean difference", "rank correlation of two rounds"),
@@ -228,22 +208,6 @@ def _row(records: Sequence[Record]) -> tuple[str, ...]:
         f"{100 * np.abs(off).max():.1f} %",
         _simulators_error(records),
         f"{rank_correlation([record.predicted_fps for record in records], measured):.3f}",
-    )
-
-
-def _row_at_speed(records: Sequence[Record]) -> tuple[str, ...]:
-    off = np.array([record.off_at_speed for record in records])
-    slower = spread(100 * (done.stretch - 1) for record in records for done in record.rounds)
-    correlation = rank_correlation(
-        [record.expected_fps for record in records], [record.measured_fps for record in records]
-    )
-    return (
-        _name(records),
-        f"{slower.middle:+.0f} % ({slower.least:+.0f} to {slower.greatest:+.0f} %)",
-        f"{100 * np.abs(off).mean():.1f} %",
-        f"{100 * off.mean():+.1f} %",
-        f"{100 * np.abs(off).max():.1f} %",
-        f"{correlation:.3f}",
     )
 
 

@@ -229,7 +229,7 @@ class BoardShell:
             told = self._rsync(options, contents, target, names)
         except _SilentRsyncError as error:
             found = source.rglob("*") if source.is_dir() else [source]
-            largest = max(path.stat().st_size for path in found if path.is_file())
+            largest = max((path.stat().st_size for path in found if path.is_file()), default=0)
             is_full = self.ask("room", folder=target)["free_bytes"] < largest
             raise (self.mistake(on_board.DISK_FULL) if is_full else error) from None
         return Copied(

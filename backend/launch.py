@@ -248,10 +248,11 @@ def _explain(lines: Sequence[str], code: int) -> str:
     """Return the message of the rank that failed first, or else all that was printed."""
     messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
     # mpirun stops the other ranks once one has failed.
-    first = _first_ended(lines)
+    first, cut_off = _first_ended(lines), _cut_off(lines)
     messages.sort(
         key=lambda message: (
             "was told to stop" in message,
+            message.startswith(cut_off),
             "was killed or crashed" in message and not message.startswith(first),
         )
     )
@@ -271,6 +272,16 @@ def _first_ended(lines: Sequence[str]) -> str:
         if match:
             return f"rank {match[1]} ("
     return ""
+
+
+def _cut_off(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return how messages begin of ranks that Open MPI ended as they had lost another one.
+
+    That may come to mpirun's notice before the end of the one that was lost.
+    """
+    text = "\n".join(lines)
+    found = re.findall(r"occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]", text)
+    return tuple(f"rank {rank} (" for rank in found)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -208,6 +208,18 @@ def test_of_several_killed_ranks_the_one_counts_that_mpirun_saw_end_first(tmp_pa
     assert "rank 1 (b): the process was killed or crashed" == failure(tmp_path, f"{lines}exit 1")
 
 
+def test_a_rank_that_lost_another_one_does_not_count_as_the_first(tmp_path: Path) -> None:
+    told = [
+        "rankslice: rank 0 (a): the process was killed or crashed",
+        "[a:00000] *** An error occurred in Socket closed",
+        "[a:00000] *** reported by process [4140826625,0]",
+        "prterun noticed that process rank 0 with PID 7 on node a exited on signal 9 (Killed).",
+        "rankslice: rank 1 (b): the process was killed or crashed",
+    ]
+    lines = "".join(f"echo '{line}' >&2\n" for line in told)
+    assert "rank 1 (b): the process was killed or crashed" == failure(tmp_path, f"{lines}exit 1")
+
+
 def test_a_failed_job_without_a_message_gives_all_it_said(tmp_path: Path) -> None:
     text = "echo one >&2; echo two >&2; exit 7"
     assert "mpirun ended with exit code 7\none\ntwo" == failure(tmp_path, text)

@@ -116,10 +116,6 @@ def write_ssh_config(path: Path, reaches: Sequence[Reach], config: Path | None) 
     return path
 
 
-class _SilentRsyncError(RankSliceError):
-    """Rsync failed and did not say why: it can end before the far side's words are through."""
-
-
 @dataclass(frozen=True, slots=True)
 class Copied:
     """What rsync did."""
@@ -224,14 +220,7 @@ class BoardShell:
         options += ["--copy-links", "--delete"] if follow_links else []
         options += ["--from0", "--files-from=-"] if files else []
         names = "\0".join(files).encode()
-        contents = f"{source}/" if source.is_dir() else str(source)
-        try:
-            told = self._rsync(options, contents, target, names)
-        except _SilentRsyncError as error:
-            found = source.rglob("*") if source.is_dir() else [source]
-            largest = max((path.stat().st_size for path in found if path.is_file()), default=0)
-            is_full = self.ask("room", folder=target)["free_bytes"] < largest
-            raise (self.mistake(on_board.DISK_FULL) if is_full else error) from None
+        told = self._rsync(options, f"{source}/" if source.is_dir() else str(source), target, names)
         return Copied(
             _figure(told, "Number of regular files transferred"), _figure(told, "Total bytes sent")
         )
@@ -269,9 +258,19 @@ class BoardShell:
             raise RankSliceError(Mistake("rsync", "not found", _missing("rsync"))) from None
         if ended.returncode:
             errors = ended.stderr.decode(errors="replace")
-            complaint = self.mistake(_rsync_complaint(errors, ended.returncode))
-            raise complaint if errors.strip() else _SilentRsyncError(*complaint.mistakes)
+            # It can end before what the far side says of its error is through.
+            is_silent = not fetch and not errors.strip()
+            is_full = is_silent and not self._has_room(Path(source), target)
+            complaint = _rsync_complaint(errors, ended.returncode)
+            raise self.mistake(on_board.DISK_FULL if is_full else complaint)
         return ended.stdout.decode(errors="replace")
+
+    def _has_room(self, source: Path, target: str) -> bool:
+        """Whether the disk of a folder of the board holds each file of what is copied there."""
+        found = source.rglob("*") if source.is_dir() else [source]
+        largest: int = max((path.stat().st_size for path in found if path.is_file()), default=0)
+        free: int = self.ask("room", folder=target)["free_bytes"]
+        return largest <= free
 
 
 def answer_in(text: str) -> dict[str, Any] | None:

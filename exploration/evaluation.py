@@ -177,19 +177,12 @@ def messages_of(problem: Problem, population: Indices) -> Messages:
     row, tensor, place = np.nonzero(needed)
     start = population[row, producers[tensor]]
     nbytes = np.array([t.nbytes for t in problem.tensors])[tensor]
-    seconds = _carry_s(problem, start, place, nbytes)
-    same = problem.place_boards[start] == problem.place_boards[place]
-    network_s = np.where(np.isfinite(nbytes), nbytes, 0.0) * problem.overheads.network_s_per_byte
-    copy_s, link_s = np.where(same, seconds, network_s), np.where(same, 0, seconds)
-    return Messages(row, tensor, start, place, nbytes, copy_s, link_s)
-
-
-def _carry_s(problem: Problem, origin: Indices, target: Indices, nbytes: Floats) -> Floats:
-    """Return how long the bytes of messages take, without latency; 0 for what cannot be sent."""
-    boards = problem.place_boards
-    bandwidth = problem.bandwidth_bytes_s[boards[origin], boards[target]]
-    seconds: Floats = np.where(np.isfinite(nbytes), nbytes, 0.0) / bandwidth
-    return seconds
+    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
+    boards = problem.place_boards[start], problem.place_boards[place]
+    carry_s = sent / problem.bandwidth_bytes_s[boards]
+    same = boards[0] == boards[1]
+    copy_s = np.where(same, carry_s, sent * problem.overheads.network_s_per_byte)
+    return Messages(row, tensor, start, place, nbytes, copy_s, np.where(same, 0, carry_s))
 
 
 def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:
@@ -367,8 +360,8 @@ def _hops(problem: Problem) -> _Hops:
     boards = problem.place_boards
     carry = 1 / problem.bandwidth_bytes_s[np.ix_(boards, boards)]
     same = boards[:, np.newaxis] == boards
-    copies = 2 * problem.overheads.network_s_per_byte  # one at each end
-    per_byte = np.where(same, 2 * carry, carry + copies)
+    copy = np.where(same, carry, problem.overheads.network_s_per_byte)
+    per_byte = 2 * copy + np.where(same, 0.0, carry)  # copied at each end
     fixed = problem.latency_s[np.ix_(boards, boards)] + 2 * problem.overheads.message_s
     np.fill_diagonal(per_byte, 0.0)
     np.fill_diagonal(fixed, 0.0)

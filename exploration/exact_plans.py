@@ -104,8 +104,7 @@ class ExactPlanner:
     @cached_property
     def _arguments(self) -> dict[str, Any]:
         """What does not depend on the places."""
-        problem = self.problem
-        crossing = np.append(crossing_bytes(problem), 0.0)
+        problem, crossing = self.problem, self._crossing_bytes
         finite = np.where(np.isfinite(crossing), crossing, 0.0)
         arriving = np.concatenate([[0.0], finite[:-1]])
         return {
@@ -115,6 +114,11 @@ class ExactPlanner:
             "receive_memory_bytes": SLOTS * arriving,
             "send_memory_bytes": SLOTS * finite,
         }
+
+    @cached_property
+    def _crossing_bytes(self) -> Floats:
+        """(layers,): what crosses a cut behind a layer; infinite where none can be."""
+        return np.append(crossing_bytes(self.problem), 0.0)
 
     def _needs_at_most(self, board: int) -> float:
         """Return what a board needs if each of its places has the whole model."""
@@ -147,8 +151,8 @@ class ExactPlanner:
         return self._spans_with(self.problem.overheads.network_s_per_byte)
 
     def _spans_with(self, per_byte_s: float) -> Floats:
-        problem, crossing = self.problem, np.append(crossing_bytes(self.problem), 0.0)
-        forbidden = np.isinf(crossing) | self._inside_groups
+        problem = self.problem
+        forbidden = np.isinf(self._crossing_bytes) | self._inside_groups
         messages = _messages_s(problem, problem.overheads.message_s, per_byte_s)
         spans: Floats = problem.span_tables + problem.overheads.frame_s + messages
         spans[:, :, np.flatnonzero(forbidden)] = np.inf

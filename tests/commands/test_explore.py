@@ -166,8 +166,8 @@ def test_each_method_finds_the_best_cut(folder: Path, options: list[str]) -> Non
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
     ended = explore(*options)
     assert (0, "") == (ended.code, ended.err)
-    # 1 + 2 + 3 + 4 ms on one board, 5 + 6 on the other; 0.1 ms for a frame, 0.02 for a message, and
-    # 0.3 by which a slice takes longer in a pipeline.
+    # 1 + 2 + 3 + 4 ms on one board, 5 + 6 on the other; 0.1 ms for a frame, 0.02 for a message of
+    # 256 bytes, 3 ns for each of these, and 0.3 ms by which a slice takes longer in a pipeline.
     first = record(folder)["mappings"][0]  # type: ignore[index]
     assert first["figures"][0]["throughput_fps"] == pytest.approx(1 / (0.01142 + 256 * 3e-9))
     assert {"edge01", "edge02"} == set(first["boards"])

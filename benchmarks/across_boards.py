@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from boards import Boards, why_not
 
 __all__ = [
+    "ON_THE_WIRE",
+    "RATE_MBIT",
     "Boards",
     "Job",
     "build_for",
@@ -33,6 +35,9 @@ __all__ = [
 
 ON_THE_WIRE = 1 + 66 / 1448
 """Of a byte that TCP carries: 1448 to a segment, with 66 of Ethernet, IP and TCP."""
+
+RATE_MBIT = 1000.0
+"""Of each virtual board's cable, in each direction, unless it is what a benchmark varies."""
 
 _SCRIPT = "/root/script.py"
 _TIMEOUT_S = 120

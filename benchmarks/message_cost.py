@@ -25,7 +25,7 @@ from statistics import median
 
 import numpy as np
 import onnx
-from across_boards import Boards, build_for, exit_without_boards, keys_of
+from across_boards import RATE_MBIT, Boards, build_for, exit_without_boards, keys_of
 from measuring import console, machine, print_table, spread, start_round
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -39,8 +39,6 @@ from rankslice.framework.commands.run import prepare, run
 
 CORES = ("local_cpu0", "local_cpu1")
 CHANNELS, SIDE = 64, 94
-RATE_MBIT = 1000.0
-"""Of each virtual board's cable, in each direction."""
 RUN_S = 2.5
 """How long a run takes, in seconds."""
 MEASURED_TIMES = 4

@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from across_boards import ON_THE_WIRE, Boards, Job, exit_without_boards
+from across_boards import ON_THE_WIRE, RATE_MBIT, Boards, Job, exit_without_boards
 from measuring import console, machine
 from null_jobs import let_sleep
 from numpy.typing import NDArray
@@ -80,8 +80,6 @@ LEAST_FRAMES = 60
 MOST_BOARDS = 4
 DISK_MB = 1500
 """Of each virtual board: the packages of all mappings lie there."""
-RATE_MBIT = 1000.0
-"""Of each virtual board's cable, in each direction."""
 
 
 def model_of(network: str) -> Path:

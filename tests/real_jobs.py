@@ -155,19 +155,17 @@ def give_sensors(folder: Path, system: Path) -> None:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """Return the processes with a path of the folder in their command line.
+    """Return the processes with a path of the folder in their command line, ``info["cmdline"]``.
 
-    Signals go to them by ``os.kill``: psutil's own would take a process for another one once the
-    machine's clock was set.
+    It is kept there, as a process that has ended meanwhile has none any more. Signals go to them by
+    ``os.kill``: psutil's own would take a process for another one once the machine's clock was set.
     """
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(folder) in " ".join(process.cmdline()) and process.status() != "zombie":
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if str(folder) in " ".join(process.info["cmdline"] or ())
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
 def ranks_of(folder: Path) -> dict[int, psutil.Process]:
@@ -176,7 +174,7 @@ def ranks_of(folder: Path) -> dict[int, psutil.Process]:
     ranks = {}
     for process in processes_of(folder):
         try:
-            if process.cmdline()[1:2] == [driver]:
+            if process.info["cmdline"][1:2] == [driver]:
                 ranks[int(process.environ()["OMPI_COMM_WORLD_RANK"])] = process
         except (psutil.Error, KeyError):
             continue

@@ -437,7 +437,7 @@ def wait_for_nothing_left(job: Job) -> list[str]:
     """Return what is still there of a job after six seconds."""
     deadline = time.monotonic() + 6 * crowding()
     while True:
-        left = [" ".join(process.cmdline()) for process in processes_of(job.folder)]
+        left = [" ".join(process.info["cmdline"]) for process in processes_of(job.folder)]
         left += [str(path) for path in job.left_in_shared_memory()]
         if not left or time.monotonic() > deadline:
             return left

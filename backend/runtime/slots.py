@@ -40,7 +40,9 @@ class Ring:
         # A message of zero length ends the stream, so an empty tensor still takes one byte.
         size = max(1, tensor.nbytes)
         stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-        block = np.zeros(depth * stride + _ALIGNMENT, np.uint8)
+        # Not zeros(), which takes no memory before the first frames and no huge pages at all.
+        block = np.empty(depth * stride + _ALIGNMENT, np.uint8)
+        block.fill(0)
         start = -block.ctypes.data % _ALIGNMENT
         self.raw: tuple[NDArray[np.uint8], ...] = tuple(
             block[start + slot * stride : start + slot * stride + size] for slot in range(depth)

@@ -1,6 +1,6 @@
 """Write what ``docs/command-line.md`` says of each command anew: ``python docs/generate_cli.py``.
 
-The text between the page's markers comes from the declarations in ``framework/cli.py``; all else
+The text between the page's markers comes from the declarations in ``framework/cli``; all else
 on the page is written by hand. A test fails when the page does not say what they say.
 """
 

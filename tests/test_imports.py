@@ -58,7 +58,7 @@ class Import:
 
 
 def is_command(file: Path) -> bool:
-    return file == ROOT / "framework" / "cli.py" or file.parent == ROOT / "framework" / "commands"
+    return file.parent in (ROOT / "framework" / "cli", ROOT / "framework" / "commands")
 
 
 def imports(file: Path) -> list[Import]:

@@ -1,0 +1,315 @@
+"""Commands that predict and search: ``simulate`` and ``explore``."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rankslice.framework.cli.app import app
+from rankslice.framework.cli.options import (
+    Boards,
+    Json,
+    Shape,
+    SshConfig,
+    parse_shapes,
+    refuse_with,
+    writable,
+)
+from rankslice.framework.cli.output import (
+    end_interrupted,
+    progress_bars,
+    screen,
+    talk,
+    write_json,
+    write_text,
+)
+
+
+@app.command(
+    epilog="Examples: rankslice simulate out --profile profile.json --frames 500 --fps 30"
+    " | rankslice simulate model.onnx --mapping mapping.json --platform boards.yaml"
+    " --profile profile.json --svg timeline.svg"
+)
+def simulate(
+    target: Annotated[
+        Path,
+        typer.Argument(readable=False, help="A folder made by 'build', or a model."),
+    ],
+    mapping: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Of a model: which layers go to which accelerator."),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(help="YAML or .txt: the boards and their links (default: 'local')."),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="How long layers take: made by 'profile'."),
+    ] = None,
+    shape: Shape = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000_000, help="How many frames (default: 1000, or the trace)."),
+    ] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Instead: a file with each arrival's second, a line."),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
+    ] = None,
+    queue: Annotated[
+        int | None,
+        typer.Option(min=1, help="Frames that may wait (default: those of a second)."),
+    ] = None,
+    scatter: Annotated[
+        bool,
+        typer.Option("--scatter", help="Let times differ from frame to frame as measured ones do."),
+    ] = False,
+    jitter: Annotated[
+        float,
+        typer.Option(
+            min=0, max=10, help="Instead: standard deviation of times, as a share of the mean."
+        ),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of --scatter and --jitter.")] = 0,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            callback=writable,
+            readable=False,
+            help="Draw which rank computes which of the first frames when; '-' for stdout.",
+        ),
+    ] = None,
+    drawn: Annotated[int, typer.Option(min=1, max=1000, help="Frames in the drawing.")] = 12,
+    json_file: Json = None,
+) -> None:
+    """Predict rate, latency and queues of a job without its boards, event by event."""
+    from rankslice.framework.commands.show_simulation import print_simulation
+    from rankslice.framework.commands.simulate import Scatter, Traffic
+    from rankslice.framework.commands.simulate import simulate as simulate_job
+    from rankslice.framework.commands.timeline import timeline_of
+
+    if trace is not None:
+        refuse_with("--trace", fps=fps)
+    if scatter:
+        refuse_with("--scatter", jitter=jitter)
+    if svg == json_file == Path("-"):
+        raise typer.BadParameter("one of --svg and --json can go to stdout", param_hint="--svg")
+    simulated = simulate_job(
+        target,
+        mapping=mapping,
+        platform=platform,
+        profile=profile,
+        shapes=parse_shapes(shape),
+        traffic=Traffic(frames, fps, trace, window, queue),
+        scatter=Scatter(scatter, jitter, seed),
+        traced=drawn if svg is not None else 0,
+    )
+    if svg is not None:
+        write_text(svg, timeline_of(simulated), "--svg")
+    if json_file is not None:
+        write_json(json_file, simulated.to_json())
+    if Path("-") not in (svg, json_file):
+        print_simulation(simulated, screen)
+
+
+class _Method(str, Enum):
+    exact = "exact"
+    nsga2 = "nsga2"
+    exhaustive = "exhaustive"
+
+
+class _Evaluate(str, Enum):
+    model = "model"
+    simulator = "simulator"
+    run = "run"
+
+
+@app.command(
+    epilog="Examples: rankslice explore model.onnx --platform boards.yaml --fps 40"
+    " | rankslice explore model.onnx --profile profile.json --method nsga2 --evaluate run"
+)
+def explore(
+    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
+    platform: Boards = "local",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="What layers take, measured by 'profile' (default: it is measured first, as"
+            " 'profile' does, and kept in the folder).",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(readable=False, help="Folder to make.")] = Path("explored"),
+    method: Annotated[
+        _Method,
+        typer.Option(
+            help="exact: the best contiguous slices; nsga2: any mapping, by a genetic algorithm;"
+            " exhaustive: every mapping, for small cases."
+        ),
+    ] = _Method.exact,
+    objectives: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Of throughput, energy, memory (the worst board's) and latency.",
+        ),
+    ] = "throughput,energy,memory",
+    fps: Annotated[
+        float | None,
+        typer.Option(min=1e-3, max=1e9, help="What your camera needs: which mapping to take?"),
+    ] = None,
+    accelerators: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY;KEY;...",
+            help="Mapping keys that may be used, separated by ';' (default: those measured).",
+        ),
+    ] = None,
+    per_core: Annotated[
+        bool, typer.Option("--per-core", help="Of CPUs, use single cores alone.")
+    ] = False,
+    population: Annotated[
+        int | None,
+        typer.Option(
+            min=4,
+            max=100_000,
+            help="nsga2: mappings in a generation (default: 100; of those that are simulated or"
+            " run, the square root of --evaluations).",
+        ),
+    ] = None,
+    mutation: Annotated[
+        float, typer.Option(min=0, max=1, help="nsga2: probability that a mapping is changed.")
+    ] = 0.1,
+    crossover: Annotated[
+        float, typer.Option(min=0, max=1, help="nsga2: probability that two mappings are mixed.")
+    ] = 0.5,
+    generations: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="nsga2: how many (default: 400; of mappings that are simulated or run, until"
+            " --evaluations are done).",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="nsga2: of everything that is drawn.")] = 0,
+    coarse: Annotated[
+        bool, typer.Option("--coarse", help="Move blocks of layers first, then single layers.")
+    ] = False,
+    evaluate: Annotated[
+        _Evaluate,
+        typer.Option(
+            help="What evaluates mappings: model: the cost model; simulator: each is simulated;"
+            " run: each is built, deployed, run and measured. nsga2 and exhaustive search by these"
+            " figures; what the exact planner finds by the model is ranked anew by them."
+        ),
+    ] = _Evaluate.model,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(
+            "--evaluations",
+            "--runs",
+            min=1,
+            max=1_000_000,
+            help="Most mappings that are simulated (default: 1000) or run (default: 50).",
+        ),
+    ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of each simulation (default: 100) or run (default: those of 3 seconds).",
+        ),
+    ] = None,
+    keep: Annotated[
+        int, typer.Option(min=1, max=99, help="Most mappings of the front that are written.")
+    ] = 24,
+    shape: Shape = None,
+    ssh_config: SshConfig = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace the folder of an older exploration; what it measured is not measured"
+            " again.",
+        ),
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    """Find good mappings: files for 'build', a table, and a page with the Pareto front."""
+    from dataclasses import replace
+
+    from rankslice.exploration.results import exploration_to_json
+    from rankslice.exploration.search import EVALUATIONS, Wanted, usual_genetics
+    from rankslice.framework.commands.explore import explore as explore_mappings
+    from rankslice.framework.commands.explore import parse_objectives, unfinished_files
+    from rankslice.framework.commands.profile import Listener
+    from rankslice.framework.commands.show_exploration import print_exploration
+    from rankslice.framework.commands.show_profile import ProfileTalk
+
+    if evaluate is _Evaluate.model:
+        refuse_with("--evaluate model", evaluations=evaluations, frames=frames)
+    most = evaluations or EVALUATIONS.get(evaluate.value, 0)
+    usual = usual_genetics(evaluate.value, most)
+    genetics = replace(
+        usual,
+        population=population or usual.population,
+        mutation=mutation,
+        crossover=crossover,
+        generations=generations or usual.generations,
+        seed=seed,
+    )
+    wanted = Wanted(
+        method=method.value,
+        objectives=parse_objectives(objectives),
+        target_fps=fps,
+        keys=tuple(key for key in (accelerators or "").split(";") if key),
+        per_core=per_core,
+        genetics=genetics,
+        coarse=coarse,
+        keep=keep,
+        evaluate=evaluate.value,
+        evaluations=most,
+        frames=frames,
+    )
+    with progress_bars() as progress:
+        listener = ProfileTalk(talk, progress) if profile is None else Listener()
+        bars: dict[str, Any] = {}
+
+        def on_progress(step: str, done: int, total: int) -> None:
+            if step not in bars:
+                bars[step] = progress.add_task(step, total=total)
+            progress.update(bars[step], completed=done, total=total)
+
+        try:
+            found = explore_mappings(
+                model,
+                platform,
+                profile,
+                out,
+                wanted,
+                shapes=parse_shapes(shape),
+                force=force,
+                ssh_config=ssh_config,
+                listener=listener,
+                on_progress=on_progress,
+            )
+        except KeyboardInterrupt:
+            end_interrupted(unfinished_files(out))
+    if json_file is not None:
+        write_json(json_file, exploration_to_json(found))
+    if json_file != Path("-"):
+        print_exploration(found, str(out), screen)

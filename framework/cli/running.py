@@ -1,0 +1,232 @@
+"""Commands that bring slices to their boards and run them: ``run`` and ``deploy``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from rankslice.framework.cli.app import app
+from rankslice.framework.cli.options import (
+    Json,
+    Layout,
+    SshConfig,
+    parse_numbers,
+    parse_size,
+    refuse_with,
+)
+from rankslice.framework.cli.output import progress_bars, screen, talk, write_json
+from rankslice.framework.errors import RankSliceError
+
+__all__ = ["with_verify_value"]
+
+
+class _Verify(str, Enum):
+    deployed = "deployed"
+    exact = "exact"
+
+
+class _Overflow(str, Enum):
+    fail = "fail"
+    drop = "drop"
+
+
+@app.command(
+    epilog="Examples: rankslice run out --frames 200 --verify"
+    " | rankslice run out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt"
+)
+def run(
+    folder: Annotated[
+        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
+    ],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="random, FILE.npz, or image files and folders."),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option(min=0, help="How many frames (default: all; 100 if random).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of random frames.")] = 0,
+    fps: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
+        ),
+    ] = None,
+    period_ms: Annotated[
+        float | None,
+        typer.Option(min=1e-6, max=1e6, help="The same as a time: frames arrive every X ms."),
+    ] = None,
+    overflow: Annotated[
+        _Overflow, typer.Option(help="What to do when --fps is faster than the pipeline.")
+    ] = _Overflow.fail,
+    queue: Annotated[
+        int | None,
+        typer.Option(min=1, help="Frames that may wait with --fps (default: those of a second)."),
+    ] = None,
+    latency: Annotated[
+        bool,
+        typer.Option("--latency", help="See messages sooner, at the price of processor time."),
+    ] = False,
+    frame_timeout: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds a segment may take (default: 30, or 20 x the slowest)."),
+    ] = None,
+    start_timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds until frame 0 (default: 120).")
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
+    ] = None,
+    verify: Annotated[
+        _Verify | None,
+        typer.Option(
+            metavar="[exact]",
+            help="Compare with the unsliced model; 'exact': every bit, unoptimised engines.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --verify: share of the range by which results may differ."),
+    ] = None,
+    layout: Annotated[Layout, typer.Option(help="Of image inputs.")] = Layout.nchw,
+    size: Annotated[
+        str | None, typer.Option(help="HxW: resize images to this, then cut the middle out.")
+    ] = None,
+    mean: Annotated[str, typer.Option(help="Subtracted from pixels (0-255): M or R,G,B.")] = "0",
+    scale: Annotated[
+        str, typer.Option(help="Multiplies the difference: S or R,G,B.")
+    ] = "0.00392156862745098",
+    labels: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Class names: a text file, one per line, or .json."),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=0, help="Best classes shown per frame (default: 3 with --labels)."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="File for the outputs (default: OUT/results.bin)."),
+    ] = None,
+    mpirun: Annotated[
+        Path | None, typer.Option(readable=False, help="Open MPI's mpirun to use.")
+    ] = None,
+    ssh_config: SshConfig = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the mpirun line.")] = False,
+    json_file: Json = None,
+) -> None:
+    """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
+    from rankslice.backend.runtime.images import Preprocessing
+    from rankslice.backend.runtime.options import RunOptions
+    from rankslice.framework.commands.run import prepare
+    from rankslice.framework.commands.run import run as run_folder
+    from rankslice.framework.commands.show import print_run, print_top, read_labels
+
+    if tolerance is not None and verify is not _Verify.deployed:
+        raise RankSliceError("--tolerance needs --verify, and not --verify exact")
+    if fps is not None and period_ms is not None:
+        refuse_with("--fps", period_ms=period_ms)
+    names = read_labels(labels) if labels is not None else ()
+    best = top if top is not None else 3 if labels is not None else 0
+    options = RunOptions(
+        inputs=tuple(input or ("random",)),
+        frames=frames,
+        seed=seed,
+        fps=1e3 / period_ms if period_ms is not None else fps,
+        overflow=overflow.value,
+        queue=queue,
+        latency=latency,
+        frame_timeout_s=frame_timeout,
+        start_timeout_s=start_timeout,
+        window=window,
+        exact=verify is _Verify.exact,
+        preprocessing=Preprocessing(
+            layout.value,
+            parse_size(size),
+            parse_numbers("--mean", mean),
+            parse_numbers("--scale", scale),
+        ),
+    )
+    prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
+    if dry_run:
+        print(shlex.join(prepared.command))
+        return
+    total = prepared.source.frames
+    with progress_bars() as progress:
+        running = progress.add_task("running", total=total)
+        comparing = progress.add_task("comparing", total=total, visible=verify is not None)
+        finished = run_folder(
+            prepared,
+            verify=verify is not None,
+            tolerance=tolerance,
+            on_completed=lambda count: progress.update(running, completed=count),
+            on_verified=lambda count: progress.update(comparing, completed=count),
+        )
+    if json_file is not None:
+        write_json(json_file, finished.summary.to_json())
+    if json_file != Path("-"):
+        if best:
+            print_top(finished, names, best, screen)
+        print_run(finished.summary, screen)
+    verdict = finished.summary.verify
+    if verdict is not None and not verdict.passed:
+        raise RankSliceError(f"verify: {verdict.complaint}")
+
+
+def with_verify_value(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a value after each ``--verify``, which may stand alone."""
+    spelled = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        is_bare = argument == "--verify" and following not in [mode.value for mode in _Verify]
+        spelled += [argument, _Verify.deployed.value] if is_bare else [argument]
+    return spelled
+
+
+@app.command(
+    epilog="Examples: rankslice deploy out | rankslice deploy out --boards edge01,edge02 --venv"
+)
+def deploy(
+    folder: Annotated[
+        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
+    ],
+    boards: Annotated[
+        str | None, typer.Option(metavar="B1,B2", help="Only these boards (default: all).")
+    ] = None,
+    venv: Annotated[
+        bool,
+        typer.Option(
+            "--venv", help="Also make each board's Python environment, ~/.rankslice/venv."
+        ),
+    ] = False,
+    ssh_config: SshConfig = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would go where.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    """Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
+    from rankslice.framework.commands.deploy import deploy as deploy_folder
+    from rankslice.framework.commands.deploy import plan_deployment
+    from rankslice.framework.commands.show_deployment import print_deployed, print_deployment
+
+    names = [name for name in (boards or "").split(",") if name]
+    deployment = plan_deployment(folder, names, ssh_config=ssh_config)
+    if dry_run:
+        print_deployment(deployment, screen)
+        return
+    deployed = deploy_folder(
+        deployment,
+        venv=venv,
+        on_step=lambda board, step: talk.print(escape(f"{board}: {step}"), soft_wrap=True),
+    )
+    if json_file is not None:
+        write_json(json_file, {"boards": [board.to_json() for board in deployed]})
+    if json_file != Path("-"):
+        print_deployed(deployed, screen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,14 @@ def test_a_slot_of_three_values_is_as_long_as_their_type_says(dtype: str, nbytes
 
 def test_an_empty_tensor_takes_a_byte_so_that_its_message_is_none_that_ends_the_stream() -> None:
     assert 1 == Ring(TensorSpec("t", "float32", (0, 3)), 1, 1).raw[0].nbytes
+
+
+def test_the_memory_is_there_before_the_first_frame() -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    ring = Ring(TensorSpec("t", "uint8", (16 << 20,)), 2, 1)
+    grown = process.memory_info().rss - before
+    assert grown > 0.9 * sum(slot.nbytes for slot in ring.slots)
 
 
 def test_there_is_room_until_the_slowest_reader_is_a_whole_ring_behind() -> None:

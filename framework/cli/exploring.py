@@ -11,10 +11,13 @@ import typer
 from rankslice.framework.cli.app import app
 from rankslice.framework.cli.options import (
     Boards,
+    Fps,
     Json,
     Shape,
     SshConfig,
+    Window,
     parse_shapes,
+    refuse_both_on_stdout,
     refuse_with,
     writable,
 )
@@ -55,20 +58,12 @@ def simulate(
         int | None,
         typer.Option(min=1, max=10_000_000, help="How many frames (default: 1000, or the trace)."),
     ] = None,
-    fps: Annotated[
-        float | None,
-        typer.Option(
-            min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
-        ),
-    ] = None,
+    fps: Fps = None,
     trace: Annotated[
         Path | None,
         typer.Option(readable=False, help="Instead: a file with each arrival's second, a line."),
     ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
-    ] = None,
+    window: Window = None,
     queue: Annotated[
         int | None,
         typer.Option(min=1, help="Frames that may wait (default: those of a second)."),
@@ -105,8 +100,7 @@ def simulate(
         refuse_with("--trace", fps=fps)
     if scatter:
         refuse_with("--scatter", jitter=jitter)
-    if svg == json_file == Path("-"):
-        raise typer.BadParameter("one of --svg and --json can go to stdout", param_hint="--svg")
+    refuse_both_on_stdout("--svg", svg, json_file)
     simulated = simulate_job(
         target,
         mapping=mapping,

@@ -11,7 +11,15 @@ import typer
 from rich.markup import escape
 
 from rankslice.framework.cli.app import app
-from rankslice.framework.cli.options import Boards, Json, Shape, SshConfig, parse_shapes, writable
+from rankslice.framework.cli.options import (
+    Boards,
+    Json,
+    Shape,
+    SshConfig,
+    parse_shapes,
+    refuse_both_on_stdout,
+    writable,
+)
 from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 
@@ -170,8 +178,7 @@ def probe(
         raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
     if mpirun is not None:
         raise RankSliceError(Mistake("--mpirun", "means nothing without --check", "leave it out"))
-    if out == json_file == Path("-"):
-        raise typer.BadParameter("one of --out and --json can go to stdout", param_hint="--out")
+    refuse_both_on_stdout("--out", out, json_file)
     if out != Path("-"):
         check_target(out, force=force)
     with talk.status("asking boards") as status:

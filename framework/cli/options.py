@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
+if TYPE_CHECKING:
+    from rankslice.backend.runtime.images import Preprocessing
+
 __all__ = [
+    "UNIT_SCALE",
     "Boards",
+    "Fps",
     "Json",
     "Layout",
+    "Scale",
     "Shape",
     "SshConfig",
-    "parse_numbers",
+    "Window",
+    "parse_preprocessing",
     "parse_shapes",
-    "parse_size",
+    "refuse_both_on_stdout",
     "refuse_with",
     "writable",
 ]
@@ -56,6 +63,19 @@ Boards = Annotated[str, typer.Option(help="YAML or .txt: the boards; 'local': th
 Shape = Annotated[list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")]
 
 
+Fps = Annotated[
+    float | None,
+    typer.Option(min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."),
+]
+Window = Annotated[
+    int | None,
+    typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
+]
+Scale = Annotated[str, typer.Option(help="Multiplies the difference: S or R,G,B.")]
+UNIT_SCALE = str(1 / 255)
+"""Brings pixels into 0 to 1."""
+
+
 class Layout(str, Enum):
     """Order of an image's axes."""
 
@@ -73,6 +93,13 @@ def refuse_with(option: str, /, **others: Any) -> None:
         )
 
 
+def refuse_both_on_stdout(option: str, file: Path | None, json_file: Path | None) -> None:
+    """Raise if what an option names and ``--json`` are both to go to standard output."""
+    if file == json_file == Path("-"):
+        found = f"one of {option} and --json can go to stdout"
+        raise typer.BadParameter(found, param_hint=option)
+
+
 def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     """Return the shapes that ``--shape`` gives to inputs, by name."""
     shapes = {}
@@ -86,7 +113,16 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def parse_size(text: str | None) -> tuple[int, int] | None:
+def parse_preprocessing(layout: Layout, size: str | None, mean: str, scale: str) -> Preprocessing:
+    """Return what ``--size``, ``--mean`` and ``--scale`` say of images."""
+    from rankslice.backend.runtime.images import Preprocessing
+
+    return Preprocessing(
+        layout.value, _size(size), _numbers("--mean", mean), _numbers("--scale", scale)
+    )
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
     """Return the height and width of ``--size``, in pixels; one number stands for both."""
     if text is None:
         return None
@@ -101,7 +137,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
-def parse_numbers(option: str, text: str) -> tuple[float, ...]:
+def _numbers(option: str, text: str) -> tuple[float, ...]:
     """Return the numbers of an option, which commas separate."""
     try:
         return tuple(float(part) for part in text.split(","))

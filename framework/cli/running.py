@@ -13,11 +13,14 @@ from rich.markup import escape
 
 from rankslice.framework.cli.app import app
 from rankslice.framework.cli.options import (
+    UNIT_SCALE,
+    Fps,
     Json,
     Layout,
+    Scale,
     SshConfig,
-    parse_numbers,
-    parse_size,
+    Window,
+    parse_preprocessing,
     refuse_with,
 )
 from rankslice.framework.cli.output import progress_bars, screen, talk, write_json
@@ -52,12 +55,7 @@ def run(
         int | None, typer.Option(min=0, help="How many frames (default: all; 100 if random).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of random frames.")] = 0,
-    fps: Annotated[
-        float | None,
-        typer.Option(
-            min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."
-        ),
-    ] = None,
+    fps: Fps = None,
     period_ms: Annotated[
         float | None,
         typer.Option(min=1e-6, max=1e6, help="The same as a time: frames arrive every X ms."),
@@ -80,10 +78,7 @@ def run(
     start_timeout: Annotated[
         float | None, typer.Option(min=1, help="Seconds until frame 0 (default: 120).")
     ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
-    ] = None,
+    window: Window = None,
     verify: Annotated[
         _Verify | None,
         typer.Option(
@@ -100,9 +95,7 @@ def run(
         str | None, typer.Option(help="HxW: resize images to this, then cut the middle out.")
     ] = None,
     mean: Annotated[str, typer.Option(help="Subtracted from pixels (0-255): M or R,G,B.")] = "0",
-    scale: Annotated[
-        str, typer.Option(help="Multiplies the difference: S or R,G,B.")
-    ] = "0.00392156862745098",
+    scale: Scale = UNIT_SCALE,
     labels: Annotated[
         Path | None,
         typer.Option(readable=False, help="Class names: a text file, one per line, or .json."),
@@ -123,7 +116,6 @@ def run(
     json_file: Json = None,
 ) -> None:
     """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
-    from rankslice.backend.runtime.images import Preprocessing
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.framework.commands.run import prepare
     from rankslice.framework.commands.run import run as run_folder
@@ -147,12 +139,7 @@ def run(
         start_timeout_s=start_timeout,
         window=window,
         exact=verify is _Verify.exact,
-        preprocessing=Preprocessing(
-            layout.value,
-            parse_size(size),
-            parse_numbers("--mean", mean),
-            parse_numbers("--scale", scale),
-        ),
+        preprocessing=parse_preprocessing(layout, size, mean, scale),
     )
     prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
     if dry_run:

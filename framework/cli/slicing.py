@@ -14,13 +14,15 @@ from rich.markup import escape
 
 from rankslice.framework.cli.app import app
 from rankslice.framework.cli.options import (
+    UNIT_SCALE,
     Boards,
     Json,
     Layout,
+    Scale,
     Shape,
-    parse_numbers,
+    parse_preprocessing,
     parse_shapes,
-    parse_size,
+    refuse_both_on_stdout,
     refuse_with,
     writable,
 )
@@ -119,8 +121,7 @@ def inspect(
     from rankslice.framework.commands.picture import picture_of
     from rankslice.framework.commands.show_inspection import print_inspection
 
-    if svg == json_file == Path("-"):
-        raise typer.BadParameter("one of --svg and --json can go to stdout", param_hint="--svg")
+    refuse_both_on_stdout("--svg", svg, json_file)
     inspection = inspect_model(model, parse_shapes(shape), mapping, platform)
     if svg is not None:
         write_text(svg, picture_of(inspection), "--svg")
@@ -221,9 +222,7 @@ def build(
         str | None, typer.Option(help="HxW: resize images of --representative, as 'run' does.")
     ] = None,
     mean: Annotated[str, typer.Option(help="Subtracted from their pixels: M or R,G,B.")] = "0",
-    scale: Annotated[
-        str, typer.Option(help="Multiplies the difference: S or R,G,B.")
-    ] = "0.00392156862745098",
+    scale: Scale = UNIT_SCALE,
     force: Annotated[bool, typer.Option("--force", help="Replace an older build folder.")] = False,
     archive: Annotated[
         bool, typer.Option("--archive", help="Also write each package as a .tar.")
@@ -238,19 +237,13 @@ def build(
     json_file: Json = None,
 ) -> None:
     """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
-    from rankslice.backend.runtime.images import Preprocessing
     from rankslice.framework.commands.build import build as build_folder
     from rankslice.framework.commands.converting import Quantisation
     from rankslice.framework.commands.show import print_build
     from rankslice.framework.plan import plan_to_json
 
     shapes = parse_shapes(shape)
-    preprocessing = Preprocessing(
-        Layout.nhwc.value,
-        parse_size(size),
-        parse_numbers("--mean", mean),
-        parse_numbers("--scale", scale),
-    )
+    preprocessing = parse_preprocessing(Layout.nhwc, size, mean, scale)
     where = _mapping(mapping, cuts, share_cores, lambda: _ask_for_cuts(model, shapes))
     with talk.status("reading") as status:
         result = build_folder(

@@ -66,7 +66,7 @@ from rankslice.exploration.spans import measured_times
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.run import prepare, run
 from rankslice.framework.commands.simulate import Scatter, Traffic, simulate
-from rankslice.framework.profile import Profile, profile_from_json, profile_to_json
+from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.measurement.keras_zoo import keras_model
@@ -124,24 +124,9 @@ def measure_profile(network: str, folder: Path) -> None:
     """
     from rankslice.framework.commands.profile import Measuring, measure_model
 
-    with Measuring(model_of(network), "local", None, keys=CORES) as measuring:
+    file = profile_file(network, folder)
+    with Measuring(model_of(network), "local", file, keys=CORES, again=True) as measuring:
         measure_model(measuring, refined=False)
-    file, profile = profile_file(network, folder), measuring.profile
-    if file.exists():
-        profile = with_moments_of(profile_from_json(file.read_text(), file.name), profile)
-    file.write_text(profile_to_json(profile))
-
-
-def with_moments_of(before: Profile, profile: Profile) -> Profile:
-    """Return a profile whose spans have the samples that were taken before, too."""
-    known = {(span.first, span.last): span for span in before.kinds[0].spans}
-    spans = []
-    for span in profile.kinds[0].spans:
-        if (old := known.get((span.first, span.last))) is not None:
-            samples, moments = old.samples_ns + span.samples_ns, old.moments + span.moments
-            span = replace(span, samples_ns=samples, moments=moments)
-        spans.append(span)
-    return replace(profile, kinds=(replace(profile.kinds[0], spans=tuple(spans)),))
 
 
 def shares(problem: Problem) -> NDArray[np.float64]:

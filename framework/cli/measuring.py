@@ -63,6 +63,14 @@ def profile(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure everything anew, whatever the file has.")
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Measure everything once more, beside what the file has: for machines whose speed"
+            " changes.",
+        ),
+    ] = False,
     refine: Annotated[
         bool,
         typer.Option(
@@ -105,6 +113,9 @@ def profile(
 
     if out == Path("-"):
         raise typer.BadParameter("a profile needs a file, to go on with", param_hint="--out")
+    if fresh and again:
+        told = "keeps what the file has, --fresh does not: choose one of them"
+        raise typer.BadParameter(told, param_hint="--again")
     with progress_bars() as progress:
         measuring = Measuring(
             model,
@@ -115,6 +126,7 @@ def profile(
             shapes=parse_shapes(shape),
             alone=alone,
             fresh=fresh,
+            again=again,
             venv=venv or bool(wheels),
             wheels=wheels,
             ssh_config=ssh_config,

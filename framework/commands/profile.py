@@ -149,6 +149,7 @@ class Measuring:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         alone: bool = False,
         fresh: bool = False,
+        again: bool = False,
         venv: bool = False,
         wheels: str = "",
         ssh_config: Path | None = None,
@@ -166,6 +167,7 @@ class Measuring:
             shapes: sizes of model inputs that the model leaves open.
             alone: leave the board's other accelerators idle meanwhile.
             fresh: measure everything anew.
+            again: measure everything once more, and keep what is known.
             venv: make the boards' Python environments.
             wheels: a folder of wheels, or ``download``: what the environments are made of.
             ssh_config: handed to ssh as ``-F``.
@@ -193,6 +195,9 @@ class Measuring:
         self.expected: Expectation | None = None
         """How long it was thought to take, once that is known."""
         self._accelerators: dict[str, Accelerator] = {}
+        self._is_again = again
+        self._earlier: list[Mapping[Span, int]] = []
+        """At how many moments spans were measured that shall be measured again, by kind."""
         self._computing = ""
         self._resources = ExitStack()
 
@@ -266,6 +271,7 @@ class Measuring:
             else:
                 kinds.append(self._known(wanted, greeting))
         raise_mistakes(mistakes)
+        self._earlier = [_moments_of(kind) if self._is_again else {} for kind in kinds]
         claimed = {key for kind in kinds for key in kind.keys}
         others = [kind for kind in self._old if claimed.isdisjoint(kind.keys)]
         self.profile = replace(self.profile, kinds=(*kinds, *others))
@@ -354,17 +360,18 @@ class Measuring:
                 self._measure_missing(number, moment, own)
             self._refuse_idle(number)
 
-    def _missing(self, number: int, moment: int) -> list[Span]:
-        """Return the spans that were not measured at so many moments yet."""
-        known = {(span.first, span.last): span for span in self.profile.kinds[number].spans}
-        if not moment:
-            return [span for span in self._first if span not in known]
-        return [
-            span
-            for span in self._first
-            if is_long(span, self.layers)
-            and (span not in known or 0 < len(known[span].moments) <= moment)
-        ]
+    def _missing(self, number: int, moment: int, *, ever: bool = False) -> list[Span]:
+        """Return the spans that were not measured at so many moments yet, ``ever`` or now."""
+        known = _moments_of(self.profile.kinds[number])
+        earlier = {} if ever else self._earlier[number]
+
+        def is_missing(span: Span) -> bool:
+            if span not in known:
+                return True
+            return 0 < known[span] <= earlier.get(span, 0) + moment
+
+        spans = (s for s in self._first if not moment or is_long(s, self.layers))
+        return [span for span in spans if is_missing(span)]
 
     @cached_property
     def _first(self) -> tuple[Span, ...]:
@@ -409,8 +416,8 @@ class Measuring:
         """Return what there was no time for, by kind; nothing: all was measured."""
         found = []
         for number, kind in enumerate(self.profile.kinds[: len(self._wanted)]):
-            never = tuple(self._missing(number, 0))
-            seldom = len(set(self._missing(number, _MOMENTS - 1)) - set(never))
+            never = tuple(self._missing(number, 0, ever=True))
+            seldom = len(set(self._missing(number, _MOMENTS - 1, ever=True)) - set(never))
             if never or seldom:
                 found.append(LeftOut(kind.key, never, len(self._first), seldom))
         return tuple(found)
@@ -546,6 +553,11 @@ class Measuring:
         changed = replace(kind, spans=tuple(spans[span] for span in sorted(spans)))
         kinds = (*self.profile.kinds[:number], changed, *self.profile.kinds[number + 1 :])
         self.profile = replace(self.profile, kinds=kinds)
+
+
+def _moments_of(kind: ProfiledKind) -> dict[Span, int]:
+    """Return at how many moments spans were measured; none: it was tried in vain."""
+    return {(span.first, span.last): len(span.moments) for span in kind.spans}
 
 
 def _median_s(reading: Reading) -> float:

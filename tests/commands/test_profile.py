@@ -125,6 +125,28 @@ def test_fresh_measures_everything_anew(tmp_path: Path) -> None:
     assert before.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
 
 
+def test_again_measures_everything_once_more_and_keeps_what_is_known(tmp_path: Path) -> None:
+    before, told = profiled(tmp_path), Told()
+    after = profiled(tmp_path, told, again=True)
+    assert measurings(3) == told.spans
+    for old, new in zip(before.kinds[0].spans, after.kinds[0].spans, strict=True):
+        assert 2 * len(old.moments) == len(new.moments)
+        assert old.samples_ns == new.samples_ns[: len(old.samples_ns)]
+
+
+def test_again_has_no_time_for_all_and_misses_nothing_that_is_known(tmp_path: Path) -> None:
+    before = profiled(tmp_path, layers=5)
+    model, platform = sleeping(tmp_path, 5)
+    with Measuring(model, platform, tmp_path / "profile.json", again=True) as measuring:
+        measuring.measure_first(TimeLimit(0))
+        assert () == measuring.left_out()
+    added = [
+        len(new.moments) - len(old.moments)
+        for old, new in zip(before.kinds[0].spans, measuring.profile.kinds[0].spans, strict=True)
+    ]
+    assert {0: len(added) - 2, 1: 2} == {moments: added.count(moments) for moments in (0, 1)}
+
+
 def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
     profiled(tmp_path, layers=4)
     told = Told()

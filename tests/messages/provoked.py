@@ -645,6 +645,7 @@ def _profiles() -> Iterator[Provoked]:
     yield profile("a profile of another version", "model.onnx -o old.json", **{"old.json": version})
     yield profile("a profile with mistakes", "model.onnx -o old.json", **{"old.json": twice})
     yield profile("a profile on stdout", "model.onnx -o -")
+    yield profile("both anew and beside what there is", "model.onnx --fresh --again")
     yield profile("a folder instead of a file", "model.onnx -o folder")
     yield profile("a file in a folder that is not there", "model.onnx -o none/profile.json")
     keys = "model.onnx --platform platform.yaml -o new --accelerators"

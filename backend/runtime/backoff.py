@@ -15,6 +15,12 @@ NETWORK_S = 500e-6
 """While a large message may be on its way from or to another board: Open MPI feeds the network,
 and drains it, within calls only."""
 
+_NETWORK_LONGEST_S = 2e-3
+_LOOKS_A_MESSAGE = 4
+"""In the midst of a step, beside those that move its bytes: the ranks agree on it first."""
+_BYTES_A_LOOK = 128 << 10
+"""What a look moves of a large message."""
+
 LONG_STEP_S = 5e-3
 """From here on a step is worth a look in its midst."""
 
@@ -89,20 +95,23 @@ class Backoff:
         return min(pause, LONGEST_S)
 
 
-def computing_pause_s(step_s: float, *, is_urgent: bool, uses_network: bool) -> float:
+def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> float:
     """Return the seconds to sleep between two looks while the rank computes.
 
     A look takes some 50 us from the engine, as it finds cold caches and leaves cold ones; slots
     hide delays up to the time of a step; and the thread that computes looks after each step.
-    So only long steps have a look in their midst, if somebody waits for it.
+    So only long steps have a look in their midst, if somebody waits for it; and a large message
+    has as many as it needs to arrive within a step.
 
     Args:
         step_s: how long a step of the rank takes, in seconds.
         is_urgent: this rank or another may have to wait if no message is moved meanwhile.
-        uses_network: a large message may be on its way from or to another board.
+        network_bytes: size of the largest message that may be on its way from or to another
+            board; 0: there is none.
     """
-    if uses_network and step_s > NETWORK_S:
-        return NETWORK_S
+    if network_bytes and step_s > NETWORK_S:
+        looks = _LOOKS_A_MESSAGE + network_bytes / _BYTES_A_LOOK
+        return min(max(step_s / looks, NETWORK_S), _NETWORK_LONGEST_S)
     if not is_urgent or step_s < LONG_STEP_S:
         return LONGEST_S
     return min(_SHARE_COMPUTING * step_s, LONGEST_S)

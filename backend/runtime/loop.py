@@ -234,7 +234,7 @@ class CommunicationLoop:
             is_sending = any(end.is_urgent for end in self._outgoing)
             pause_s = self._backoff.pause_s(
                 is_sending=is_sending,
-                uses_network=self._uses_network(),
+                uses_network=self._network_bytes() > 0,
                 step_s=self._computing.step_s if self._computing is not None else 0.0,
             )
         self._tries = 1 if pause_s else _WAKEFUL_TRIES
@@ -265,11 +265,13 @@ class CommunicationLoop:
         return computing_pause_s(
             step_s,
             is_urgent=any(end.is_urgent for end in self._frame_ends),
-            uses_network=self._uses_network(),
+            network_bytes=self._network_bytes(),
         )
 
-    def _uses_network(self) -> bool:
-        return any(end.is_under_way for end in self._network_ends)
+    def _network_bytes(self) -> int:
+        """Return the size of the largest message under way between boards; 0: none is."""
+        under_way = (end.lane.slots[0].nbytes for end in self._network_ends if end.is_under_way)
+        return max(under_way, default=0)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(

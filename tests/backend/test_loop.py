@@ -97,21 +97,24 @@ def test_only_large_messages_need_their_sender_on_the_way(nbytes: int, is_urgent
 
 
 @pytest.mark.parametrize(
-    ("step_s", "is_urgent", "uses_network", "pause_s"),
+    ("step_s", "is_urgent", "network_bytes", "pause_s"),
     [
-        (8e-3, False, False, 20e-3),
-        (8e-3, True, False, 4e-3),
-        (3e-3, True, False, 20e-3),
-        (1.0, True, False, 20e-3),
-        (8e-3, True, True, 500e-6),
-        (3e-3, False, True, 500e-6),
-        (0.3e-3, True, True, 20e-3),
+        (8e-3, False, 0, 20e-3),
+        (8e-3, True, 0, 4e-3),
+        (3e-3, True, 0, 20e-3),
+        (1.0, True, 0, 20e-3),
+        (8e-3, True, LARGE, 8e-3 / 12),
+        (4e-3, True, LARGE, 500e-6),
+        (8e-3, True, 4 * LARGE, 500e-6),
+        (3e-3, False, LARGE // 8, 3e-3 / 5),
+        (40e-3, True, LARGE, 2e-3),
+        (0.3e-3, True, LARGE, 20e-3),
     ],
 )
 def test_a_rank_that_computes_looks_as_often_as_somebody_waits_for_it(
-    step_s: float, is_urgent: bool, uses_network: bool, pause_s: float
+    step_s: float, is_urgent: bool, network_bytes: int, pause_s: float
 ) -> None:
-    found = computing_pause_s(step_s, is_urgent=is_urgent, uses_network=uses_network)
+    found = computing_pause_s(step_s, is_urgent=is_urgent, network_bytes=network_bytes)
     assert pause_s == found
 
 
@@ -380,7 +383,7 @@ def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_lo
     loop.look()
     loop.begin_step(20e-3)
     assert loop._wakeup.wait(0)
-    assert 500e-6 == loop._choose_main_pause_s()
+    assert 20e-3 / 12 == loop._choose_main_pause_s()
 
 
 class Turnstile(TwinTransport):

@@ -65,6 +65,18 @@ class Case:
         """How many the slower rank has."""
         return sum(rank == self.slower for rank, _ in self.pieces)
 
+    @property
+    def role(self) -> str:
+        """What the slower rank does with messages."""
+        if self.slices > 1:
+            return "sends and receives"
+        return "receives" if self.slower else "sends"
+
+    @property
+    def nbytes(self) -> float:
+        """What the slower rank sends and receives for each frame."""
+        return 1e6 * self.megabytes * (len(self.pieces) - 1)
+
 
 CASES = {
     "size": [
@@ -74,8 +86,12 @@ CASES = {
     ],
     "size-of-long": [
         Case(size, pieces)
-        for size in (0.01, 0.5, 1.0, 1.5)
-        for pieces in (((0, 24), (1, 16)), ((0, 16), (1, 24)))
+        for size in (0.01, 1.0, 2.0, 3.0)
+        for pieces in (
+            ((0, 48), (1, 32)),
+            ((0, 32), (1, 48)),
+            ((0, 24), (1, 32), (0, 24)),
+        )
     ],
     "length": [
         Case(0.5, pieces)
@@ -194,7 +210,7 @@ def report(found: dict[Case, list[tuple[float, float]]]) -> None:
     """Print what the rounds showed."""
     rows = [
         (
-            "receives" if case.slower else "sends",
+            case.role,
             f"{case.megabytes:g}",
             f"{case.slices}",
             spread(alone for alone, _ in rounds).text(2),
@@ -209,6 +225,24 @@ def report(found: dict[Case, list[tuple[float, float]]]) -> None:
     )
     beyond = [median(frame - alone for alone, frame in rounds) for rounds in found.values()]
     console.print(f"mean: {np.mean(beyond):.2f} ms")
+    report_bytes(found)
+
+
+def report_bytes(found: dict[Case, list[tuple[float, float]]]) -> None:
+    """Print what each byte adds, if sizes differ: a line is fitted to each round's cases."""
+    alike: dict[tuple[tuple[int, int], ...], list[Case]] = {}
+    for case in found:
+        alike.setdefault(case.pieces, []).append(case)
+    for cases in alike.values():
+        sizes = [case.nbytes for case in cases]
+        if len(set(sizes)) == 1:
+            continue
+        slopes = [
+            1e6 * float(np.polyfit(sizes, [frame - alone for alone, frame in done], 1)[0])
+            for done in zip(*(found[case] for case in cases), strict=True)
+        ]
+        role = cases[0].role
+        console.print(f"a byte takes a rank that {role} {spread(slopes).text(1)} ns")
 
 
 def main() -> None:

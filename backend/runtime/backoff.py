@@ -16,6 +16,7 @@ NETWORK_S = 500e-6
 and drains it, within calls only."""
 
 _NETWORK_LONGEST_S = 2e-3
+"""The same, beside steps that leave more time than the message needs."""
 _LOOKS_A_MESSAGE = 4
 """In the midst of a step, beside those that move its bytes: the ranks agree on it first."""
 _BYTES_A_LOOK = 128 << 10

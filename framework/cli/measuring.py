@@ -18,6 +18,7 @@ from rankslice.framework.cli.options import (
     SshConfig,
     parse_shapes,
     refuse_both_on_stdout,
+    refuse_with,
     writable,
 )
 from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
@@ -113,9 +114,8 @@ def profile(
 
     if out == Path("-"):
         raise typer.BadParameter("a profile needs a file, to go on with", param_hint="--out")
-    if fresh and again:
-        told = "keeps what the file has, --fresh does not: choose one of them"
-        raise typer.BadParameter(told, param_hint="--again")
+    if fresh:
+        refuse_with("--fresh", again=again)
     with progress_bars() as progress:
         measuring = Measuring(
             model,

@@ -251,9 +251,15 @@ class Part:
 
 
 def look_at(part: Part, rounds: int, deadline_s: float) -> None:
-    """Predict a part's mappings, and run those that were not run so often, as time allows."""
+    """Predict a part's mappings, and run those that were not run so often, as time allows.
+
+    Their order is another one in each round: where the machine's speed changes for minutes,
+    mappings that always followed each other would have met the same changes.
+    """
     problem = part.problem()
-    for number, chosen in enumerate(part.mappings(problem)):
+    mappings = list(part.mappings(problem))
+    for number in np.random.default_rng(rounds).permutation(len(mappings)).tolist():
+        chosen = mappings[number]
         record = known(part.folder, part.network, part.name, number)
         if record is None:
             record = Record(part.network, part.name, number, tuple(map(int, chosen)))

@@ -167,14 +167,22 @@ def write_model(path: Path, case: Case) -> list[list[str]]:
     return slices
 
 
+def mapping_of(
+    case: Case, keys: Sequence[str], layers: Sequence[Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the mapping of a case: each rank's key with the layers of its slices, in order."""
+    mapping: dict[str, list[str]] = {key: [] for key in keys}
+    for (rank, _), names in zip(case.pieces, layers, strict=True):
+        mapping[keys[rank]] += names
+    return mapping
+
+
 def measure(case: Case, place: Path, boards: Boards | None) -> tuple[float, float]:
     """Return the time of the slower rank's slices alone, and of a frame, in milliseconds."""
     model = place / "model.onnx"
     layers = write_model(model, case)
     keys = CORES if boards is None else keys_of(boards)
-    mapping: dict[str, list[str]] = {key: [] for key in keys}
-    for (rank, _), names in zip(case.pieces, layers, strict=True):
-        mapping[keys[rank]] += names
+    mapping = mapping_of(case, keys, layers)
     if boards is None:
         (place / "mapping.json").write_text(json.dumps(mapping))
         done = build(model, place / "mapping.json", "local", place / "out")

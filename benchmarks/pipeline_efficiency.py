@@ -4,14 +4,18 @@ Each round measures, one after the other: the pipeline under mpirun; its two sta
 time, each a plain loop of its engine (onnxruntime or LiteRT) in a process of its own on its own
 core, with no messages; and the unsliced model with one thread and with two. The ratio of the first
 to the second, pair by pair, is what communication, frame sources and the runtime cost. With
-``--drivers`` the unsliced model also runs as the pipeline does, on one rank.
+``--drivers`` the unsliced model also runs as the pipeline does, on one rank; with ``--by-hand`` a
+bare mpi4py loop (``bare_loop.py``) with the same sub-models takes part.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +27,7 @@ from pathlib import Path
 import numpy as np
 from measuring import console, machine, print_table, ratios, spread, start_round
 
+from rankslice.backend.launch import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
@@ -39,6 +44,7 @@ from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.zoo import zoo_model, zoo_names
 
 WARM_UP_S = 0.5
+BARE_LOOP = Path(__file__).with_name("bare_loop.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,8 @@ class Round:
     all_threads: Speed
     drivers: list[RunSummary]
     """The unsliced model on one rank of one core, and of all cores; nothing if not asked for."""
+    by_hand_fps: float | None
+    """Rate of the loop by hand; ``None`` if not asked for."""
 
     @property
     def reference_fps(self) -> float:
@@ -255,6 +263,7 @@ def measure(
     patience_s: float,
     *,
     drivers: bool = False,
+    by_hand: bool = False,
 ) -> list[Round]:
     """Build, then measure; return the rounds."""
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
@@ -267,6 +276,7 @@ def measure(
         pipelined = prepared(mapping, "pipelined")
         plan = pipelined.plan
         stages = stages_of(plan, pipelined.folder)
+        told = arguments_by_hand(plan, stages) if by_hand else []
         every_core = tuple(sorted({core for stage in stages for core in stage.cores}))
         alone = [
             prepared(on_one_rank(cores), f"on-{len(cores)}")
@@ -284,9 +294,40 @@ def measure(
                     run_together([unsliced(plan, model, every_core[:1])], seconds)[0],
                     run_together([unsliced(plan, model, every_core)], seconds)[0],
                     [run(each).summary for each in alone],
+                    run_by_hand(pipelined, told, frames.count) if told else None,
                 )
             )
         return found
+
+
+def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
+    """Return what ``bare_loop.py`` is told of a pipeline, but for the number of frames.
+
+    It is for two ranks with a sub-model each and one tensor between them; for others it ends.
+    """
+    sessions = [session for stage in stages for session in stage.sessions]
+    tensors = [tensor for each in sessions for tensor in (each.inputs, each.outputs)]
+    if len(stages) != 2 or len(sessions) != 2 or any(len(each) != 1 for each in tensors):
+        sys.exit("--by-hand takes two ranks with a sub-model each, of one input and one output")
+    between = sessions[1].inputs[0].nbytes
+    assert between is not None, "channels are of fixed size"
+    engine = "litert" if plan.model.format == "tflite" else "onnxruntime"
+    files = [session.file for session in sessions]
+    cores = [str(stage.cores[0]) for stage in stages]
+    return ["--engine", engine, "--bytes", str(between), "--cores", *cores, "--models", *files]
+
+
+def run_by_hand(pipelined: PreparedRun, told: Sequence[str], count: int) -> float:
+    """Run ``bare_loop.py`` on the pipeline's cores; return its frames per second."""
+    command = launch_command(
+        pipelined.plan,
+        pipelined.folder,
+        find_mpirun(),
+        [*told, "--frames", str(count)],
+        program=(sys.executable, str(BARE_LOOP)),
+    )
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return 1e3 / float(json.loads(answer)["frame_ms"])
 
 
 def report(title: str, rounds: Sequence[Round]) -> None:
@@ -297,12 +338,18 @@ def report(title: str, rounds: Sequence[Round]) -> None:
         "unsliced, one thread": [each.one_thread.fps for each in rounds],
         "unsliced, all cores": [each.all_threads.fps for each in rounds],
     }
+    by_hand = [each.by_hand_fps for each in rounds if each.by_hand_fps is not None]
+    if by_hand:
+        references["loop by hand"] = by_hand
     rows = [("pipeline", spread(pipeline).text(1), "1")]
     rows += [
         (name, spread(fps).text(1), ratios(pipeline, fps).text(3))
         for name, fps in references.items()
     ]
     print_table(title, ("", "frames/s", "pipeline / this"), rows)
+    if by_hand:
+        share = ratios(by_hand, references["slower stage, no communication"])
+        console.print(f"loop by hand / slower stage: {share.text(3)}\n")
     print_table(
         "Processor time per frame and rank, in ms",
         ("rank", "compute (wall)", "whole rank", "its stage alone", "runtime"),
@@ -361,6 +408,11 @@ def model_of(name: str) -> Path:
     return Path(name)
 
 
+def shipped_mapping(name: str) -> Path:
+    """Return the shipped mapping of a network to two ranks."""
+    return Path(str(files("rankslice") / "mappings" / f"{name}-two-ranks.json"))
+
+
 def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -377,18 +429,26 @@ def main() -> None:
         help="random (drawn by the source); stored; photographs; a file",
     )
     add("--drivers", action="store_true", help="run the unsliced model on one rank, too")
+    add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
     add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     given = parser.parse_args()
     mapping: Path | MakeMapping
     if given.cuts:
         mapping = mapping_of_cuts(parse_cuts(given.cuts), share_cores=True)
     else:
-        shipped = files("rankslice") / "mappings" / f"{given.model}-two-ranks.json"
-        mapping = given.mapping or Path(str(shipped))
+        mapping = given.mapping or shipped_mapping(given.model)
     console.print(machine())
     frames = Frames(given.input, given.frames, given.fps)
     model = model_of(given.model)
-    rounds = measure(model, mapping, frames, given.rounds, given.patience, drivers=given.drivers)
+    rounds = measure(
+        model,
+        mapping,
+        frames,
+        given.rounds,
+        given.patience,
+        drivers=given.drivers,
+        by_hand=given.by_hand,
+    )
     report(f"{given.model}, {given.frames} {given.input} frames a round", rounds)
 
 

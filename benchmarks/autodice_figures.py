@@ -12,6 +12,7 @@ here`` the CPU is as fast as it was measured.
 Steps can be taken one at a time; what each finds is kept in the folder, and gone on with:
 
     python benchmarks/autodice_figures.py profile densenet121
+    python benchmarks/autodice_figures.py profile densenet121 --again
     python benchmarks/autodice_figures.py search densenet121
     python benchmarks/autodice_figures.py report --plots docs/images
 
@@ -44,6 +45,7 @@ from rankslice.exploration.problem import Problem, mapping_of
 from rankslice.exploration.profiled import profiled_problem
 from rankslice.exploration.scoring import scorer, space_of
 from rankslice.exploration.seeds import contiguous_seeds
+from rankslice.exploration.spans import kind_times
 from rankslice.framework.commands.profile import Listener, Measuring, measure_model, read_profile
 from rankslice.framework.commands.simulate import Traffic, simulate
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
@@ -107,8 +109,11 @@ class Clock(Listener):
             raise OutOfTimeError(key)
 
 
-def measure_profile(network: str, folder: Path, seconds: float) -> None:
-    """Profile a network on one core and on two, as far as time allows."""
+def measure_profile(network: str, folder: Path, seconds: float, *, again: bool) -> None:
+    """Profile a network on one core and on two, as far as time allows.
+
+    What an earlier call measured is kept; ``again``, it is measured once more.
+    """
     file = folder / f"{network}.profile.json"
     try:
         with Measuring(
@@ -117,6 +122,7 @@ def measure_profile(network: str, folder: Path, seconds: float) -> None:
             file,
             keys=MEASURED,
             alone=True,
+            again=again,
             listener=Clock(seconds),
         ) as measuring:
             measure_model(measuring, refined=False)
@@ -153,12 +159,9 @@ def _kind(profile: Profile, key: str) -> ProfiledKind:
 
 
 def _whole_s(kind: ProfiledKind, profile: Profile) -> float:
-    """Return what the whole network takes, in seconds."""
-    ends = (0, len(profile.model.layers) - 1)
-    found = next((s.seconds for s in kind.spans if (s.first, s.last) == ends), None)
-    if found is None:
-        raise SystemExit(f"the whole network was not measured on {kind.key}")
-    return found
+    """Return what the whole network takes by the cost model, in seconds."""
+    layers = len(profile.model.layers)
+    return kind_times(kind, layers).span_s(0, layers - 1)
 
 
 def _scaled(kind: ProfiledKind, resource: str, factor: float) -> ProfiledKind:
@@ -468,6 +471,7 @@ def main() -> None:
     add("--folder", type=Path, default=Path("autodice"), help="what was found, kept")
     add("--speed", choices=SPEEDS, default=SPEEDS[0], help="of the boards, with search")
     add("--seconds", type=float, default=200, help="after which profile stops measuring")
+    add("--again", action="store_true", help="let profile measure once more what is known")
     add("--population", type=int, default=100)
     add("--generations", type=int, default=400)
     add("--searches", type=int, default=3, help="of which the best counts")
@@ -479,7 +483,7 @@ def main() -> None:
         return
     console.print(machine())
     if given.step == "profile":
-        measure_profile(given.network, given.folder, given.seconds)
+        measure_profile(given.network, given.folder, given.seconds, again=given.again)
     else:
         genetics = Genetics(given.population, generations=given.generations)
         search(given.network, given.folder, given.speed, genetics, given.searches)

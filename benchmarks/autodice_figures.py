@@ -474,7 +474,7 @@ def main() -> None:
     add("--again", action="store_true", help="let profile measure once more what is known")
     add("--population", type=int, default=100)
     add("--generations", type=int, default=400)
-    add("--searches", type=int, default=3, help="of which the best counts")
+    add("--searches", type=int, default=12, help="of which the best counts")
     add("--plots", type=Path, help="folder to draw into, with report")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

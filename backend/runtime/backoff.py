@@ -52,10 +52,23 @@ class Backoff:
     """A large message between ranks of a board moves within looks only, so they go on longer."""
 
     def __init__(
-        self, message_bytes: int = 0, clock: Callable[[], float] = time.perf_counter
+        self,
+        message_bytes: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        never_sleeps: bool = False,
     ) -> None:
-        """Begin now; ``message_bytes`` is the size of the rank's largest message on its board."""
+        """Begin now.
+
+        Args:
+            message_bytes: size of the rank's largest message on its board.
+            clock: seconds; the source of time.
+            never_sleeps: look without sleep however long it takes.
+        """
+        self.spin_s = 0.0
+        """How long the next look may go on, in seconds; 0 where a sleep comes first."""
         self._clock = clock
+        self._never_sleeps = never_sleeps
         self._wakeful_s = self._WAKEFUL_S + message_bytes / self._BYTES_PER_S
         self._idle_since = clock()
         self._waits_since: float | None = None
@@ -67,6 +80,7 @@ class Backoff:
 
     def end_wait(self) -> None:
         """The thread has work again."""
+        self.spin_s = 0.0
         if self._waits_since is not None:
             self._waits_s.append(self._clock() - self._waits_since)
             self._waits_since = None
@@ -80,6 +94,9 @@ class Backoff:
             step_s: how long a step of the rank takes, in seconds; beside a long one it matters
                 little how soon a large message is moved.
         """
+        if self._never_sleeps:
+            self.spin_s = self._wakeful_s
+            return 0.0
         now = self._clock()
         if self._waits_since is None:
             self._waits_since = now
@@ -87,7 +104,9 @@ class Backoff:
         is_long = step_s > self._LONG_STEP * self._wakeful_s
         wakeful_s = self._WAKEFUL_S if is_long else self._wakeful_s
         if waited < wakeful_s and 0.0 < shortest < self._SHORT_WAIT * wakeful_s:
+            self.spin_s = wakeful_s - waited
             return 0.0
+        self.spin_s = 0.0
         pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_S)
         if not is_sending and shortest:
             left = shortest - waited

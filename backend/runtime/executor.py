@@ -47,6 +47,9 @@ class Messages(Protocol):
     def pause_s(self) -> float:
         """Return the seconds to sleep between two looks that found nothing."""
 
+    def end_look(self) -> None:
+        """Let a look return that goes on while nothing is to be moved."""
+
     def end_wait(self) -> None:
         """Take note that a stage is ready again."""
 
@@ -138,7 +141,7 @@ class Executor:
         What its own steps and looks make ready it finds without being woken.
         """
         if not self.is_current():
-            self._wakeup.set()
+            self._rouse()
 
     def look_soon(self) -> None:
         """Let the thread look at the messages after the step that it is in; called by itself."""
@@ -147,7 +150,12 @@ class Executor:
     def stop(self) -> None:
         """End the thread after the step it is in."""
         self._stopped = True
+        self._rouse()
+
+    def _rouse(self) -> None:
         self._wakeup.set()
+        if self._messages is not None:
+            self._messages.end_look()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""

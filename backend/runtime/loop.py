@@ -17,10 +17,6 @@ __all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]
 _RESTS_S = 0.2
 """Pause of the main thread while another one looks at the messages."""
 
-_WAKEFUL_TRIES = 8
-"""Of MPI's calls in a look, by a thread that does not sleep between looks. Over TCP a call moves
-some 128 kB of a message, in less time than the rest of a look takes."""
-
 _EAGER = 4096
 """Bytes; Open MPI sends messages up to this size at once, awaited or not, by every kind of link."""
 
@@ -187,19 +183,25 @@ class CommunicationLoop:
         self._looking = threading.Lock()
         self._wakeup = Wakeup()
         self._main_pause_s = 0.0
-        self._tries = 1
+        self._is_wanted = False
+        self._spin_until_s = 0.0
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._network_ends = [end for end in ends if end.uses_network]
         near = (end.lane.slots[0].nbytes for end in ends if not end.uses_network)
-        self._backoff = Backoff(max(near, default=0))
+        self._backoff = Backoff(max(near, default=0), never_sleeps=latency)
         is_fast = latency or bool(self._network_ends)
         self._watched_step_s = 2 * NETWORK_S if is_fast else LONG_STEP_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
     def wake(self) -> None:
         """Let the main thread look at once: there may be something to send."""
+        self._is_wanted = True
         self._wakeup.set()
+
+    def end_look(self) -> None:
+        """Let the thread that waits return from its look: it may have something to compute."""
+        self._is_wanted = True
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Be the main thread: look, or let others look, until ``is_over`` and all channels ended.
@@ -209,14 +211,23 @@ class CommunicationLoop:
         sharpen_timers()
         woken = True
         while not (is_over() and self._has_ended()):
-            if woken or not self._is_tended():
-                self.look()
+            is_tended = self._is_tended()
+            if woken or not is_tended:
+                self._look(0.0 if is_tended else self._backoff.spin_s)
             woken = self._wakeup.wait(self._choose_main_pause_s())
 
     def look(self) -> bool:
-        """Move what can be moved; return whether a frame, or room for one, was among it."""
+        """Move what can be moved; return whether a frame, or room for one, was among it.
+
+        A thread that waits without sleep stays in it until there is, or it is wanted elsewhere:
+        over TCP a call of MPI's moves some 128 kB of a message, and what lies between two looks
+        takes as long, as it finds caches full of the message.
+        """
+        return self._look(self._backoff.spin_s)
+
+    def _look(self, spin_s: float) -> bool:
         with self._looking:
-            moved = self._advance()
+            moved = self._advance(spin_s)
             self._after_look()
         if moved:
             self._backoff.reset()
@@ -229,20 +240,14 @@ class CommunicationLoop:
 
     def pause_s(self) -> float:
         """Return the seconds that the thread which waits may sleep before it looks again."""
-        pause_s = 0.0
-        if not self._latency:
-            is_sending = any(end.is_urgent for end in self._outgoing)
-            pause_s = self._backoff.pause_s(
-                is_sending=is_sending,
-                uses_network=self._network_bytes() > 0,
-                step_s=self._computing.step_s if self._computing is not None else 0.0,
-            )
-        self._tries = 1 if pause_s else _WAKEFUL_TRIES
-        return pause_s
+        return self._backoff.pause_s(
+            is_sending=any(end.is_urgent for end in self._outgoing),
+            uses_network=self._network_bytes() > 0,
+            step_s=self._computing.step_s if self._computing is not None else 0.0,
+        )
 
     def end_wait(self) -> None:
         """Take note that the thread which computes has work again."""
-        self._tries = 1
         self._backoff.end_wait()
 
     def _is_tended(self) -> bool:
@@ -278,12 +283,21 @@ class CommunicationLoop:
             end.finished for end in self._incoming
         )
 
-    def _advance(self) -> bool:
+    def _goes_on(self) -> bool:
+        return not self._is_wanted and time.perf_counter() < self._spin_until_s
+
+    def _advance(self, spin_s: float) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it.
 
         A heartbeat is not: it foretells no other message.
         """
-        sent, received = self._transport.poll(self._tries)
+        if spin_s:
+            self._spin_until_s = time.perf_counter() + spin_s
+            sent, received = self._transport.poll(self._goes_on)
+            # Whoever wants something has said before what; below, or by the caller, it is found.
+            self._is_wanted = False
+        else:
+            sent, received = self._transport.poll()
         moved = False
         for done in sent:
             outgoing = self._outgoing[done.lane]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from .transport import Completion, Lane
 __all__ = ["MpiTransport", "check_library", "library_version"]
 
 _END = -1
+
+_TRIES = 16
+"""Of MPI's calls between two questions whether to go on."""
 
 
 def _library() -> Any:
@@ -113,14 +116,17 @@ class MpiTransport:
         """Start the slot's persistent receive."""
         self._requests[self._first_receive[lane] + slot].Start()
 
-    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
-        """Call MPI_Testsome, up to ``tries`` times until something is finished."""
+    def poll(
+        self, goes_on: Callable[[], bool] | None = None
+    ) -> tuple[list[Completion], list[Completion]]:
+        """Call MPI_Testsome, until something is finished or ``goes_on`` says no."""
         sent: list[Completion] = []
         received: list[Completion] = []
-        indices = None
-        while not indices and tries:
-            indices = self._mpi.Request.Testsome(self._requests, self._statuses)
-            tries -= 1
+        test, requests, statuses = self._mpi.Request.Testsome, self._requests, self._statuses
+        indices, tries = test(requests, statuses), 1
+        while not indices and goes_on is not None and (tries % _TRIES or goes_on()):
+            indices = test(requests, statuses)
+            tries += 1
         for position, index in enumerate(indices or ()):
             is_send, lane, slot = self._meaning[index]
             if is_send:

@@ -6,7 +6,7 @@ pipeline runs inside one process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -61,10 +61,16 @@ class Transport(Protocol):
     def receive(self, lane: int, slot: int) -> None:
         """Make one slot ready for the lane's next message."""
 
-    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
-        """Move what can be moved; return the finished sends and receives, without blocking.
+    def poll(
+        self, goes_on: Callable[[], bool] | None = None
+    ) -> tuple[list[Completion], list[Completion]]:
+        """Move what can be moved; return the finished sends and receives.
 
-        Where a try moves a part of a message only, more of them spare the caller's time between.
+        One try does not block. Where it moves a part of a message only, further ones at once
+        spare the caller's time between them.
+
+        Args:
+            goes_on: while nothing is finished, asked whether to try again; ``None``: one try.
         """
 
     def exchange(self, record: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +38,8 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.finished: list[Completion] = []
-        self.tries: list[int] = []
+        self.polls = 0
+        self.tries = 0
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         pass
@@ -52,8 +53,13 @@ class Mailbox:
     def receive(self, lane: int, slot: int) -> None:
         pass
 
-    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
-        self.tries.append(tries)
+    def poll(
+        self, goes_on: Callable[[], bool] | None = None
+    ) -> tuple[list[Completion], list[Completion]]:
+        self.polls += 1
+        self.tries += 1
+        while not self.finished and goes_on is not None and goes_on():
+            self.tries += 1
         received, self.finished = self.finished, []
         return [], received
 
@@ -188,15 +194,61 @@ def test_beside_long_steps_large_messages_are_not_awaited_without_sleep(
     assert pytest.approx(400e-6 + wakeful_s, abs=70e-6) == clock[0]
 
 
-def test_a_thread_that_does_not_sleep_between_looks_tries_more_often_in_each() -> None:
+def test_a_thread_that_waits_without_sleep_goes_on_looking() -> None:
     mailbox = Mailbox()
     loop = CommunicationLoop(mailbox, [], [], computing=Waiting(), latency=True)
-    loop.look()
+    tries = []
+
+    def look() -> None:
+        before = mailbox.tries
+        loop.look()
+        tries.append(mailbox.tries - before)
+
+    look()
     assert 0.0 == loop.pause_s()
-    loop.look()
+    look()
+    loop.end_look()
+    look()
+    look()
     loop.end_wait()
-    loop.look()
-    assert [1, 8, 1] == mailbox.tries
+    look()
+    assert [False, True, False, True, False] == [tried > 1 for tried in tries]
+
+
+def test_a_look_goes_on_until_something_has_arrived_or_is_wanted() -> None:
+    arrivals = ring(SMALL)
+    mailbox = Mailbox()
+    incoming = Incoming(1, 1, arrivals)
+    loop = CommunicationLoop(mailbox, [], [incoming], computing=Waiting(), latency=True)
+    assert loop.look()  # posts the receives
+    loop._backoff.spin_s = 60.0
+    for happens, moves in (
+        (lambda: mailbox.finished.append(Completion(0, 0)), True),
+        (loop.wake, False),
+        (loop.end_look, False),
+    ):
+        timer = threading.Timer(5e-3, happens)
+        begin = time.perf_counter()
+        timer.start()
+        assert moves == loop.look()
+        assert 5e-3 <= time.perf_counter() - begin < 30.0
+    assert 1 == arrivals.written
+
+
+def test_without_sleep_a_thread_looks_for_as_long_as_short_waits_take() -> None:
+    clock = [0.0]
+    backoff = Backoff(1_000_000, lambda: clock[0])
+    waits(backoff, clock, 400e-6)
+    assert 0.0 == backoff.spin_s
+    asked = {"is_sending": False, "uses_network": False}
+    assert 0.0 == backoff.pause_s(**asked)
+    assert pytest.approx(1150e-6) == backoff.spin_s
+    clock[0] += 1000e-6
+    assert 0.0 == backoff.pause_s(**asked)
+    assert pytest.approx(150e-6) == backoff.spin_s
+    clock[0] += backoff.spin_s + 1e-6
+    assert backoff.pause_s(**asked) > 0.0
+    assert 0.0 == backoff.spin_s
 
 
 @pytest.mark.parametrize(
@@ -264,7 +316,7 @@ class Letterbox:
         self.looks = looks
         self.seen: list[tuple[int, bool]] = []
         """For each look: frames done by then, and whether the thread waited."""
-        self.begun_steps = self.waits = 0
+        self.begun_steps = self.waits = self.ended_looks = 0
 
     def look(self) -> bool:
         executor = self.stage.executor
@@ -282,6 +334,9 @@ class Letterbox:
     def pause_s(self) -> float:
         return 1e-3
 
+    def end_look(self) -> None:
+        self.ended_looks += 1
+
     def end_wait(self) -> None:
         self.waits += 1
 
@@ -298,6 +353,14 @@ def test_the_thread_that_computes_looks_after_steps_and_while_it_waits(
     assert 2 == letterbox.waits
     assert "counting, frame 3" == executor.at
     assert executor.step_s > 0
+
+
+def test_a_look_that_goes_on_ends_when_the_thread_gets_work_or_shall_end() -> None:
+    stage = Counting(0)
+    letterbox, executor = looked(stage, looks=1)
+    assert 1 == letterbox.ended_looks
+    executor.wake()
+    assert 2 == letterbox.ended_looks
 
 
 def test_after_a_short_step_that_has_nothing_to_send_nobody_looks() -> None:
@@ -342,7 +405,7 @@ def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for
     polls: list[int] = []
 
     def is_over() -> bool:
-        polls.append(len(mailbox.tries))
+        polls.append(mailbox.polls)
         if len(polls) == 3:
             loop.wake()
         return len(polls) == 5
@@ -410,9 +473,11 @@ class Turnstile(TwinTransport):
         with self._alone():
             super().receive(lane, slot)
 
-    def poll(self, tries: int = 1) -> tuple[list[Completion], list[Completion]]:
+    def poll(
+        self, goes_on: Callable[[], bool] | None = None
+    ) -> tuple[list[Completion], list[Completion]]:
         with self._alone():
-            return super().poll(tries)
+            return super().poll(goes_on)
 
 
 @pytest.mark.parametrize("latency", [False, True])

@@ -6,10 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["LONGEST_S", "LONG_STEP_S", "NETWORK_S", "Backoff", "computing_pause_s"]
+__all__ = ["LONGEST_S", "LONG_STEP_S", "NETWORK_S", "RESTS_S", "Backoff", "computing_pause_s"]
 
 LONGEST_S = 20e-3
-"""Between two looks of a rank that waits, or computes."""
+"""Between two looks of a rank that waits, or is in a long step."""
+
+RESTS_S = 0.2
+"""Pause of the main thread while another one looks often enough."""
 
 NETWORK_S = 500e-6
 """While a large message may be on its way from or to another board: Open MPI feeds the network,
@@ -124,7 +127,7 @@ def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> 
     has as many as it needs to arrive within a step.
 
     Args:
-        step_s: how long a step of the rank takes, in seconds.
+        step_s: how long a step of the rank takes, in seconds; 0: nobody knows yet.
         is_urgent: this rank or another may have to wait if no message is moved meanwhile.
         network_bytes: size of the largest message that may be on its way from or to another
             board; 0: there is none.
@@ -132,6 +135,8 @@ def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> 
     if network_bytes and step_s > NETWORK_S:
         looks = _LOOKS_A_MESSAGE + network_bytes / _BYTES_A_LOOK
         return min(max(step_s / looks, NETWORK_S), _NETWORK_LONGEST_S)
-    if not is_urgent or step_s < LONG_STEP_S:
+    if 0 < step_s < LONG_STEP_S:
+        return RESTS_S
+    if not is_urgent or not step_s:
         return LONGEST_S
     return min(_SHARE_COMPUTING * step_s, LONGEST_S)

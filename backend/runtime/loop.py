@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .backoff import LONG_STEP_S, NETWORK_S, Backoff, computing_pause_s
+from .backoff import LONG_STEP_S, NETWORK_S, RESTS_S, Backoff, computing_pause_s
 from .slots import Ring
 from .transport import Lane, Transport
 from .wakeup import Wakeup, sharpen_timers
 
 __all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]
-
-_RESTS_S = 0.2
-"""Pause of the main thread while another one looks at the messages."""
 
 _EAGER = 4096
 """Bytes; Open MPI sends messages up to this size at once, awaited or not, by every kind of link."""
@@ -255,9 +252,9 @@ class CommunicationLoop:
 
     def _choose_main_pause_s(self) -> float:
         # The longest while it is being chosen, so that a step which begins meanwhile is told.
-        self._main_pause_s = _RESTS_S
+        self._main_pause_s = RESTS_S
         if self._is_tended():
-            return _RESTS_S
+            return RESTS_S
         computing = self._computing
         if computing is None or computing.finished:
             return self.pause_s()

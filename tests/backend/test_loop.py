@@ -107,14 +107,15 @@ def test_only_large_messages_need_their_sender_on_the_way(nbytes: int, is_urgent
     [
         (8e-3, False, 0, 20e-3),
         (8e-3, True, 0, 4e-3),
-        (3e-3, True, 0, 20e-3),
+        (3e-3, True, 0, 0.2),
+        (0.0, True, 0, 20e-3),
         (1.0, True, 0, 20e-3),
         (8e-3, True, LARGE, 8e-3 / 12),
         (4e-3, True, LARGE, 500e-6),
         (8e-3, True, 4 * LARGE, 500e-6),
         (3e-3, False, LARGE // 8, 3e-3 / 5),
         (40e-3, True, LARGE, 2e-3),
-        (0.3e-3, True, LARGE, 20e-3),
+        (0.3e-3, True, LARGE, 0.2),
     ],
 )
 def test_a_rank_that_computes_looks_as_often_as_somebody_waits_for_it(

@@ -13,6 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,7 @@ def pipeline(given: argparse.Namespace, communicator: Any) -> dict[str, float]:
     communicator.Barrier()
     start = communicator.Irecv if rank else communicator.Isend
     requests = [start(buffer, peer) if rank else MPI.REQUEST_NULL for buffer in buffers]
+    stamps = given.stamps.open("wb", buffering=0) if rank and given.stamps else None
     ended, computing = [], []
     for frame in range(given.frames):
         slot = frame % BUFFERS
@@ -105,6 +107,8 @@ def pipeline(given: argparse.Namespace, communicator: Any) -> dict[str, float]:
         compute(slot)
         computing.append(time.perf_counter() - begin)
         ended.append(time.perf_counter())
+        if stamps:
+            stamps.write(np.float64(time.monotonic()).tobytes())
         if not rank or frame + BUFFERS < given.frames:
             requests[slot] = start(buffers[slot], peer)
     MPI.Request.Waitall(requests)
@@ -139,6 +143,7 @@ def main() -> None:
     add("--sleep-ms", type=float, default=0, help="of the engine null")
     add("--models", nargs=2, help="the sub-models of both ranks")
     add("--cores", type=int, nargs=2, required=True, help="the cores of both ranks")
+    add("--stamps", type=Path, help="where the second rank writes when each frame was finished")
     given = parser.parse_args()
     from mpi4py import MPI
 

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +17,7 @@ from rich.table import Table
 
 __all__ = [
     "Spread",
+    "confident",
     "console",
     "machine",
     "print_table",
@@ -47,6 +49,17 @@ def spread(values: Iterable[float]) -> Spread:
     """Return the median and the range of some measurements; there must be one."""
     found = list(values)
     return Spread(median(found), min(found), max(found))
+
+
+def confident(values: Iterable[float]) -> Spread:
+    """Return the median of many measurements, and where it is with a confidence of 95 per cent.
+
+    The bounds are those of the binomial distribution: two of the measurements, in order.
+    """
+    found = sorted(values)
+    half = 0.98 * len(found) ** 0.5
+    low, high = floor(len(found) / 2 - half), ceil(len(found) / 2 + half)
+    return Spread(median(found), found[max(0, low)], found[min(len(found) - 1, high)])
 
 
 def ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:

@@ -1,36 +1,40 @@
 """How close a pipeline comes to its slower stage running without any communication.
 
-Each round measures, one after the other: the pipeline under mpirun; its two stages at the same
-time, each a plain loop of its engine (onnxruntime or LiteRT) in a process of its own on its own
-core, with no messages; and the unsliced model with one thread and with two. The ratio of the first
-to the second, pair by pair, is what communication, frame sources and the runtime cost. With
-``--drivers`` the unsliced model also runs as the pipeline does, on one rank; with ``--by-hand`` a
-bare mpi4py loop (``bare_loop.py``) with the same sub-models takes part.
+The pipeline under mpirun; its two stages at the same time, each a plain loop of its engine
+(onnxruntime or LiteRT) in a process of its own on its own core, with no messages; and the unsliced
+model with one thread and with two: all of these take turns (``turns.py``), some hundred times. The
+ratio of the first to the second, turn by turn, is what communication, frame sources and the runtime
+cost. With ``--by-hand`` a bare mpi4py loop (``bare_loop.py``) with the same sub-models takes part.
+With ``--drivers`` the unsliced model also runs as the pipeline does, on one rank.
+
+    python benchmarks/pipeline_efficiency.py --model squeezenet --turn 0.4 --rounds 100 --by-hand
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
-from measuring import console, machine, print_table, ratios, spread, start_round
+import psutil
+from measuring import confident, console, machine, print_table, spread, start_round
+from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.results import read_results
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.cutting import mapping_of_cuts, parse_cuts
 from rankslice.framework.commands.planning import MakeMapping
@@ -43,7 +47,11 @@ from rankslice.measurement.keras_zoo import keras_model, keras_names
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.zoo import zoo_model, zoo_names
 
-WARM_UP_S = 0.5
+ENDLESS = 10**9
+"""Frames of jobs that are ended from outside."""
+SLOWER_STAGE = "slower stage, no communication"
+ONE_THREAD, ALL_CORES = "unsliced, one thread", "unsliced, all cores"
+LOOP_BY_HAND = "loop by hand"
 BARE_LOOP = Path(__file__).with_name("bare_loop.py")
 
 
@@ -62,15 +70,6 @@ class Stage:
 
     cores: tuple[int, ...]
     sessions: tuple[Session, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """What a plain loop reached."""
-
-    fps: float
-    cpu_ms: float
-    """Processor time per frame."""
 
 
 def stages_of(plan: Plan, folder: Path) -> list[Stage]:
@@ -100,45 +99,52 @@ def unsliced(plan: Plan, model: Path, cores: tuple[int, ...]) -> Stage:
     return Stage(cores, (Session(str(model), inputs, outputs),))
 
 
-def run_together(stages: Sequence[Stage], seconds: float) -> list[Speed]:
-    """Run each stage in a process of its own, all at the same time; return their speeds."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(len(stages))
-    answers = [context.SimpleQueue() for _ in stages]
-    processes = [
-        context.Process(target=_run_alone, args=(stage, seconds, barrier, answer))
-        for stage, answer in zip(stages, answers, strict=True)
-    ]
-    for process in processes:
-        process.start()
-    speeds = [answer.get() for answer in answers]
-    for process in processes:
-        process.join()
-    return speeds
-
-
-def _run_alone(
-    stage: Stage,
-    seconds: float,
-    barrier: Barrier,
-    answer: multiprocessing.SimpleQueue[Speed],
-) -> None:
+def work(stage: Stage, stamps: Path) -> None:
+    """Run a stage again and again, and write when each frame was finished."""
     os.sched_setaffinity(0, stage.cores)
     steps = [_step(session, len(stage.cores)) for session in stage.sessions]
-
-    def frames_in(limit_s: float) -> tuple[int, float]:
-        begin, count = time.perf_counter(), 0
-        while (passed := time.perf_counter() - begin) < limit_s:
+    with stamps.open("wb", buffering=0) as file:
+        while True:
             for step in steps:
                 step()
-            count += 1
-        return count, passed
+            file.write(np.float64(time.monotonic()).tobytes())
 
-    frames_in(WARM_UP_S)
-    barrier.wait()
-    cpu_s = time.process_time()
-    count, passed = frames_in(seconds)
-    answer.put(Speed(count / passed, 1e3 * (time.process_time() - cpu_s) / count))
+
+def stages_alone(name: str, place: Path, stages: Sequence[Stage]) -> Contestant:
+    """Start a process for each of some stages; they work at the same time."""
+    files = [place / f"{name}-{number}.stamps" for number in range(len(stages))]
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=work, args=(stage, file), daemon=True)
+        for stage, file in zip(stages, files, strict=True)
+    ]
+    for worker in workers:
+        worker.start()
+    processes = [psutil.Process(worker.pid) for worker in workers]
+    return Contestant(name, processes, lambda: processes, files)
+
+
+def completed_s(results: Path) -> Stamps:
+    """Return when the frames of a job came out."""
+    return read_results(results).completed_s
+
+
+def pipeline(prepared: PreparedRun) -> Contestant:
+    """Start a pipeline that does not end by itself."""
+    return mpi_job("pipeline", prepared.command, prepared.options.results, completed_s)
+
+
+def loop_by_hand(pipelined: PreparedRun, stages: Sequence[Stage], stamps: Path) -> Contestant:
+    """Start ``bare_loop.py`` on the pipeline's cores."""
+    told = arguments_by_hand(pipelined.plan, stages)
+    command = launch_command(
+        pipelined.plan,
+        pipelined.folder,
+        find_mpirun(),
+        [*told, "--frames", str(ENDLESS), "--stamps", str(stamps)],
+        program=(sys.executable, str(BARE_LOOP)),
+    )
+    return mpi_job(LOOP_BY_HAND, command, stamps)
 
 
 def _step(session: Session, threads: int) -> Callable[[], object]:
@@ -178,25 +184,6 @@ def _onnxruntime_step(session: Session, threads: int) -> Callable[[], object]:
         values = np.empty(tensor.shape, tensor.dtype)
         binding.bind_ortvalue_output(tensor.name, onnxruntime.OrtValue.ortvalue_from_numpy(values))
     return lambda: loaded.run_with_iobinding(binding)
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round of measurements."""
-
-    pipeline: RunSummary
-    stages: list[Speed]
-    one_thread: Speed
-    all_threads: Speed
-    drivers: list[RunSummary]
-    """The unsliced model on one rank of one core, and of all cores; nothing if not asked for."""
-    by_hand_fps: float | None
-    """Rate of the loop by hand; ``None`` if not asked for."""
-
-    @property
-    def reference_fps(self) -> float:
-        """Rate of the slower stage."""
-        return min(stage.fps for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,49 +242,60 @@ def on_one_rank(cores: Sequence[int]) -> MakeMapping:
     return mapping
 
 
-def measure(
-    model: Path,
-    mapping: Path | MakeMapping,
-    frames: Frames,
-    rounds: int,
-    patience_s: float,
-    *,
-    drivers: bool = False,
-    by_hand: bool = False,
-) -> list[Round]:
-    """Build, then measure; return the rounds."""
-    with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-        place = Path(name)
+class Case:
+    """A model, its mapping, and folders built from them."""
 
-        def prepared(mapping: Path | MakeMapping, out: str) -> PreparedRun:
-            built = build(model, mapping, "local", place / out, share_cores=True)
-            return prepare(built.folder, frames.options(built.plan, place))
+    def __init__(
+        self, place: Path, model: Path, mapping: Path | MakeMapping, frames: Frames
+    ) -> None:
+        """Build in ``place``."""
+        self.place, self.model, self.frames = place, model, frames
+        self.pipelined = self._built(mapping, "pipelined")
+        self.plan = self.pipelined.plan
+        self.stages = stages_of(self.plan, self.pipelined.folder)
+        self.cores = tuple(sorted({core for stage in self.stages for core in stage.cores}))
 
-        pipelined = prepared(mapping, "pipelined")
-        plan = pipelined.plan
-        stages = stages_of(plan, pipelined.folder)
-        told = arguments_by_hand(plan, stages) if by_hand else []
-        every_core = tuple(sorted({core for stage in stages for core in stage.cores}))
-        alone = [
-            prepared(on_one_rank(cores), f"on-{len(cores)}")
-            for cores in ((every_core[:1], every_core) if drivers else ())
+    def _built(self, mapping: Path | MakeMapping, out: str) -> PreparedRun:
+        built = build(self.model, mapping, "local", self.place / out, share_cores=True)
+        return prepare(built.folder, self.frames.options(built.plan, self.place))
+
+    def in_turns(self, rounds: int, turn_s: float, *, by_hand: bool) -> list[Contestant]:
+        """Let the pipeline, its stages and the unsliced model take turns; return them."""
+        options = replace(self.pipelined.options, frames=ENDLESS, fps=None)
+        endless = prepare(self.pipelined.folder, options)
+        whole = {
+            name: unsliced(self.plan, self.model, cores)
+            for name, cores in ((ONE_THREAD, self.cores[:1]), (ALL_CORES, self.cores))
+        }
+        begins: list[Callable[[], Contestant]] = [
+            lambda: pipeline(endless),
+            lambda: stages_alone(SLOWER_STAGE, self.place, self.stages),
+            *(partial(stages_alone, name, self.place, [each]) for name, each in whole.items()),
         ]
-        found = []
-        for number in range(rounds):
-            start_round(number + 1, rounds, patience_s)
-            pipeline = run(pipelined).summary
-            seconds = pipeline.completed / pipeline.throughput_fps
-            found.append(
-                Round(
-                    pipeline,
-                    run_together(stages, seconds),
-                    run_together([unsliced(plan, model, every_core[:1])], seconds)[0],
-                    run_together([unsliced(plan, model, every_core)], seconds)[0],
-                    [run(each).summary for each in alone],
-                    run_by_hand(pipelined, told, frames.count) if told else None,
-                )
+        if by_hand:
+            stamps = self.place / "by-hand.stamps"
+            begins.append(lambda: loop_by_hand(endless, self.stages, stamps))
+        with ExitStack() as running:
+            contestants = [running.enter_context(begin()) for begin in begins]
+            take_turns(contestants, rounds, turn_s)
+        return contestants
+
+    def by_drivers(self, runs: int) -> list[tuple[str, list[RunSummary]]]:
+        """Run the unsliced model on one rank, of one core and of all, and the pipeline."""
+        drivers = {
+            f"{name}": self._built(on_one_rank(cores), f"on-{len(cores)}")
+            for name, cores in (
+                ("unsliced, one core", self.cores[:1]),
+                ("unsliced, all cores", self.cores),
             )
-        return found
+        }
+        drivers["pipeline"] = self.pipelined
+        found: dict[str, list[RunSummary]] = {name: [] for name in drivers}
+        for number in range(runs):
+            start_round(number + 1, runs, 0)
+            for name, driver in drivers.items():
+                found[name].append(run(driver).summary)
+        return list(found.items())
 
 
 def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
@@ -317,54 +315,47 @@ def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
     return ["--engine", engine, "--bytes", str(between), "--cores", *cores, "--models", *files]
 
 
-def run_by_hand(pipelined: PreparedRun, told: Sequence[str], count: int) -> float:
-    """Run ``bare_loop.py`` on the pipeline's cores; return its frames per second."""
-    command = launch_command(
-        pipelined.plan,
-        pipelined.folder,
-        find_mpirun(),
-        [*told, "--frames", str(count)],
-        program=(sys.executable, str(BARE_LOOP)),
-    )
-    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return 1e3 / float(json.loads(answer)["frame_ms"])
-
-
-def report(title: str, rounds: Sequence[Round]) -> None:
-    """Print what the rounds showed."""
-    pipeline = [each.pipeline.throughput_fps for each in rounds]
-    references = {
-        "slower stage, no communication": [each.reference_fps for each in rounds],
-        "unsliced, one thread": [each.one_thread.fps for each in rounds],
-        "unsliced, all cores": [each.all_threads.fps for each in rounds],
-    }
-    by_hand = [each.by_hand_fps for each in rounds if each.by_hand_fps is not None]
-    if by_hand:
-        references["loop by hand"] = by_hand
-    rows = [("pipeline", spread(pipeline).text(1), "1")]
-    rows += [
-        (name, spread(fps).text(1), ratios(pipeline, fps).text(3))
-        for name, fps in references.items()
+def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
+    """Print what the turns showed."""
+    rates = {each.name: each.rates() for each in contestants}
+    pipelined = rates["pipeline"]
+    rows = [
+        (name, *(f"{fps:.1f}" for fps in quartiles(found)), confident_ratio(pipelined, found))
+        for name, found in rates.items()
     ]
-    print_table(title, ("", "frames/s", "pipeline / this"), rows)
-    if by_hand:
-        share = ratios(by_hand, references["slower stage, no communication"])
-        console.print(f"loop by hand / slower stage: {share.text(3)}\n")
+    columns = ("", "frames/s: a quarter below", "half", "three quarters", "pipeline / this")
+    print_table(title, columns, rows)
+    if LOOP_BY_HAND in rates:
+        share = confident_ratio(rates[LOOP_BY_HAND], rates[SLOWER_STAGE])
+        console.print(f"loop by hand / slower stage: {share}\n")
+    ranks, alone = (each.cpu_ms() for each in contestants[:2])
     print_table(
         "Processor time per frame and rank, in ms",
-        ("rank", "compute (wall)", "whole rank", "its stage alone", "runtime"),
-        [_rank_row(rank, rounds) for rank in range(len(rounds[0].stages))],
+        ("rank", "whole rank", "its stage alone", "runtime"),
+        [
+            (f"{rank.rank} ({rank.key})", f"{used:.2f}", f"{stage:.2f}", f"{used - stage:.2f}")
+            for rank, used, stage in zip(plan.ranks, ranks, alone, strict=True)
+        ],
     )
-    if rounds[0].drivers:
-        print_table(
-            "As rankslice run measures it: frames/s, and mean milliseconds of a frame",
-            ("driver", "frames/s", "end to end", "preprocessing", "ranks", "postprocessing"),
-            [
-                _driver_row("unsliced, one core", [each.drivers[0] for each in rounds]),
-                _driver_row("unsliced, all cores", [each.drivers[1] for each in rounds]),
-                _driver_row("pipeline", [each.pipeline for each in rounds]),
-            ],
-        )
+
+
+def report_drivers(found: Sequence[tuple[str, Sequence[RunSummary]]]) -> None:
+    """Print what runs as users start them showed."""
+    print_table(
+        "As rankslice run measures it: frames/s, and mean milliseconds of a frame",
+        ("driver", "frames/s", "end to end", "preprocessing", "ranks", "postprocessing"),
+        [_driver_row(name, runs) for name, runs in found],
+    )
+
+
+def quartiles(rates: Sequence[float]) -> list[float]:
+    """Return the rates that a quarter, a half and three quarters of the turns stay below."""
+    return [float(value) for value in np.percentile(rates, (25, 50, 75))]
+
+
+def confident_ratio(measured: Sequence[float], reference: Sequence[float]) -> str:
+    """Return the median of the rounds' ratios, with its 95 % confidence interval."""
+    return confident(a / b for a, b in zip(measured, reference, strict=True)).text(3)
 
 
 def _driver_row(name: str, runs: Sequence[RunSummary]) -> tuple[str, ...]:
@@ -377,19 +368,6 @@ def _driver_row(name: str, runs: Sequence[RunSummary]) -> tuple[str, ...]:
         spread(one.preprocess_ms["mean"] for one in runs).text(1),
         ", ".join(found.text(1) for found in computing),
         spread(one.postprocess_ms["mean"] for one in runs).text(),
-    )
-
-
-def _rank_row(rank: int, rounds: Sequence[Round]) -> tuple[str, ...]:
-    ranks = [each.pipeline.ranks[rank] for each in rounds]
-    alone = [each.stages[rank].cpu_ms for each in rounds]
-    used = [found.cpu_ms for found in ranks]
-    return (
-        f"{rank} ({ranks[0].key})",
-        spread(found.compute_ms["mean"] for found in ranks).text(),
-        spread(used).text(),
-        spread(alone).text(),
-        spread(a - b for a, b in zip(used, alone, strict=True)).text(),
     )
 
 
@@ -420,17 +398,17 @@ def main() -> None:
     add("--model", default="resnet50", help="network of the zoo, resnet50.tflite, or a file")
     add("--mapping", type=Path, help="default: the shipped one for two ranks")
     add("--cuts", help="instead of a mapping: where slices begin, as `rankslice build` takes it")
-    add("--frames", type=int, default=200, help="per round")
-    add("--rounds", type=int, default=5, help="pairs of measurements")
-    add("--fps", type=float, help="arrivals per second (default: as fast as they are taken)")
+    add("--rounds", type=int, default=60, help="turns of each")
+    add("--turn", type=float, default=1.0, help="seconds of a turn")
     add(
         "--input",
-        default="random",
-        help="random (drawn by the source); stored; photographs; a file",
+        default="stored",
+        help="stored; random (drawn by the source); photographs; a file",
     )
-    add("--drivers", action="store_true", help="run the unsliced model on one rank, too")
     add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
-    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
+    add("--drivers", type=int, default=0, help="runs of the unsliced model on one rank, besides")
+    add("--frames", type=int, default=200, help="of each run with --drivers")
+    add("--fps", type=float, help="arrivals per second there (default: as fast as they are taken)")
     given = parser.parse_args()
     mapping: Path | MakeMapping
     if given.cuts:
@@ -439,17 +417,13 @@ def main() -> None:
         mapping = given.mapping or shipped_mapping(given.model)
     console.print(machine())
     frames = Frames(given.input, given.frames, given.fps)
-    model = model_of(given.model)
-    rounds = measure(
-        model,
-        mapping,
-        frames,
-        given.rounds,
-        given.patience,
-        drivers=given.drivers,
-        by_hand=given.by_hand,
-    )
-    report(f"{given.model}, {given.frames} {given.input} frames a round", rounds)
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
+        case = Case(Path(name), model_of(given.model), mapping, frames)
+        contestants = case.in_turns(given.rounds, given.turn, by_hand=given.by_hand)
+        title = f"{given.model}, {given.input} frames, {given.rounds} turns of {given.turn:g} s"
+        report(title, case.plan, contestants)
+        if given.drivers:
+            report_drivers(case.by_drivers(given.drivers))
 
 
 if __name__ == "__main__":

@@ -208,12 +208,17 @@ class Executor:
         return self._messages.look()
 
     def _wait(self) -> None:
-        """Look and sleep by turns until a stage is ready."""
+        """Look and sleep by turns until a stage is ready, which none was just now."""
         begin = time.perf_counter()
         self.is_waiting = True
-        while not self._stopped and self._next_ready() is None:
+        # Before the first look, which goes on if no sleep is to follow.
+        pause_s = self._pause_s()
+        while not self._stopped:
             if not self._look():
-                self._wakeup.wait(self._pause_s())
+                self._wakeup.wait(pause_s)
+                pause_s = self._pause_s()
+            if self._next_ready() is not None:
+                break
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()

@@ -288,14 +288,18 @@ class CommunicationLoop:
 
         A heartbeat is not: it foretells no other message.
         """
+        moved = False
+        for lane, outgoing in enumerate(self._outgoing):
+            moved |= outgoing.advance(self._transport, lane) and outgoing.lane.carries_frames
+        for lane, incoming in enumerate(self._incoming):
+            moved |= incoming.advance(self._transport, lane) and incoming.lane.carries_frames
         if spin_s:
             self._spin_until_s = time.perf_counter() + spin_s
             sent, received = self._transport.poll(self._goes_on)
-            # Whoever wants something has said before what; below, or by the caller, it is found.
+            # Whoever wants something has said before what; the next look, or the caller, finds it.
             self._is_wanted = False
         else:
             sent, received = self._transport.poll()
-        moved = False
         for done in sent:
             outgoing = self._outgoing[done.lane]
             outgoing.complete(done.slot, done.is_end)
@@ -304,8 +308,4 @@ class CommunicationLoop:
             incoming = self._incoming[done.lane]
             incoming.complete(done.slot, done.is_end)
             moved |= incoming.lane.carries_frames
-        for lane, outgoing in enumerate(self._outgoing):
-            moved |= outgoing.advance(self._transport, lane) and outgoing.lane.carries_frames
-        for lane, incoming in enumerate(self._incoming):
-            moved |= incoming.advance(self._transport, lane) and incoming.lane.carries_frames
         return moved

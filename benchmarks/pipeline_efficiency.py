@@ -49,6 +49,7 @@ from rankslice.measurement.zoo import zoo_model, zoo_names
 
 ENDLESS = 10**9
 """Frames of jobs that are ended from outside."""
+PIPELINE = "pipeline"
 SLOWER_STAGE = "slower stage, no communication"
 ONE_THREAD, ALL_CORES = "unsliced, one thread", "unsliced, all cores"
 LOOP_BY_HAND = "loop by hand"
@@ -129,9 +130,9 @@ def completed_s(results: Path) -> Stamps:
     return read_results(results).completed_s
 
 
-def pipeline(prepared: PreparedRun) -> Contestant:
+def pipeline(name: str, prepared: PreparedRun) -> Contestant:
     """Start a pipeline that does not end by itself."""
-    return mpi_job("pipeline", prepared.command, prepared.options.results, completed_s)
+    return mpi_job(name, prepared.command, prepared.options.results, completed_s)
 
 
 def loop_by_hand(pipelined: PreparedRun, stages: Sequence[Stage], stamps: Path) -> Contestant:
@@ -259,19 +260,26 @@ class Case:
         built = build(self.model, mapping, "local", self.place / out, share_cores=True)
         return prepare(built.folder, self.frames.options(built.plan, self.place))
 
-    def in_turns(self, rounds: int, turn_s: float, *, by_hand: bool) -> list[Contestant]:
+    def in_turns(
+        self, rounds: int, turn_s: float, *, latency: bool, by_hand: bool
+    ) -> list[Contestant]:
         """Let the pipeline, its stages and the unsliced model take turns; return them."""
+        folder = self.pipelined.folder
         options = replace(self.pipelined.options, frames=ENDLESS, fps=None)
-        endless = prepare(self.pipelined.folder, options)
+        endless = prepare(folder, options)
         whole = {
             name: unsliced(self.plan, self.model, cores)
             for name, cores in ((ONE_THREAD, self.cores[:1]), (ALL_CORES, self.cores))
         }
         begins: list[Callable[[], Contestant]] = [
-            lambda: pipeline(endless),
+            lambda: pipeline(PIPELINE, endless),
             lambda: stages_alone(SLOWER_STAGE, self.place, self.stages),
             *(partial(stages_alone, name, self.place, [each]) for name, each in whole.items()),
         ]
+        if latency:
+            results = self.place / "latency.bin"
+            looking = prepare(folder, replace(options, latency=True), results=results)
+            begins.append(lambda: pipeline("pipeline, --latency", looking))
         if by_hand:
             stamps = self.place / "by-hand.stamps"
             begins.append(lambda: loop_by_hand(endless, self.stages, stamps))
@@ -283,13 +291,13 @@ class Case:
     def by_drivers(self, runs: int) -> list[tuple[str, list[RunSummary]]]:
         """Run the unsliced model on one rank, of one core and of all, and the pipeline."""
         drivers = {
-            f"{name}": self._built(on_one_rank(cores), f"on-{len(cores)}")
+            name: self._built(on_one_rank(cores), f"on-{len(cores)}")
             for name, cores in (
                 ("unsliced, one core", self.cores[:1]),
                 ("unsliced, all cores", self.cores),
             )
         }
-        drivers["pipeline"] = self.pipelined
+        drivers[PIPELINE] = self.pipelined
         found: dict[str, list[RunSummary]] = {name: [] for name in drivers}
         for number in range(runs):
             start_round(number + 1, runs, 0)
@@ -318,7 +326,9 @@ def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
 def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
     """Print what the turns showed."""
     rates = {each.name: each.rates() for each in contestants}
-    pipelined = rates["pipeline"]
+    parts = enumerate(contestants[1].rates_of_parts())
+    rates |= {f"stage {number}, beside the other": found for number, found in parts}
+    pipelined = rates[PIPELINE]
     rows = [
         (name, *(f"{fps:.1f}" for fps in quartiles(found)), confident_ratio(pipelined, found))
         for name, found in rates.items()
@@ -405,6 +415,7 @@ def main() -> None:
         default="stored",
         help="stored; random (drawn by the source); photographs; a file",
     )
+    add("--latency", action="store_true", help="the pipeline with --latency, too")
     add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
     add("--drivers", type=int, default=0, help="runs of the unsliced model on one rank, besides")
     add("--frames", type=int, default=200, help="of each run with --drivers")
@@ -419,7 +430,9 @@ def main() -> None:
     frames = Frames(given.input, given.frames, given.fps)
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
         case = Case(Path(name), model_of(given.model), mapping, frames)
-        contestants = case.in_turns(given.rounds, given.turn, by_hand=given.by_hand)
+        contestants = case.in_turns(
+            given.rounds, given.turn, latency=given.latency, by_hand=given.by_hand
+        )
         title = f"{given.model}, {given.input} frames, {given.rounds} turns of {given.turn:g} s"
         report(title, case.plan, contestants)
         if given.drivers:

@@ -118,7 +118,11 @@ class Contestant:
 
     def rates(self) -> list[float]:
         """Return the frames per second of each turn; call it after the end."""
-        return [min(self._rate(part, *turn) for part in self._frames) for turn in self._turns]
+        return [min(rates) for rates in zip(*self.rates_of_parts(), strict=True)]
+
+    def rates_of_parts(self) -> list[list[float]]:
+        """Return the same for each part."""
+        return [[self._rate(part, *turn) for turn in self._turns] for part in self._frames]
 
     def _rate(self, stamps: Stamps, begin: float, end: float) -> float:
         frames = stamps[(stamps > begin + _SETTLES * (end - begin)) & (stamps < end)]

@@ -211,12 +211,11 @@ class Executor:
         """Look and sleep by turns until a stage is ready, which none was just now."""
         begin = time.perf_counter()
         self.is_waiting = True
-        # Before the first look, which goes on if no sleep is to follow.
-        pause_s = self._pause_s()
+        # Asked here, too, as the first look goes on if no sleep is to follow.
+        self._pause_s()
         while not self._stopped:
             if not self._look():
-                self._wakeup.wait(pause_s)
-                pause_s = self._pause_s()
+                self._wakeup.wait(self._pause_s())
             if self._next_ready() is not None:
                 break
         self.is_waiting = False

@@ -236,6 +236,28 @@ def test_a_look_goes_on_until_something_has_arrived_or_is_wanted() -> None:
     assert 1 == arrivals.written
 
 
+def test_what_is_to_leave_does_so_before_a_look_goes_on() -> None:
+    order = []
+
+    class Noting(Mailbox):
+        def send(self, lane: int, slot: int) -> None:
+            order.append("send")
+
+        def poll(
+            self, goes_on: Callable[[], bool] | None = None
+        ) -> tuple[list[Completion], list[Completion]]:
+            order.append("poll")
+            return super().poll(goes_on)
+
+    departures = ring(SMALL)
+    outgoing = Outgoing(1, 1, departures, 0)
+    loop = CommunicationLoop(Noting(), [outgoing], [], computing=Waiting(), latency=True)
+    departures.put()
+    loop.pause_s()
+    assert loop.look()
+    assert ["send", "poll"] == order
+
+
 def test_without_sleep_a_thread_looks_for_as_long_as_short_waits_take() -> None:
     clock = [0.0]
     backoff = Backoff(1_000_000, lambda: clock[0])
@@ -354,6 +376,25 @@ def test_the_thread_that_computes_looks_after_steps_and_while_it_waits(
     assert 2 == letterbox.waits
     assert "counting, frame 3" == executor.at
     assert executor.step_s > 0
+
+
+def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_look() -> None:
+    stage = Counting(0)
+
+    class Rousing(Letterbox):
+        def look(self) -> bool:
+            super().look()
+            return len(self.seen) == 1
+
+        def pause_s(self) -> float:
+            return 1e-3 if self.seen else 60.0
+
+    executor = Executor("compute", [stage], on_failure=lambda *_: None)
+    stage.executor = executor
+    letterbox = Rousing(stage, brings_at=set(), looks=4)
+    executor.start(letterbox)
+    executor.join(30)
+    assert 4 == len(letterbox.seen)
 
 
 def test_a_look_that_goes_on_ends_when_the_thread_gets_work_or_shall_end() -> None:

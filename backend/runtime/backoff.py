@@ -89,7 +89,7 @@ class Backoff:
             self._waits_since = None
 
     def pause_s(self, *, is_sending: bool, uses_network: bool, step_s: float = 0.0) -> float:
-        """Return the seconds to sleep before the next look.
+        """Return the seconds to sleep before the next look; ``spin_s`` tells how long that goes on.
 
         Args:
             is_sending: a receiver may have to wait for this rank's next look.

@@ -3,10 +3,11 @@
 Two ranks bounce a tensor, with the threads that a rank has: what computes puts it into a slot,
 which is sent, received by the other rank, and sent back. Half of the round trip is the channel's
 time. The raw time is that of blocking mpi4py calls between the same two processes, measured in
-turn with it, size by size: once with one buffer for each direction, and once with two that take
-turns, as a channel has two slots, since twice the memory is more than some caches hold.
+turn with it, a few messages each, size by size: once with one buffer for each direction, and once
+with two that take turns, as a channel has two slots, since twice the memory is more than some
+caches hold. Each round gives a difference and a ratio; their medians and 95 % intervals are told.
 
-    python benchmarks/channel_time.py --rounds 5
+    python benchmarks/channel_time.py --rounds 100 --sizes 3M 8M
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from statistics import median
 
 import numpy as np
+from measuring import Spread, confident, machine, print_table
 
 from rankslice.backend.launch import find_mpirun
 from rankslice.backend.runtime.executor import Executor
@@ -29,9 +31,32 @@ from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.mpi import MpiTransport
 from rankslice.backend.runtime.slots import Ring
 
-SIZES = (4 << 10, 32 << 10, 256 << 10, 1 << 20, 3 << 20, 8 << 20)
+SIZES = {
+    "4k": 4 << 10,
+    "32k": 32 << 10,
+    "256k": 256 << 10,
+    "1M": 1 << 20,
+    "3M": 3 << 20,
+    "8M": 8 << 20,
+}
 SLOTS = 2
-TARGET_EXTRA_S = {False: 150e-6, True: 60e-6}
+MOVED_BYTES = 64 << 20
+"""In a block of messages, if they are neither too many nor too few."""
+TARGET_RATIO = 1.15
+"""Of messages that take a millisecond or more."""
+TARGET_EXTRA_US = {False: 150, True: 60}
+"""Beyond the raw time of others: by default, and with ``--latency``."""
+
+COLUMNS = (
+    "bytes",
+    "raw us",
+    "two buffers us",
+    "channel us",
+    "channel - raw us",
+    "channel / raw",
+    "channel / two buffers",
+    "target",
+)
 
 
 class Bouncing:
@@ -127,13 +152,13 @@ def raw_time_s(transport: MpiTransport, size: int, bounces: int, slots: int = 1)
     return times
 
 
-def work(rounds: int, latency: bool) -> None:
-    """Measure in one of the two ranks; rank 0 prints the medians as JSON."""
+def work(sizes: Iterable[int], rounds: int, latency: bool) -> None:
+    """Measure in one of the two ranks; rank 0 prints the medians of each round as JSON."""
     mpi = MpiTransport()
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(os.getppid()))[mpi.rank]})
-    found: dict[int, Any] = {}
-    for size in SIZES:
-        bounces = max(40, min(400, (64 << 20) // size))
+    found = []
+    for size in sizes:
+        bounces = max(25, min(400, MOVED_BYTES // size))
         measured = []
         for _ in range(rounds):
             raw = raw_time_s(mpi, size, bounces)
@@ -142,46 +167,65 @@ def work(rounds: int, latency: bool) -> None:
             mpi.exchange(b"")
             channel = channel_time_s(mpi, size, bounces, latency)
             mpi.exchange(b"")
-            measured.append([statistics.median(times or [0]) for times in (raw, turns, channel)])
-        found[size] = [statistics.median(times) for times in zip(*measured, strict=True)]
+            measured.append([1e6 * median(times or [0]) for times in (raw, turns, channel)])
+        found.append(measured)
     if mpi.rank == 0:
         print(json.dumps(found))
     mpi.close()
 
 
-def report(rounds: int, network: str, latency: bool) -> None:
+def report(sizes: Sequence[str], rounds: int, network: str, latency: bool) -> None:
     """Start two ranks over ``network`` and print what they measured."""
     command = [str(find_mpirun().path), "-n", "2", "--map-by", "slot:oversubscribe"]
     command += ["--bind-to", "none"]
     command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     command += ["--mca", "btl", "tcp,self"] if network == "tcp" else []
-    command += [sys.executable, __file__, "--rank", "--rounds", str(rounds)]
+    command += [sys.executable, __file__, "--rank", "--rounds", str(rounds), "--sizes", *sizes]
     command += ["--latency"] if latency else []
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    print(f"\n{network}{', --latency' if latency else ''}")
-    print("    bytes      raw us  two bufs us  channel us   extra us   ratio  to two bufs  target")
-    for text, (raw, turns, channel) in json.loads(answer).items():
-        met = channel <= 1.15 * raw if raw >= 1e-3 else channel <= raw + TARGET_EXTRA_S[latency]
-        print(
-            f"{int(text):9}  {1e6 * raw:10.1f}  {1e6 * turns:11.1f}  {1e6 * channel:10.1f}"
-            f" {1e6 * (channel - raw):10.1f}  {channel / raw:6.2f}  {channel / turns:11.2f}"
-            f"  {'met' if met else 'missed'}"
-        )
+    rows = [
+        row_of(size, zip(*measured, strict=True), latency)
+        for size, measured in zip(sizes, json.loads(answer), strict=True)
+    ]
+    print_table(f"{network}{', --latency' if latency else ''}, {rounds} rounds", COLUMNS, rows)
+
+
+def row_of(size: str, measured: Iterable[Sequence[float]], latency: bool) -> list[str]:
+    """Return a row of the table from the rounds' times in microseconds, kind by kind."""
+    raw, turns, channel = measured
+    extra = confident(one - other for one, other in zip(channel, raw, strict=True))
+    ratio = paired_ratio(channel, raw)
+    if median(raw) >= 1000:
+        met = ratio.middle <= TARGET_RATIO
+    else:
+        met = extra.middle <= TARGET_EXTRA_US[latency]
+    times = [f"{median(each):.1f}" for each in (raw, turns, channel)]
+    to_turns = paired_ratio(channel, turns).text()
+    return [size, *times, extra.text(1), ratio.text(), to_turns, "met" if met else "missed"]
+
+
+def paired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Spread:
+    """Return the median of the rounds' ratios with its interval."""
+    return confident(one / other for one, other in zip(measured, reference, strict=True))
 
 
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="repetitions, medians are taken")
+    parser.add_argument("--rounds", type=int, default=25, help="repetitions of each size")
+    parser.add_argument(
+        "--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of messages"
+    )
     parser.add_argument("--latency", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank:
-        work(given.rounds, given.latency)
+        work([SIZES[size] for size in given.sizes], given.rounds, given.latency)
         return
     for network in ("shared memory", "tcp"):
         for latency in (False, True):
-            report(given.rounds, network, latency)
+            report(given.sizes, given.rounds, network, latency)
+    print(machine())
 
 
 if __name__ == "__main__":

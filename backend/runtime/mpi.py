@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,22 +119,36 @@ class MpiTransport:
     def poll(
         self, goes_on: Callable[[], bool] | None = None
     ) -> tuple[list[Completion], list[Completion]]:
-        """Call MPI_Testsome, until something is finished or ``goes_on`` says no."""
+        """Call MPI_Testsome until it has moved messages and told what is finished by that.
+
+        Open MPI's moves messages only if it finds nothing finished, and then tells nothing: the
+        next call does. While that has nothing either, ``goes_on`` is asked whether to try again.
+        """
         sent: list[Completion] = []
         received: list[Completion] = []
         test, requests, statuses = self._mpi.Request.Testsome, self._requests, self._statuses
+        while indices := test(requests, statuses):
+            self._note(indices, sent, received)
+        if sent or received:
+            goes_on = None
         indices, tries = test(requests, statuses), 1
         while not indices and goes_on is not None and (tries % _TRIES or goes_on()):
             indices = test(requests, statuses)
             tries += 1
-        for position, index in enumerate(indices or ()):
+        self._note(indices or (), sent, received)
+        return sent, received
+
+    def _note(
+        self, indices: Iterable[int], sent: list[Completion], received: list[Completion]
+    ) -> None:
+        """Take note of what a call of MPI_Testsome has told."""
+        for position, index in enumerate(indices):
             is_send, lane, slot = self._meaning[index]
             if is_send:
                 sent.append(Completion(lane, slot, slot == _END))
             else:
                 is_end = self._statuses[position].Get_count(self._mpi.BYTE) == 0
                 received.append(Completion(lane, slot, is_end))
-        return sent, received
 
     def exchange(self, record: bytes) -> list[bytes]:
         """Gather sizes, then records, everywhere; sleeps while it waits."""

@@ -1,0 +1,63 @@
+"""Looks at the messages of a real MPI."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from real_jobs import debians_mpirun, wheels_mpirun
+
+from rankslice.backend.launch import find_mpirun
+
+MESSAGES_CROSS = """
+import sys, time
+from pathlib import Path
+
+import numpy as np
+
+from rankslice.backend.runtime.mpi import MpiTransport
+from rankslice.backend.runtime.transport import Lane
+
+are_connected, have_crossed = (Path(sys.argv[1]) / name for name in ("connected", "crossed"))
+
+
+def wait_for(file):
+    while not file.exists():
+        time.sleep(0.01)
+
+
+mpi = MpiTransport()
+there, back = (tuple(np.zeros(16, np.uint8) for _ in range(2)) for _ in range(2))
+peer = 1 - mpi.rank
+mpi.open([Lane(mpi.rank, peer, there)], [Lane(peer, peer, back)])
+mpi.receive(0, 0)
+mpi.exchange(b"")
+if mpi.rank == 0:
+    mpi.send(0, 0)
+    are_connected.touch()
+    wait_for(have_crossed)
+    sent, received = mpi.poll()
+    print(len(sent), len(received))
+else:
+    wait_for(are_connected)
+    while not mpi.poll()[1]:
+        pass
+    mpi.send(0, 0)
+    have_crossed.touch()
+mpi.exchange(b"")
+mpi.close()
+"""
+
+
+@pytest.mark.parametrize("find", [wheels_mpirun, debians_mpirun])
+@pytest.mark.parametrize("network", ["shared memory", "tcp"])
+def test_one_look_finds_what_has_crossed_before(tmp_path, monkeypatch, find, network):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # away from what killed mpiruns have left
+    mpirun = find_mpirun(find())
+    command = [mpirun.path, "-n", "2", "--map-by", "slot:oversubscribe", "--bind-to", "none"]
+    command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    command += ["--mca", "btl", "tcp,self"] if network == "tcp" else []
+    command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"] if mpirun.library else []
+    command += [sys.executable, "-c", MESSAGES_CROSS, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "1 1" == done.stdout.strip()

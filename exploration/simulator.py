@@ -8,7 +8,8 @@ What the runtime does is done here, but for the computing, which takes as long a
 * A tensor has as many slots as the runtime gives it. A channel carries a frame when the sender has
   it and the receiver has a free slot; so a slow rank holds up those before it.
 * The source lets a frame in while fewer than ``window`` are inside; the sink sends a credit for
-  each frame that comes out.
+  each frame that comes out. On a CPU rank of a single core frames that do not come by the clock
+  are let in by the thread that computes, once it has nothing to compute.
 * Messages between boards take turns on each board's link, each direction for itself: bytes over
   bandwidth, then the latency. Messages inside a board are copied by the cores of both ranks.
 """
@@ -203,8 +204,8 @@ def simulate(
         overheads: processor time of a rank besides computing.
         host_shares: by rank: share of its time in which it keeps its cores busy; by default 1 of
             a CPU, and 0 of a GPU, an NPU, or the ``null`` engine, which sleeps.
-        source_s: time to read a frame, in a thread of its own on no particular core.
-        sink_s: time to take a result, likewise.
+        source_s: time to read a frame, by the thread that lets it in.
+        sink_s: time to take a result, in a thread of its own on no particular core.
         traced: for how many frames from the first the steps are kept.
     """
     machine = _Machine(
@@ -234,6 +235,8 @@ class _Machine:
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
         self.source_s = self.sink_s = 0.0
+        self.joined_source: Rank | None = None
+        """The rank whose thread that computes lets frames in, too."""
         self.waiting: deque[tuple[int, float]] = deque()
         self.waiting_max = self.found_waiting = 0
         self.dropped: list[int] = []
@@ -278,6 +281,9 @@ class _Machine:
         self.arrivals = arrivals
         if arrivals is None:
             self.left = frames
+            source = self.plan.ranks[self.plan.source]
+            if source.accelerator == "cpu" and len(source.cores) == 1:
+                self.joined_source = self.parts.ranks[source.rank]
         else:
             self.is_pulled = False
             frames = len(arrivals.times_s)
@@ -308,7 +314,7 @@ class _Machine:
             else:
                 self.arrived_s.append(self.waiting.popleft()[1])
             if self.source_s:
-                self.is_reading = True
+                self._occupy_source(True)
                 self._at(self.now + self.source_s, self._read, None)
             else:
                 self._let_in()
@@ -319,10 +325,18 @@ class _Machine:
     def _may_enter(self) -> bool:
         if self.entered - self.credited >= self.window:
             return False
+        rank = self.joined_source
+        if rank is not None and (rank.is_busy or rank.next_ready() is not None):
+            return False
         return all(ring.has_room() for ring in self.parts.source_rings)
 
+    def _occupy_source(self, is_reading: bool) -> None:
+        self.is_reading = is_reading
+        if self.joined_source is not None:
+            self.joined_source.is_busy = is_reading
+
     def _read(self, _: Any) -> None:
-        self.is_reading = False
+        self._occupy_source(False)
         self._let_in()
         self._try_source()
 
@@ -347,6 +361,8 @@ class _Machine:
             return
         stage = rank.next_ready()
         if stage is None:
+            if rank is self.joined_source:
+                self._try_source()
             return
         if rank.cores and not self._take_cores(rank):
             return

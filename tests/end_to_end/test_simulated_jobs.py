@@ -8,10 +8,16 @@ from rankslice.framework.commands.run import prepare, run
 from rankslice.framework.commands.simulate import Traffic, simulate
 
 
-@pytest.mark.parametrize(("ranks", "window"), [(2, None), (4, None), (4, 2)])
-def test_a_simulated_job_has_about_the_rate_and_latency_of_the_real_one(tmp_path, ranks, window):
+@pytest.mark.parametrize(
+    ("ranks", "slowest", "window"),
+    [(2, 0, None), (2, 1, None), (4, 0, None), (4, 3, None), (4, 3, 2)],
+)
+def test_a_simulated_job_has_about_the_rate_and_latency_of_the_real_one(
+    tmp_path, ranks, slowest, window
+):
+    """One rank is slower than the others: it alone says whether frames wait before others."""
     folder = chain_folder(tmp_path, ranks)
-    let_ranks_sleep(folder, 20)
+    let_ranks_sleep(folder, 20, options={slowest: {"sleep_ms": "30"}})
     real = run(prepare(folder, RunOptions(frames=80, window=window))).summary
     told = simulate(folder, traffic=Traffic(frames=80, window=window)).simulation
     assert 0.6 < told.throughput_fps / real.throughput_fps < 1.3

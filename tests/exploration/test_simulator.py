@@ -225,11 +225,40 @@ def test_links_are_told_by_direction():
     ]
 
 
-def test_reading_and_writing_frames_take_threads_of_their_own():
-    found = simulate(
-        THREE, took(0.001, 0.001, 0.001), network(), frames=200, source_s=0.01, sink_s=0.02
-    )
+def test_writing_results_takes_a_thread_of_its_own():
+    found = simulate(THREE, took(0.001, 0.001, 0.015), network(), frames=200, sink_s=0.02)
     assert found.throughput_fps == pytest.approx(50)
+
+
+ELSEWHERE = [{"cores": (0, 7)}, {"accelerator": "gpu"}]
+"""Where another thread than the one that computes lets frames in."""
+
+
+def with_first_rank(**fields):
+    first, second = placements("board_cpu0", "board_cpu1")
+    return planned(CHAIN, {"a": 0, "b": 1, "c": 1}, (replace(first, **fields), second))
+
+
+def test_on_a_single_core_the_thread_that_computes_reads_frames():
+    times = {"frames": 200, "source_s": 0.01}
+    assert rate(with_first_rank(), 0.01, 0.001, **times) == pytest.approx(50)
+    for fields in ELSEWHERE:
+        assert rate(with_first_rank(**fields), 0.01, 0.001, **times) == pytest.approx(100)
+
+
+def test_a_frame_waits_for_a_slow_first_rank_only_if_another_thread_lets_it_in():
+    def latency_ms(plan, **more):
+        return simulate(plan, took(0.03, 0.02), network(), **more).latency_ms["p50"]
+
+    assert latency_ms(with_first_rank()) == pytest.approx(30 + 20)
+    for fields in ELSEWHERE:
+        assert latency_ms(with_first_rank(**fields)) == pytest.approx(30 + 30 + 20)
+
+
+def test_frames_that_come_by_the_clock_are_let_in_while_the_first_rank_computes():
+    clock = Arrivals(np.array([0.0, 0.01, 0.02]), 1)
+    found = simulate(with_first_rank(), took(0.03, 0.02), network(), arrivals=clock)
+    assert (3, ()) == (found.completed, found.dropped)
 
 
 def test_steps_of_the_first_frames_are_kept():

@@ -6,8 +6,9 @@ time. The raw time is that of blocking mpi4py calls between the same two process
 turn with it, a few messages each, size by size: once with one buffer for each direction, and once
 with two that take turns, as a channel has two slots, since twice the memory is more than some
 caches hold. Each round gives a difference and a ratio; their medians and 95 % intervals are told.
+Where a process finds its memory makes a difference as well, so several pairs take part.
 
-    python benchmarks/channel_time.py --rounds 100 --sizes 3M 8M
+    python benchmarks/channel_time.py --rounds 20 --sizes 3M 8M
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
-from measuring import Spread, confident, machine, print_table
+from measuring import confident, confident_ratios, console, machine, print_table
 
 from rankslice.backend.launch import find_mpirun
 from rankslice.backend.runtime.executor import Executor
@@ -46,6 +49,8 @@ TARGET_RATIO = 1.15
 """Of messages that take a millisecond or more."""
 TARGET_EXTRA_US = {False: 150, True: 60}
 """Beyond the raw time of others: by default, and with ``--latency``."""
+
+Times: TypeAlias = Sequence[float]
 
 COLUMNS = (
     "bytes",
@@ -174,45 +179,43 @@ def work(sizes: Iterable[int], rounds: int, latency: bool) -> None:
     mpi.close()
 
 
-def report(sizes: Sequence[str], rounds: int, network: str, latency: bool) -> None:
-    """Start two ranks over ``network`` and print what they measured."""
+def report(sizes: Sequence[str], pairs: int, rounds: int, network: str, latency: bool) -> None:
+    """Start pairs of ranks over ``network``, one after the other; print what they measured."""
     command = [str(find_mpirun().path), "-n", "2", "--map-by", "slot:oversubscribe"]
     command += ["--bind-to", "none"]
     command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     command += ["--mca", "btl", "tcp,self"] if network == "tcp" else []
     command += [sys.executable, __file__, "--rank", "--rounds", str(rounds), "--sizes", *sizes]
     command += ["--latency"] if latency else []
-    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    rows = [
-        row_of(size, zip(*measured, strict=True), latency)
-        for size, measured in zip(sizes, json.loads(answer), strict=True)
+    answers = [
+        json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        for _ in range(pairs)
     ]
-    print_table(f"{network}{', --latency' if latency else ''}, {rounds} rounds", COLUMNS, rows)
+    rows = []
+    for size, *measured in zip(sizes, *answers, strict=True):
+        raw, turns, channel = zip(*chain.from_iterable(measured), strict=True)
+        rows.append(row_of(size, raw, turns, channel, latency))
+    print_table(f"{network}{', --latency' if latency else ''}", COLUMNS, rows)
 
 
-def row_of(size: str, measured: Iterable[Sequence[float]], latency: bool) -> list[str]:
-    """Return a row of the table from the rounds' times in microseconds, kind by kind."""
-    raw, turns, channel = measured
+def row_of(size: str, raw: Times, turns: Times, channel: Times, latency: bool) -> list[str]:
+    """Return a row of the table from the rounds' times, in microseconds."""
     extra = confident(one - other for one, other in zip(channel, raw, strict=True))
-    ratio = paired_ratio(channel, raw)
+    ratio = confident_ratios(channel, raw)
     if median(raw) >= 1000:
         met = ratio.middle <= TARGET_RATIO
     else:
         met = extra.middle <= TARGET_EXTRA_US[latency]
     times = [f"{median(each):.1f}" for each in (raw, turns, channel)]
-    to_turns = paired_ratio(channel, turns).text()
+    to_turns = confident_ratios(channel, turns).text()
     return [size, *times, extra.text(1), ratio.text(), to_turns, "met" if met else "missed"]
-
-
-def paired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Spread:
-    """Return the median of the rounds' ratios with its interval."""
-    return confident(one / other for one, other in zip(measured, reference, strict=True))
 
 
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25, help="repetitions of each size")
+    parser.add_argument("--rounds", type=int, default=5, help="of each pair and size")
+    parser.add_argument("--pairs", type=int, default=5, help="of ranks")
     parser.add_argument(
         "--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of messages"
     )
@@ -222,10 +225,10 @@ def main() -> None:
     if given.rank:
         work([SIZES[size] for size in given.sizes], given.rounds, given.latency)
         return
+    console.print(machine(), style="dim")
     for network in ("shared memory", "tcp"):
         for latency in (False, True):
-            report(given.sizes, given.rounds, network, latency)
-    print(machine())
+            report(given.sizes, given.pairs, given.rounds, network, latency)
 
 
 if __name__ == "__main__":

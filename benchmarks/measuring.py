@@ -18,6 +18,7 @@ from rich.table import Table
 __all__ = [
     "Spread",
     "confident",
+    "confident_ratios",
     "console",
     "machine",
     "print_table",
@@ -69,6 +70,11 @@ def ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
     ratio of each pair counts, not the ratio of two medians.
     """
     return spread(a / b for a, b in zip(measured, reference, strict=True))
+
+
+def confident_ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
+    """Return the median of many such ratios, and where it is with a confidence of 95 per cent."""
+    return confident(a / b for a, b in zip(measured, reference, strict=True))
 
 
 def machine() -> str:

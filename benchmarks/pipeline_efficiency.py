@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from measuring import confident, console, machine, print_table, spread, start_round
+from measuring import confident_ratios, console, machine, print_table, spread, start_round
 from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch import find_mpirun, launch_command
@@ -330,13 +330,17 @@ def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
     rates |= {f"stage {number}, beside the other": found for number, found in parts}
     pipelined = rates[PIPELINE]
     rows = [
-        (name, *(f"{fps:.1f}" for fps in quartiles(found)), confident_ratio(pipelined, found))
+        (
+            name,
+            *(f"{fps:.1f}" for fps in quartiles(found)),
+            confident_ratios(pipelined, found).text(3),
+        )
         for name, found in rates.items()
     ]
     columns = ("", "frames/s: a quarter below", "half", "three quarters", "pipeline / this")
     print_table(title, columns, rows)
     if LOOP_BY_HAND in rates:
-        share = confident_ratio(rates[LOOP_BY_HAND], rates[SLOWER_STAGE])
+        share = confident_ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE]).text(3)
         console.print(f"loop by hand / slower stage: {share}\n")
     ranks, alone = (each.cpu_ms() for each in contestants[:2])
     print_table(
@@ -361,11 +365,6 @@ def report_drivers(found: Sequence[tuple[str, Sequence[RunSummary]]]) -> None:
 def quartiles(rates: Sequence[float]) -> list[float]:
     """Return the rates that a quarter, a half and three quarters of the turns stay below."""
     return [float(value) for value in np.percentile(rates, (25, 50, 75))]
-
-
-def confident_ratio(measured: Sequence[float], reference: Sequence[float]) -> str:
-    """Return the median of the rounds' ratios, with its 95 % confidence interval."""
-    return confident(a / b for a, b in zip(measured, reference, strict=True)).text(3)
 
 
 def _driver_row(name: str, runs: Sequence[RunSummary]) -> tuple[str, ...]:

@@ -87,19 +87,24 @@ class Contestant:
     def take_turn(self, seconds: float) -> None:
         """Let it work for a while."""
         begin = time.monotonic()
-        for worker in self._workers:
-            worker.resume()
-        time.sleep(seconds)
-        self._pause()
+        try:
+            for worker in self._workers:
+                worker.resume()
+            time.sleep(seconds)
+            self._pause()
+        except psutil.NoSuchProcess as error:
+            sys.exit(f"{self.name}: process {error.pid} ended in turn {len(self._turns) + 1}")
         self._turns.append((begin, time.monotonic()))
 
     def _pause(self) -> None:
         for worker in self._workers:
             worker.suspend()
 
-    def __exit__(self, *error: object) -> None:
-        """Take down what was measured, and end it."""
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        """Take down what was measured, if nothing failed, and end it."""
         try:
+            if failure is not None:
+                return
             used = [_used_s(worker) for worker in self._workers]
             self._used_s = [
                 after + before for after, before in zip(used, self._used_s, strict=True)

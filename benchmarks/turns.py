@@ -103,15 +103,15 @@ class Contestant:
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         """Take down what was measured, if nothing failed, and end it."""
         try:
-            if failure is not None:
-                return
-            used = [_used_s(worker) for worker in self._workers]
-            self._used_s = [
-                after + before for after, before in zip(used, self._used_s, strict=True)
-            ]
-            self._frames = [self._read(path).copy() for path in self._stamps]
+            if failure is None:
+                self._take_down()
         finally:
             self._end()
+
+    def _take_down(self) -> None:
+        used = [_used_s(worker) for worker in self._workers]
+        self._used_s = [after + before for after, before in zip(used, self._used_s, strict=True)]
+        self._frames = [self._read(path).copy() for path in self._stamps]
 
     def _end(self) -> None:
         family = [child for each in self._started for child in each.children(recursive=True)]

@@ -236,7 +236,8 @@ class _Machine:
         self.count = 0
         self.source_s = self.sink_s = 0.0
         self.joined_source: Rank | None = None
-        """The rank whose thread that computes lets frames in, too."""
+        """The rank whose thread that computes lets frames in, too: as ``_joined`` has it in the
+        runtime's ``rank.py``."""
         self.waiting: deque[tuple[int, float]] = deque()
         self.waiting_max = self.found_waiting = 0
         self.dropped: list[int] = []

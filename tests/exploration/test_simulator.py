@@ -250,8 +250,8 @@ def test_on_a_single_core_the_thread_that_computes_reads_frames():
 
 
 def test_a_frame_waits_for_a_slow_first_rank_only_if_another_thread_lets_it_in():
-    def latency_ms(plan, **more):
-        return simulate(plan, took(0.03, 0.02), network(), **more).latency_ms["p50"]
+    def latency_ms(plan):
+        return simulate(plan, took(0.03, 0.02), network()).latency_ms["p50"]
 
     assert latency_ms(with_first_rank()) == pytest.approx(30 + 20)
     for fields in ELSEWHERE:

@@ -123,6 +123,8 @@ def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bo
         on_finished=lambda: loop.wake(),
     )
     loop = CommunicationLoop(transport, [outgoing], [incoming], computing=executor, latency=latency)
+    outbox.on_written = (executor.look_soon,)
+    inbox.on_written = (executor.wake,)
     executor.start(loop)
     loop.run(lambda: executor.finished or bool(failures))
     executor.join(60)

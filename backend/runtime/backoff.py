@@ -76,16 +76,29 @@ class Backoff:
         self._idle_since = clock()
         self._waits_since: float | None = None
         self._waits_s: deque[float] = deque(maxlen=self._WAITS_KEPT)
+        self._shortest_s = 0.0
 
     def reset(self) -> None:
         """A message was moved."""
-        self._idle_since = self._clock()
+        if not self._never_sleeps:
+            self._idle_since = self._clock()
+
+    def begin_wait(self, step_s: float = 0.0) -> None:
+        """The thread has no work: it looks at once, and ``spin_s`` tells how long that goes on.
+
+        Args:
+            step_s: as for :meth:`pause_s`.
+        """
+        if not self._never_sleeps:
+            self._waits_since = self._clock()
+        self.spin_s = self._wakeful_left_s(0.0, step_s)
 
     def end_wait(self) -> None:
         """The thread has work again."""
         self.spin_s = 0.0
         if self._waits_since is not None:
             self._waits_s.append(self._clock() - self._waits_since)
+            self._shortest_s = min(self._waits_s)
             self._waits_since = None
 
     def pause_s(self, *, is_sending: bool, uses_network: bool, step_s: float = 0.0) -> float:
@@ -97,25 +110,28 @@ class Backoff:
             step_s: how long a step of the rank takes, in seconds; beside a long one it matters
                 little how soon a large message is moved.
         """
-        if self._never_sleeps:
-            self.spin_s = self._wakeful_s
-            return 0.0
         now = self._clock()
         if self._waits_since is None:
             self._waits_since = now
-        waited, shortest = now - self._waits_since, min(self._waits_s, default=0.0)
-        is_long = step_s > self._LONG_STEP * self._wakeful_s
-        wakeful_s = self._WAKEFUL_S if is_long else self._wakeful_s
-        if waited < wakeful_s and 0.0 < shortest < self._SHORT_WAIT * wakeful_s:
-            self.spin_s = wakeful_s - waited
+        waited = now - self._waits_since
+        self.spin_s = self._wakeful_left_s(waited, step_s)
+        if self.spin_s:
             return 0.0
-        self.spin_s = 0.0
         pause = max(self._SHARE_WAITING * (now - self._idle_since), self._SHORTEST_S)
-        if not is_sending and shortest:
-            left = shortest - waited
+        if not is_sending and self._shortest_s:
+            left = self._shortest_s - waited
             longest = NETWORK_S if uses_network else LONGEST_S
             pause = max(pause, min(self._SHARE_LEFT * left, longest))
         return min(pause, LONGEST_S)
+
+    def _wakeful_left_s(self, waited_s: float, step_s: float) -> float:
+        """Return the seconds that the thread goes on without sleep."""
+        if self._never_sleeps:
+            return self._wakeful_s
+        is_long = step_s > self._LONG_STEP * self._wakeful_s
+        wakeful_s = self._WAKEFUL_S if is_long else self._wakeful_s
+        is_short = 0.0 < self._shortest_s < self._SHORT_WAIT * wakeful_s
+        return max(0.0, wakeful_s - waited_s) if is_short else 0.0
 
 
 def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> float:

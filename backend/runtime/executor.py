@@ -44,6 +44,9 @@ class Messages(Protocol):
     def begin_step(self, step_s: float) -> None:
         """Take note that a step begins that may take ``step_s`` seconds."""
 
+    def begin_wait(self) -> None:
+        """Take note that no stage is ready; a look follows."""
+
     def pause_s(self) -> float:
         """Return the seconds to sleep between two looks that found nothing."""
 
@@ -125,8 +128,8 @@ class Executor:
     def start(self, messages: Messages | None = None) -> None:
         """Start the thread.
 
-        It looks at ``messages`` while it waits, and after each step that was long, or made
-        something to send.
+        It looks at ``messages`` while it waits, and between two steps if the first was long, or
+        made something to send.
         """
         self._messages = messages
         self._thread.start()
@@ -167,13 +170,11 @@ class Executor:
             while self._stages and not self._stopped:
                 stage = self._next_ready()
                 if stage is None:
-                    self._wait()
-                    continue
-                self._run_step(stage)
-                if stage.finished:
-                    self._stages.remove(stage)
-                if self._should_look or self.step_s > _SHORT_STEP_S:
-                    self._look()
+                    stage = self._wait()
+                elif self._should_look and self._look():
+                    stage = self._next_ready()
+                if stage is not None:
+                    self._run_step(stage)
             self._on_finished()
         except BaseException as error:
             self._on_failure(self._asked, error)
@@ -189,8 +190,13 @@ class Executor:
         begin = time.perf_counter()
         stage.step()
         self._last_s[stage] = passed = time.perf_counter() - begin
-        self.slowest_s = max(self.slowest_s, passed)
         self.step_under_way = None
+        if passed > self.slowest_s:
+            self.slowest_s = passed
+        if passed > _SHORT_STEP_S:
+            self._should_look = True
+        if stage.finished:
+            self._stages.remove(stage)
 
     def _next_ready(self) -> Stage | None:
         oldest: Stage | None = None
@@ -207,21 +213,22 @@ class Executor:
         self._should_look = False
         return self._messages.look()
 
-    def _wait(self) -> None:
-        """Look and sleep by turns until a stage is ready, which none was just now."""
+    def _wait(self) -> Stage | None:
+        """Look and sleep by turns until a stage is ready, which none was just now; return it."""
         begin = time.perf_counter()
         self.is_waiting = True
-        # Asked here, too, as the first look goes on if no sleep is to follow.
-        self._pause_s()
-        while not self._stopped:
+        if self._messages is not None:
+            self._messages.begin_wait()
+        stage = None
+        while stage is None and not self._stopped:
             if not self._look():
                 self._wakeup.wait(self._pause_s())
-            if self._next_ready() is not None:
-                break
+            stage = self._next_ready()
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()
         self.waited_s += time.perf_counter() - begin
+        return stage
 
     def _pause_s(self) -> float | None:
         pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]

@@ -235,17 +235,24 @@ class CommunicationLoop:
         if step_s >= self._watched_step_s and self._computing_pause_s(step_s) < self._main_pause_s:
             self._wakeup.set()
 
+    def begin_wait(self) -> None:
+        """Take note that the thread which computes has no work; it looks at once."""
+        self._backoff.begin_wait(self._step_s())
+
     def pause_s(self) -> float:
         """Return the seconds that the thread which waits may sleep before it looks again."""
         return self._backoff.pause_s(
             is_sending=any(end.is_urgent for end in self._outgoing),
             uses_network=self._network_bytes() > 0,
-            step_s=self._computing.step_s if self._computing is not None else 0.0,
+            step_s=self._step_s(),
         )
 
     def end_wait(self) -> None:
         """Take note that the thread which computes has work again."""
         self._backoff.end_wait()
+
+    def _step_s(self) -> float:
+        return self._computing.step_s if self._computing is not None else 0.0
 
     def _is_tended(self) -> bool:
         return self._computing is not None and self._computing.is_waiting

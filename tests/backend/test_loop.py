@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
-from rankslice.backend.runtime.backoff import Backoff, computing_pause_s
+from rankslice.backend.runtime.backoff import LONGEST_S, Backoff, computing_pause_s
 from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
@@ -105,11 +105,11 @@ def test_only_large_messages_need_their_sender_on_the_way(nbytes: int, is_urgent
 @pytest.mark.parametrize(
     ("step_s", "is_urgent", "network_bytes", "pause_s"),
     [
-        (8e-3, False, 0, 20e-3),
+        (8e-3, False, 0, LONGEST_S),
         (8e-3, True, 0, 4e-3),
         (3e-3, True, 0, 0.2),
-        (0.0, True, 0, 20e-3),
-        (1.0, True, 0, 20e-3),
+        (0.0, True, 0, LONGEST_S),
+        (1.0, True, 0, LONGEST_S),
         (8e-3, True, LARGE, 8e-3 / 12),
         (4e-3, True, LARGE, 500e-6),
         (8e-3, True, 4 * LARGE, 500e-6),
@@ -128,6 +128,7 @@ def test_a_rank_that_computes_looks_as_often_as_somebody_waits_for_it(
 def waits(backoff: Backoff, clock: list[float], seconds: float, **how: bool) -> list[float]:
     """Let a rank wait for some time, then compute; return its sleeps in seconds."""
     backoff.reset()
+    backoff.begin_wait()
     end, pauses = clock[0] + seconds, []
     while clock[0] < end:
         pauses.append(backoff.pause_s(**{"is_sending": False, "uses_network": False, **how}))
@@ -206,7 +207,7 @@ def test_a_thread_that_waits_without_sleep_goes_on_looking() -> None:
         tries.append(mailbox.tries - before)
 
     look()
-    assert 0.0 == loop.pause_s()
+    loop.begin_wait()
     look()
     loop.end_look()
     look()
@@ -253,7 +254,7 @@ def test_what_is_to_leave_does_so_before_a_look_goes_on() -> None:
     outgoing = Outgoing(1, 1, departures, 0)
     loop = CommunicationLoop(Noting(), [outgoing], [], computing=Waiting(), latency=True)
     departures.put()
-    loop.pause_s()
+    loop.begin_wait()
     assert loop.look()
     assert ["send", "poll"] == order
 
@@ -264,7 +265,7 @@ def test_without_sleep_a_thread_looks_for_as_long_as_short_waits_take() -> None:
     waits(backoff, clock, 400e-6)
     assert 0.0 == backoff.spin_s
     asked = {"is_sending": False, "uses_network": False}
-    assert 0.0 == backoff.pause_s(**asked)
+    backoff.begin_wait()
     assert pytest.approx(1150e-6) == backoff.spin_s
     clock[0] += 1000e-6
     assert 0.0 == backoff.pause_s(**asked)
@@ -339,7 +340,7 @@ class Letterbox:
         self.looks = looks
         self.seen: list[tuple[int, bool]] = []
         """For each look: frames done by then, and whether the thread waited."""
-        self.begun_steps = self.waits = self.ended_looks = 0
+        self.begun_steps = self.begun_waits = self.waits = self.ended_looks = 0
 
     def look(self) -> bool:
         executor = self.stage.executor
@@ -354,6 +355,9 @@ class Letterbox:
     def begin_step(self, step_s: float) -> None:
         self.begun_steps += 1
 
+    def begin_wait(self) -> None:
+        self.begun_waits += 1
+
     def pause_s(self) -> float:
         return 1e-3
 
@@ -365,17 +369,37 @@ class Letterbox:
 
 
 @pytest.mark.parametrize(("sends", "takes_s"), [(True, 0.0), (False, 1e-3)])
-def test_the_thread_that_computes_looks_after_steps_and_while_it_waits(
+def test_the_thread_that_computes_looks_between_steps_and_while_it_waits(
     sends: bool, takes_s: float
 ) -> None:
     stage = Counting(2, sends=sends, takes_s=takes_s)
     letterbox, executor = looked(stage, looks=7)
-    after_steps, waiting = [(1, False), (2, False)], [(2, True), (2, True)]
-    assert [*after_steps, *waiting, (3, False), (3, True), (3, True)] == letterbox.seen
+    assert [(1, False), *[(2, True)] * 3, *[(3, True)] * 3] == letterbox.seen
     assert 3 == letterbox.begun_steps
-    assert 2 == letterbox.waits
+    assert 2 == letterbox.begun_waits == letterbox.waits
     assert "counting, frame 3" == executor.at
     assert executor.step_s > 0
+
+
+def test_an_older_frame_that_a_look_between_steps_brings_comes_first() -> None:
+    order = []
+
+    class Ordered(Counting):
+        def step(self) -> None:
+            order.append((self.name, self.frame))
+            super().step()
+
+    stages = []
+    for name, first, last in (("ahead", 5, 8), ("behind", 0, 0)):
+        stage = Ordered(last, sends=name == "ahead")
+        stage.name, stage.frame = name, first
+        stages.append(stage)
+    executor = Executor("compute", stages, on_failure=lambda *_: None)
+    for stage in stages:
+        stage.executor = executor
+    executor.start(Letterbox(stages[1], brings_at={1}, looks=4))
+    executor.join(10)
+    assert [("ahead", 5), ("behind", 0), ("ahead", 6), ("ahead", 7)] == order
 
 
 def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_look() -> None:
@@ -469,7 +493,7 @@ def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst
     loop.begin_step(step_s)
     assert wakes == loop._wakeup.wait(0)
     computing.is_waiting = False
-    assert loop._choose_main_pause_s() <= 20e-3
+    assert loop._choose_main_pause_s() <= LONGEST_S
     loop.begin_step(step_s)
     assert not loop._wakeup.wait(0)
 
@@ -481,7 +505,7 @@ def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_lo
     computing = Waiting()
     computing.is_waiting, computing.step_s = False, 20e-3
     loop = CommunicationLoop(Mailbox(), [outgoing], [], computing=computing)
-    assert 20e-3 == loop._choose_main_pause_s()
+    assert LONGEST_S == loop._choose_main_pause_s()
     loop.begin_step(20e-3)
     assert not loop._wakeup.wait(0)
     departures.put()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 __all__ = ["LONGEST_S", "LONG_STEP_S", "NETWORK_S", "RESTS_S", "Backoff", "computing_pause_s"]
 
-LONGEST_S = 20e-3
+LONGEST_S = 25e-3
 """Between two looks of a rank that waits, or is in a long step."""
 
 RESTS_S = 0.2

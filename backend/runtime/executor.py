@@ -12,7 +12,8 @@ from .wakeup import Wakeup, sharpen_timers
 __all__ = ["Executor", "Messages", "Stage", "step_of"]
 
 _SHORT_STEP_S = 200e-6
-"""After a shorter step a look is worth its time only if the step made something to send."""
+"""After a shorter step a look is worth its time only if the step made something to send. What has
+come during a longer one is no wait's doing, so it is taken before a wait begins."""
 
 
 class Stage(Protocol):
@@ -128,8 +129,8 @@ class Executor:
     def start(self, messages: Messages | None = None) -> None:
         """Start the thread.
 
-        It looks at ``messages`` while it waits, and between two steps if the first was long, or
-        made something to send.
+        It looks at ``messages`` while it waits, after each step that was long, and between two
+        steps if the first made something to send.
         """
         self._messages = messages
         self._thread.start()
@@ -168,6 +169,8 @@ class Executor:
         sharpen_timers()
         try:
             while self._stages and not self._stopped:
+                if self.step_s > _SHORT_STEP_S:
+                    self._look()
                 stage = self._next_ready()
                 if stage is None:
                     stage = self._wait()
@@ -190,11 +193,8 @@ class Executor:
         begin = time.perf_counter()
         stage.step()
         self._last_s[stage] = passed = time.perf_counter() - begin
+        self.slowest_s = max(self.slowest_s, passed)
         self.step_under_way = None
-        if passed > self.slowest_s:
-            self.slowest_s = passed
-        if passed > _SHORT_STEP_S:
-            self._should_look = True
         if stage.finished:
             self._stages.remove(stage)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
+from rankslice.backend.runtime import executor as executor_module
 from rankslice.backend.runtime.backoff import LONGEST_S, Backoff, computing_pause_s
 from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import TensorSpec, load_job
@@ -368,19 +369,28 @@ class Letterbox:
         self.waits += 1
 
 
-@pytest.mark.parametrize(("sends", "takes_s"), [(True, 0.0), (False, 1e-3)])
+@pytest.fixture
+def short_step_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Return a time that no step without sleep takes on a busy machine; longer ones are long."""
+    monkeypatch.setattr(executor_module, "_SHORT_STEP_S", 50e-3)
+    return 50e-3
+
+
+@pytest.mark.parametrize("is_long", [False, True])
 def test_the_thread_that_computes_looks_between_steps_and_while_it_waits(
-    sends: bool, takes_s: float
+    is_long: bool, short_step_s: float
 ) -> None:
-    stage = Counting(2, sends=sends, takes_s=takes_s)
+    stage = Counting(2, sends=not is_long, takes_s=2 * short_step_s * is_long)
     letterbox, executor = looked(stage, looks=7)
-    assert [(1, False), *[(2, True)] * 3, *[(3, True)] * 3] == letterbox.seen
+    last, waiting = (2, not is_long), [(2, True), (2, True)]
+    assert [(1, False), last, *waiting, (3, not is_long), (3, True), (3, True)] == letterbox.seen
     assert 3 == letterbox.begun_steps
     assert 2 == letterbox.begun_waits == letterbox.waits
     assert "counting, frame 3" == executor.at
     assert executor.step_s > 0
 
 
+@pytest.mark.usefixtures("short_step_s")
 def test_an_older_frame_that_a_look_between_steps_brings_comes_first() -> None:
     order = []
 
@@ -429,6 +439,7 @@ def test_a_look_that_goes_on_ends_when_the_thread_gets_work_or_shall_end() -> No
     assert 2 == letterbox.ended_looks
 
 
+@pytest.mark.usefixtures("short_step_s")
 def test_after_a_short_step_that_has_nothing_to_send_nobody_looks() -> None:
     letterbox, _ = looked(Counting(2), looks=6)
     assert [(2, True)] * 4 + [(3, True)] * 2 == letterbox.seen

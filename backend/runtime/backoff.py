@@ -25,7 +25,7 @@ _LOOKS_A_MESSAGE = 4
 _BYTES_A_LOOK = 128 << 10
 """What a look moves of a large message."""
 
-LONG_STEP_S = 5e-3
+LONG_STEP_S = 8e-3
 """From here on a step is worth a look in its midst."""
 
 _SHARE_COMPUTING = 1 / 2
@@ -137,8 +137,9 @@ class Backoff:
 def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> float:
     """Return the seconds to sleep between two looks while the rank computes.
 
-    A look takes some 50 us from the engine, as it finds cold caches and leaves cold ones; slots
-    hide delays up to the time of a step; and the thread that computes looks after each step.
+    A look takes 50 us or more from the engine, as it finds cold caches and leaves cold ones, and
+    somebody sleeps before it; slots hide delays up to the time of a step; and the thread that
+    computes looks after each step.
     So only long steps have a look in their midst, if somebody waits for it; and a large message
     has as many as it needs to arrive within a step.
 

@@ -176,7 +176,7 @@ class Executor:
                     stage = self._wait()
                 elif self._should_look and self._look():
                     stage = self._next_ready()
-                if stage is not None:
+                if stage is not None and not self._stopped:
                     self._run_step(stage)
             self._on_finished()
         except BaseException as error:

@@ -455,6 +455,16 @@ def looked(stage: Counting, looks: int) -> tuple[Letterbox, Executor]:
     return letterbox, executor
 
 
+@pytest.mark.parametrize("frames", [0, 1])
+def test_a_thread_that_is_to_end_does_no_step_for_what_its_last_look_brings(frames: int) -> None:
+    stage = Counting(frames, sends=True)
+    executor = Executor("compute", [stage], on_failure=lambda *_: None)
+    stage.executor = executor
+    executor.start(Letterbox(stage, brings_at={1}, looks=1))
+    executor.join(10)
+    assert (frames + 1, frames) == (stage.frames, stage.frame)
+
+
 def test_a_thread_is_not_woken_by_its_own_steps() -> None:
     stage = Counting(frames=3)
     executor = Executor("compute", [stage], on_failure=lambda *_: None)

@@ -139,9 +139,8 @@ def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> 
 
     A look takes 50 us or more from the engine, as it finds cold caches and leaves cold ones, and
     somebody sleeps before it; slots hide delays up to the time of a step; and the thread that
-    computes looks after each step.
-    So only long steps have a look in their midst, if somebody waits for it; and a large message
-    has as many as it needs to arrive within a step.
+    computes looks after each step. So only long steps have a look in their midst, if somebody
+    waits for it; and a large message has as many as it needs to arrive within a step.
 
     Args:
         step_s: how long a step of the rank takes, in seconds; 0: nobody knows yet.

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from .histogram import Histogram
 
-__all__ = ["ComputeTimes", "count_process", "cpu_s", "forget_process", "peak_memory_mb"]
+__all__ = [
+    "ComputeTimes",
+    "count_process",
+    "cpu_s",
+    "cpu_s_of",
+    "forget_process",
+    "peak_memory_mb",
+]
 
 _helpers: set[int] = set()
 """Processes that work for this one."""
@@ -45,10 +52,11 @@ def forget_process(process: int) -> None:
 def cpu_s() -> float:
     """Return the processor time of all threads of this rank so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime + sum(map(_cpu_s_of, _helpers))
+    return usage.ru_utime + usage.ru_stime + sum(map(cpu_s_of, _helpers))
 
 
-def _cpu_s_of(process: int) -> float:
+def cpu_s_of(process: int) -> float:
+    """Return the processor time of all threads of a process so far, in seconds; 0 if it ended."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import socket
 import sys
@@ -188,7 +189,7 @@ class _Rank:
             "byte order": sys.byteorder,
             "ranks": self.transport.size,
         }
-        records = self.share({**mine, "host": socket.gethostname()})
+        records = self.share({**mine, "host": socket.gethostname(), "process": os.getpid()})
         hosts = [record.get("host") for record in records]
         ends: list[Outgoing | Incoming] = [*self.outgoing, *self.incoming]
         for end in ends:
@@ -203,6 +204,7 @@ class _Rank:
                         f"rank {rank} was started with {name} {record.get(name)!r}, rank 0 with"
                         f" {value!r}: deploy and start all boards from the same build"
                     )
+        self.heartbeat.meet([record["process"] for record in records])
 
     def share(self, record: dict[str, Any]) -> list[dict[str, Any]]:
         """Give a record to all ranks; return everybody's, by rank."""

@@ -2,13 +2,18 @@
 
 Both count the watcher's own ticks, at least a second apart. A watcher that gets no processor
 time ticks less often, so a crowded machine raises no alarm; nor does the time during which
-the whole board was suspended.
+the whole board was suspended. Nor, for half a minute, does a rank of the same board that could run
+but gets no processor time.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -16,13 +21,17 @@ from .errors import JobError
 from .executor import Executor
 from .job import RankSpec, TensorSpec
 from .loop import Incoming, Outgoing
+from .measure import cpu_s_of
 from .slots import Ring
 
-__all__ = ["Heartbeat", "ProgressWatch", "Ticker"]
+__all__ = ["Heartbeat", "ProgressWatch", "StarvationWatch", "Ticker"]
 
 HEARTBEAT_CHANNEL = -1
 _BEAT = TensorSpec("heartbeat", "uint8", (64,))
 _MISSES = 5
+_MISSES_OF_A_STARVED = 30
+_HARDLY_S = 0.05
+"""Processor time between two ticks of a process that had next to none."""
 _LEAST_DEADLINE_S = 30.0
 _DEADLINE_FACTOR = 20
 
@@ -44,6 +53,34 @@ class Ticker:
         return True
 
 
+class StarvationWatch:
+    """Tells whether a process of this board is short of processor time.
+
+    Where jobs of several sessions share a core, Linux may leave one of their processes out for
+    more than five seconds while all others run.
+    """
+
+    def __init__(self, process: int) -> None:
+        """Watch a process from now on."""
+        self._process = process
+        self._cpu_s = cpu_s_of(process)
+
+    def is_starved(self) -> bool:
+        """Whether it could run now, and hardly has since the last question.
+
+        One that is stopped, or waits for anything but a core, could not.
+        """
+        before_s, self._cpu_s = self._cpu_s, cpu_s_of(self._process)
+        return self._cpu_s - before_s < _HARDLY_S and self._can_run()
+
+    def _can_run(self) -> bool:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{self._process}/task").iterdir():
+                if (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R":
+                    return True
+        return False
+
+
 class Heartbeat:
     """A rank's place in the ring of heartbeats: it listens to the rank before, beats for the next.
 
@@ -55,7 +92,9 @@ class Heartbeat:
         """Set up the two channels; a job of one rank has none."""
         size = len(ranks)
         before, after = (rank - 1) % size, (rank + 1) % size
+        self._self = ranks[rank]
         self._watched = ranks[before]
+        self._starvation: StarvationWatch | None = None
         self._beats = Ring(_BEAT, depth=2, readers=1)
         self._heard = Ring(_BEAT, depth=2, readers=1)
         several = size > 1
@@ -63,7 +102,14 @@ class Heartbeat:
         self.incoming = [Incoming(HEARTBEAT_CHANNEL, before, self._heard)] if several else []
         self._heard_by_last_tick = 0
         self._misses = 0
+        self._misses_starved = 0
         self._last_step = ""
+
+    def meet(self, processes: Sequence[int]) -> None:
+        """Learn the process number of each rank; one of this board can be looked at."""
+        process = processes[self._watched.rank]
+        if self._watched.board == self._self.board and process != os.getpid():
+            self._starvation = StarvationWatch(process)
 
     def listen(self) -> None:
         """Take the beats that have arrived."""
@@ -84,19 +130,29 @@ class Heartbeat:
         """Count the ticks in which nothing was heard.
 
         Raises:
-            JobError: five in a row; the message names the rank that is silent.
+            JobError: five in a row in which the rank could have beaten, or thirty in all; the
+                message names the rank that is silent.
         """
+        is_starved = self._starvation is not None and self._starvation.is_starved()
         heard = self._heard.written
-        is_silent = heard == self._heard_by_last_tick and self._is_expected()
-        self._misses = self._misses + 1 if is_silent else 0
+        if heard != self._heard_by_last_tick or not self._is_expected():
+            self._misses = self._misses_starved = 0
+        elif is_starved:
+            self._misses_starved += 1
+        else:
+            self._misses += 1
         self._heard_by_last_tick = heard
+        silent_s = self._misses + self._misses_starved
         if self._misses >= _MISSES:
-            watched = self._watched
-            raise JobError(
-                f"no sign of life for {_MISSES} s from {watched.place}, last at"
-                f" {self._last_step or 'its start'}: it is stopped, overloaded, or cannot be"
-                " reached"
-            )
+            self._raise_alarm(silent_s, "it is stopped, overloaded, or cannot be reached")
+        if silent_s >= _MISSES_OF_A_STARVED:
+            self._raise_alarm(silent_s, "other work on its cores leaves it no processor time")
+
+    def _raise_alarm(self, silent_s: int, reason: str) -> NoReturn:
+        last = self._last_step or "its start"
+        raise JobError(
+            f"no sign of life for {silent_s} s from {self._watched.place}, last at {last}: {reason}"
+        )
 
     def _is_expected(self) -> bool:
         return any(not end.finished for end in self.incoming)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import RankSpec
-from rankslice.backend.runtime.watch import Heartbeat, ProgressWatch, Ticker
+from rankslice.backend.runtime.watch import Heartbeat, ProgressWatch, StarvationWatch, Ticker
 
 
 class Clock:
@@ -30,10 +36,17 @@ def tick(heartbeat: Heartbeat, step: str) -> None:
     heartbeat.tick()
 
 
-def ranks(count: int) -> list[RankSpec]:
+def ranks(count: int, board: str = "edge{}") -> list[RankSpec]:
     return [
         RankSpec(
-            number, f"edge{number}_cpu0", f"edge{number}", f"10.0.0.{number}", "cpu", (), "", {}
+            number,
+            f"edge{number}_cpu0",
+            board.format(number),
+            f"10.0.0.{number}",
+            "cpu",
+            (),
+            "",
+            {},
         )
         for number in range(count)
     ]
@@ -171,6 +184,126 @@ def test_any_name_of_a_step_fits_into_a_beat(step: str) -> None:
         tick(watcher, "")
     with pytest.raises(JobError, match="no sign of life"):
         tick(watcher, "")
+
+
+def ticks_of_silence(
+    monkeypatch: pytest.MonkeyPatch,
+    starved: Sequence[bool],
+    board: str = "edge",
+    process: int | None = None,
+) -> tuple[int, str]:
+    """Return the tick of the alarm, where the silent rank lacks a core in some ticks."""
+    answers = iter(starved)
+    monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: next(answers))
+    watcher = Heartbeat(ranks(3, board), 2)
+    silent_process = os.getppid() if process is None else process
+    watcher.meet([0, silent_process, os.getpid()])
+    for number in range(1, 1 + len(starved)):
+        try:
+            tick(watcher, "")
+        except JobError as error:
+            return number, str(error)
+    pytest.fail("no alarm")
+
+
+def test_a_rank_that_gets_no_core_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    number, message = ticks_of_silence(monkeypatch, [*[False, True, True, True] * 4, False])
+    assert 17 == number
+    assert (
+        "no sign of life for 17 s from rank 1 (edge1_cpu0 on 10.0.0.1), last at its start: it is"
+        " stopped, overloaded, or cannot be reached"
+    ) == message
+
+
+def test_a_rank_that_gets_no_core_for_half_a_minute_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    number, message = ticks_of_silence(monkeypatch, [True] * 40)
+    assert 30 == number
+    assert (
+        "no sign of life for 30 s from rank 1 (edge1_cpu0 on 10.0.0.1), last at its start: other"
+        " work on its cores leaves it no processor time"
+    ) == message
+
+
+def test_a_process_of_another_board_cannot_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 5 == ticks_of_silence(monkeypatch, [True] * 40, board="edge{}")[0]
+
+
+def test_a_rank_in_the_process_of_the_watcher_has_what_that_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 5 == ticks_of_silence(monkeypatch, [True] * 40, process=os.getpid())[0]
+
+
+def test_a_beat_ends_the_count_of_ticks_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: True)
+    sender, watcher = (Heartbeat(ranks(2, "edge"), rank) for rank in range(2))
+    watcher.meet([os.getppid(), os.getpid()])
+    for number in range(200):
+        if number % 25 == 0:
+            tick(sender, "")
+            carry(sender, watcher)
+            carry(watcher, sender)
+            sender.listen()
+        watcher.listen()
+        tick(watcher, "")
+
+
+BUSY = "while True: pass"
+
+
+@contextmanager
+def child(code: str, *, is_idle: bool = False) -> Iterator[psutil.Process]:
+    """Run Python code in a process on this machine's first core."""
+    settle = (
+        f"import os, threading, time; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})"
+    )
+    idle = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))" if is_idle else ""
+    text = "\n".join([settle, idle, "print(flush=True)", code])
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield psutil.Process(process.pid)
+        finally:
+            process.kill()
+
+
+def is_starved(process: psutil.Process) -> bool:
+    watch = StarvationWatch(process.pid)
+    time.sleep(1)
+    return watch.is_starved()
+
+
+def test_a_process_that_others_keep_from_its_core_is_starved() -> None:
+    with child(BUSY, is_idle=True) as starved, child(BUSY), child(BUSY):
+        assert is_starved(starved)
+
+
+def test_so_is_one_whose_main_thread_waits_for_another_of_its_threads() -> None:
+    both = "thread = threading.Thread(target=lambda: [0 for _ in iter(int, 1)])"
+    both += "; thread.start(); thread.join()"
+    with child(both, is_idle=True) as starved, child(BUSY), child(BUSY):
+        assert is_starved(starved)
+
+
+@pytest.mark.parametrize("code", [BUSY, "time.sleep(60)"])
+def test_a_process_that_runs_or_waits_is_not_starved(code: str) -> None:
+    with child(code) as process:
+        assert not is_starved(process)
+
+
+def test_a_stopped_process_is_not_starved() -> None:
+    with child(BUSY) as process:
+        process.send_signal(signal.SIGSTOP)
+        assert not is_starved(process)
+
+
+def test_a_process_that_has_ended_is_not_starved() -> None:
+    with child(BUSY) as process:
+        pass
+    assert not is_starved(process)
 
 
 class Gate:

@@ -5,11 +5,14 @@ Each has a short form for every day; the long ones show what only time can: noth
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,6 +131,52 @@ def sampling(folder: Path, every_s: float) -> Iterator[Samples]:
         thread.join()
 
 
+BUSY = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True:
+    pass
+"""
+
+
+@contextmanager
+def starving(folder: Path, rank: int, seconds: float) -> Iterator[Callable[[int], None]]:
+    """Keep a rank from its core for a while, once the function that is yielded is told of frames.
+
+    Processes of several other sessions take the core, which the kernel divides between sessions
+    first, or, as it may be set up, between processes.
+    """
+    has_begun = threading.Event()
+
+    def starve() -> None:
+        has_begun.wait()
+        process = ranks_of(folder)[rank]
+        for thread in process.threads():
+            os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
+        session = Path(f"/proc/{process.pid}/autogroup")
+        if session.exists():
+            session.write_text("19")
+        (core,) = process.cpu_affinity() or ()
+        command = [sys.executable, "-c", BUSY, str(core)]
+        others = [subprocess.Popen(command, start_new_session=True) for _ in range(20)]
+        time.sleep(seconds)
+        for other in others:
+            other.kill()
+            other.wait()
+
+    def note(frames: int) -> None:
+        if frames:
+            has_begun.set()
+
+    thread = threading.Thread(target=starve)
+    thread.start()
+    try:
+        yield note
+    finally:
+        has_begun.set()
+        thread.join()
+
+
 def completed(folder: Path, **options: object) -> FinishedRun:
     return run(prepare(folder, RunOptions(**options)))  # type: ignore[arg-type]
 
@@ -170,6 +219,15 @@ def test_two_dozen_ranks_that_crowd_the_machine_raise_no_false_alarm(
     np.testing.assert_array_equal(
         np.arange(len(finished.results)), finished.results.records["frame"]
     )
+
+
+def test_a_rank_that_others_keep_from_its_core_raises_no_false_alarm(tmp_path: Path) -> None:
+    folder = chain_folder(tmp_path, 3)
+    let_ranks_sleep(folder, 10)
+    with starving(folder, rank=1, seconds=10) as note:
+        finished = run(prepare(folder, RunOptions(frames=500)), on_completed=note)
+    assert 500 == len(finished.results)
+    assert finished.summary.latency_ms["max"] > 5_000
 
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.slow)])

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from rankslice.exploration.links import Network
 from rankslice.exploration.problem import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulated_parts import Pipe, Rank, Ring, Stage, parts_of
+from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.throughput import throughput_fps
 
@@ -40,6 +41,7 @@ __all__ = [
     "Simulation",
     "Step",
     "at_rate",
+    "has_threadless_source",
     "jittered",
     "sampled",
     "simulate",
@@ -177,6 +179,11 @@ class Simulation:
         }
 
 
+def has_threadless_source(rank: Placement) -> bool:
+    """Whether frames that do not come by the clock are let in by the thread that computes."""
+    return rank.accelerator == "cpu" and len(rank.cores) == 1
+
+
 def simulate(
     plan: Plan,
     compute_s: Sequence[Times],
@@ -236,8 +243,7 @@ class _Machine:
         self.count = 0
         self.source_s = self.sink_s = 0.0
         self.joined_source: Rank | None = None
-        """The rank whose thread that computes lets frames in, too: as ``_joined`` has it in the
-        runtime's ``rank.py``."""
+        """The rank whose thread that computes lets frames in, too."""
         self.waiting: deque[tuple[int, float]] = deque()
         self.waiting_max = self.found_waiting = 0
         self.dropped: list[int] = []
@@ -283,7 +289,7 @@ class _Machine:
         if arrivals is None:
             self.left = frames
             source = self.plan.ranks[self.plan.source]
-            if source.accelerator == "cpu" and len(source.cores) == 1:
+            if has_threadless_source(source):
                 self.joined_source = self.parts.ranks[source.rank]
         else:
             self.is_pulled = False

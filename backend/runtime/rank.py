@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
 from .version import RUNTIME_VERSION
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import Reader, connect, wire
+from .wiring import Reader, connect, threadless_stages, wire
 
 __all__ = ["run_rank", "together"]
 
@@ -102,7 +102,8 @@ class _Rank:
             post = Announcer(writer, options.progress)
             credit = self.rings[wiring.sink.outputs[0]]
             others["sink"] = self.sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
-        joined = self._joined(others)
+        without_thread = threadless_stages(self.spec, is_timed=options.fps is not None)
+        joined = {name: stage for name, stage in others.items() if name in without_thread}
         self.computing = Executor(
             "compute",
             [*segments, *joined.values()],
@@ -132,18 +133,6 @@ class _Rank:
 
     def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
         return [Input(self.rings[reader.ring], reader.place) for reader in readers]
-
-    def _joined(self, others: Mapping[str, Stage]) -> dict[str, Stage]:
-        """Return which stages beside the segments have no thread of their own.
-
-        On a rank of a single core a thread more can do nothing at the same time, but costs a sleep
-        and a wake-up per frame. A source that goes by the clock keeps its thread: frames come, and
-        may be lost, while a segment computes.
-        """
-        if self.spec.accelerator != "cpu" or len(self.spec.cores) != 1:
-            return {}
-        by_the_clock = {"source"} if self.options.fps is not None else set()
-        return {name: stage for name, stage in others.items() if name not in by_the_clock}
 
     def _executor(self, name: str, stage: Stage) -> Executor:
         return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_main)

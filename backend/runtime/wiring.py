@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .job import Job, SegmentSpec, TensorSpec
+from .job import Job, RankSpec, SegmentSpec, TensorSpec
 from .slots import Ring
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "StageSpec",
     "Wiring",
     "connect",
+    "threadless_stages",
     "wire",
 ]
 
@@ -226,3 +227,19 @@ def connect(
         rings[wiring.source.inputs[0].ring].on_written += (wake_loop,)
     for send in wiring.sends:
         rings[send.reader.ring].on_written += (wake_loop,)
+
+
+def threadless_stages(rank: RankSpec, *, is_timed: bool) -> frozenset[str]:
+    """Return which stages beside the segments have no thread of their own.
+
+    On a rank of a single core a thread more can do nothing at the same time, but costs a sleep
+    and a wake-up per frame. A source that goes by the clock keeps its thread: frames come, and
+    may be lost, while a segment computes.
+
+    Args:
+        rank: where the stages are.
+        is_timed: whether its source goes by the clock.
+    """
+    if rank.accelerator != "cpu" or len(rank.cores) != 1:
+        return frozenset()
+    return frozenset({"sink"} if is_timed else {"source", "sink"})

@@ -11,7 +11,7 @@ from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, job_of, planned, plans
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 
-from rankslice.backend.runtime.wiring import wire
+from rankslice.backend.runtime.wiring import threadless_stages, wire
 from rankslice.exploration.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.links import Network
 from rankslice.exploration.problem import NO_OVERHEADS, Overheads
@@ -19,6 +19,7 @@ from rankslice.exploration.simulated_parts import parts_of
 from rankslice.exploration.simulator import (
     Arrivals,
     at_rate,
+    has_threadless_source,
     jittered,
     sampled,
     simulate,
@@ -130,6 +131,18 @@ def test_tensors_have_as_many_slots_as_the_runtime_gives_them(plan, window):
         expected.pop("completion credit", None)
         own = {n: ring for (number, n), ring in parts.rings.items() if number == rank.rank}
         assert expected == {name: (ring.depth, len(ring.read)) for name, ring in own.items()}
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
+@pytest.mark.parametrize("cores", [(), (0,), (0, 1)])
+def test_frames_are_let_in_by_the_thread_that_lets_them_in_in_the_runtime(accelerator, cores):
+    plan = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
+    first = replace(plan.ranks[0], accelerator=accelerator, cores=cores)
+    spec = job_of(replace(plan, ranks=(first, *plan.ranks[1:]))).ranks[0]
+    in_runtime = threadless_stages(spec, is_timed=False)
+    assert has_threadless_source(first) is ("source" in in_runtime)
+    # The simulator lets timed frames in by themselves, whatever the rank.
+    assert "source" not in threadless_stages(spec, is_timed=True)
 
 
 @given(assigned_problems())

@@ -37,6 +37,7 @@ two_layers (float[1,1024] x) => (float[1,1024] y) {
 }
 """
 IDLE_FPS = 0.5
+FRAME = "frame.npz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,15 @@ class Measured:
 
 def sleeping_ranks(place: Path, sleep_ms: float) -> Path:
     """Return a build folder of two ranks that sleep for ``sleep_ms`` in each frame."""
+    np.savez(place / FRAME, x=np.ones((1, 1024), np.float32))
     layers = ("first", "second")
     return null_folder(place, MODEL, layers, {"first": 0, "second": 1}, (sleep_ms, sleep_ms))
 
 
 def run_pipeline(folder: Path, frames: int, fps: float | None = None) -> Measured:
     """Run the folder's job once."""
-    frame = folder.parent / "frame.npz"
-    np.savez(frame, x=np.ones((1, 1024), np.float32))
-    prepared = prepare(folder, RunOptions(inputs=(str(frame),), frames=frames, fps=fps))
+    inputs = (str(folder.parent / FRAME),)
+    prepared = prepare(folder, RunOptions(inputs=inputs, frames=frames, fps=fps))
     summary = run(prepared).summary
     assert prepared.options.report is not None
     records = json.loads(prepared.options.report.read_text())["ranks"]

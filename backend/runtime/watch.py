@@ -92,8 +92,8 @@ class Heartbeat:
         """Set up the two channels; a job of one rank has none."""
         size = len(ranks)
         before, after = (rank - 1) % size, (rank + 1) % size
-        self._self = ranks[rank]
         self._watched = ranks[before]
+        self._is_same_board = ranks[before].board == ranks[rank].board
         self._starvation: StarvationWatch | None = None
         self._beats = Ring(_BEAT, depth=2, readers=1)
         self._heard = Ring(_BEAT, depth=2, readers=1)
@@ -108,7 +108,7 @@ class Heartbeat:
     def meet(self, processes: Sequence[int]) -> None:
         """Learn the process number of each rank; one of this board can be looked at."""
         process = processes[self._watched.rank]
-        if self._watched.board == self._self.board and process != os.getpid():
+        if self._is_same_board and process != os.getpid():
             self._starvation = StarvationWatch(process)
 
     def listen(self) -> None:

@@ -205,7 +205,7 @@ class Board:
     def resume(self) -> None:
         """Let all processes go on."""
         # Those on the board first: an nsenter outside stops itself as long as it sees them stopped.
-        while stopped := [each for each in self.processes() if is_stopped(each)]:
+        while stopped := [each for each in self.processes() if is_held(each)]:
             self._signal(sorted(stopped, key=is_outside), signal.SIGCONT)
             time.sleep(0.001)
 
@@ -304,14 +304,22 @@ def is_outside(process: int) -> bool:
     return len(status_field(process, "NSpid").split()) < 2
 
 
-def is_stopped(process: int) -> bool:
-    """Tell whether a process is stopped."""
-    return status_field(process, "State")[:1] == "T"
+def is_held(process: int) -> bool:
+    """Tell whether a process is stopped, or will be before it does anything more.
+
+    A parent in vfork takes no signal until its child runs the new program, which a child that is
+    stopped never does.
+    """
+    state = status_field(process, "State")[:1]
+    if state != "D":
+        return state == "T"
+    pending = int(status_field(process, "ShdPnd") or "0", 16)
+    return bool(pending & 1 << signal.SIGSTOP - 1)
 
 
 def goes_on(process: int) -> bool:
-    """Tell whether a process is on the board and neither stopped nor at its end."""
-    return is_running(process) and not is_stopped(process) and not is_outside(process)
+    """Tell whether a process is on the board and neither held nor at its end."""
+    return is_running(process) and not is_held(process) and not is_outside(process)
 
 
 def faketime_library() -> Path | None:

@@ -13,7 +13,7 @@ import pytest
 from boards import Board, Boards, BoardsError
 from boards.board import faketime_library
 from boards.disks import PYENV
-from boards.system import is_running
+from boards.system import is_running, status_field
 
 
 def pings(board: Board, patience_s: int = 1) -> bool:
@@ -24,7 +24,11 @@ def pings(board: Board, patience_s: int = 1) -> bool:
 def greeted(board: Board) -> socket.socket:
     """Return a connection to a board's sshd, which has said who it is."""
     connection = socket.create_connection((board.address, 22), timeout=1)
-    assert connection.recv(100).startswith(b"SSH-2.0-")
+    try:
+        assert connection.recv(100).startswith(b"SSH-2.0-")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -110,6 +114,31 @@ def test_a_board_goes_on_where_it_was_stopped(boards: Boards) -> None:
         assert running.poll() is None
         boards[0].resume()
         assert "2\n3\n4\n5\n6\n" == running.communicate(timeout=20)[0]
+
+
+SPAWN = """
+import os
+os.mkfifo("/tmp/pipe")
+print("ready", flush=True)
+read_pipe = (os.POSIX_SPAWN_OPEN, 0, "/tmp/pipe", os.O_RDONLY, 0)
+child = os.posix_spawn("/bin/cat", ["cat"], os.environ, file_actions=[read_pipe])
+os.waitpid(child, 0)
+"""
+
+
+def test_a_board_stops_while_a_program_is_being_started(boards: Boards) -> None:
+    board = boards[0]
+    command = [*board.entrance(), "python3", "-c", SPAWN]
+    with ended_at_last(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as running:
+        assert running.stdout is not None
+        assert "ready\n" == running.stdout.readline()
+        # The parent waits where no signal reaches it, until its child has opened the pipe.
+        while not any(status_field(each, "State")[:1] == "D" for each in board.processes()):
+            time.sleep(0.01)
+        board.stop()
+        board.resume()
+        board.run(["sh", "-c", "echo hello > /tmp/pipe; rm /tmp/pipe"], timeout=20)
+        assert "hello\n" == running.communicate(timeout=20)[0]
 
 
 def test_a_board_whose_cable_is_pulled_reaches_nobody(boards: Boards) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "cpu_s_of",
     "forget_process",
     "peak_memory_mb",
+    "stat_fields",
 ]
 
 _helpers: set[int] = set()
@@ -58,9 +59,18 @@ def cpu_s() -> float:
 def cpu_s_of(process: int) -> float:
     """Return the processor time of all threads of a process so far, in seconds; 0 if it ended."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        fields = stat_fields(Path(f"/proc/{process}"))
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return 0.0
+
+
+def stat_fields(folder: Path) -> list[str]:
+    """Return what ``stat`` says after the name, in the folder of a process or a thread of /proc.
+
+    Raises:
+        OSError: it has ended.
+    """
+    return (folder / "stat").read_text().rpartition(")")[2].split()
 
 
 def peak_memory_mb() -> float:

@@ -21,7 +21,7 @@ from .errors import JobError
 from .executor import Executor
 from .job import RankSpec, TensorSpec
 from .loop import Incoming, Outgoing
-from .measure import cpu_s_of
+from .measure import cpu_s_of, stat_fields
 from .slots import Ring
 
 __all__ = ["Heartbeat", "ProgressWatch", "StarvationWatch", "Ticker"]
@@ -75,9 +75,8 @@ class StarvationWatch:
 
     def _can_run(self) -> bool:
         with suppress(OSError):
-            for thread in Path(f"/proc/{self._process}/task").iterdir():
-                if (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R":
-                    return True
+            threads = Path(f"/proc/{self._process}/task").iterdir()
+            return any(stat_fields(thread)[0] == "R" for thread in threads)
         return False
 
 

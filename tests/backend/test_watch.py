@@ -62,6 +62,20 @@ def carry(sender: Heartbeat, receiver: Heartbeat) -> None:
     received.end = sent.end
 
 
+def tick_and_beat_seldom(
+    sender: Heartbeat, watcher: Heartbeat, *, ticks: int, ticks_a_beat: int
+) -> None:
+    """Let the watcher tick again and again, and the sender in some of these ticks alone."""
+    for number in range(ticks):
+        if number % ticks_a_beat == 0:
+            tick(sender, "")
+            carry(sender, watcher)
+            carry(watcher, sender)
+            sender.listen()
+        watcher.listen()
+        tick(watcher, "")
+
+
 def test_a_tick_is_due_once_a_second() -> None:
     clock = Clock()
     ticker = Ticker(clock=clock)
@@ -124,14 +138,7 @@ def test_a_rank_that_was_never_heard_was_last_at_its_start() -> None:
 
 def test_one_beat_in_five_ticks_is_enough() -> None:
     sender, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
-    for number in range(50):
-        if number % 5 == 0:
-            tick(sender, "")
-            carry(sender, watcher)
-            carry(watcher, sender)
-            sender.listen()
-        watcher.listen()
-        tick(watcher, "")
+    tick_and_beat_seldom(sender, watcher, ticks=50, ticks_a_beat=5)
 
 
 def test_a_rank_that_has_finished_is_not_missed() -> None:
@@ -240,14 +247,7 @@ def test_a_beat_ends_the_count_of_ticks_without_a_core(monkeypatch: pytest.Monke
     monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: True)
     sender, watcher = (Heartbeat(ranks(2, "edge"), rank) for rank in range(2))
     watcher.meet([os.getppid(), os.getpid()])
-    for number in range(200):
-        if number % 25 == 0:
-            tick(sender, "")
-            carry(sender, watcher)
-            carry(watcher, sender)
-            sender.listen()
-        watcher.listen()
-        tick(watcher, "")
+    tick_and_beat_seldom(sender, watcher, ticks=200, ticks_a_beat=25)
 
 
 BUSY = "while True: pass"

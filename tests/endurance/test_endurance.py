@@ -105,6 +105,18 @@ def halves(values: list[int]) -> tuple[float, float]:
 
 
 @contextmanager
+def beside(work: Callable[[], None], let_end: threading.Event) -> Iterator[None]:
+    """Do some work in a thread of its own; set the event that lets it end, and wait for that."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        let_end.set()
+        thread.join()
+
+
+@contextmanager
 def sampling(folder: Path, every_s: float) -> Iterator[Samples]:
     """Look at the ranks of a build folder while they run."""
     samples = Samples()
@@ -122,13 +134,8 @@ def sampling(folder: Path, every_s: float) -> Iterator[Samples]:
                 samples.memory[rank].append(memory)
                 samples.files[rank].append(files)
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    with beside(look, ended):
         yield samples
-    finally:
-        ended.set()
-        thread.join()
 
 
 BUSY = """
@@ -168,13 +175,8 @@ def starving(folder: Path, rank: int, seconds: float) -> Iterator[Callable[[int]
         if frames:
             has_begun.set()
 
-    thread = threading.Thread(target=starve)
-    thread.start()
-    try:
+    with beside(starve, has_begun):
         yield note
-    finally:
-        has_begun.set()
-        thread.join()
 
 
 def completed(folder: Path, **options: object) -> FinishedRun:

@@ -8,7 +8,10 @@ the last frame that came out.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import stat
 import struct
 import time
 from collections.abc import Sequence
@@ -45,10 +48,11 @@ class ResultsWriter:
         }
         self._record = memoryview(bytearray(_HEAD.size + sum(spec.nbytes for spec in outputs)))
         try:
-            self._file = path.open("wb", buffering=0)
+            self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise self._failure(error) from None
         try:
+            _claim(self._file.fileno())
             self._write(memoryview(_MAGIC + json.dumps(head).encode() + b"\n"))
         except OSError as error:
             self.close()
@@ -81,6 +85,23 @@ class ResultsWriter:
 
     def _failure(self, error: OSError) -> JobError:
         return JobError(f"results file {self._path}: {reason_of(error)}")
+
+
+def _claim(descriptor: int) -> None:
+    """Empty a file that no other job writes.
+
+    Raises:
+        OSError: another job writes it.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OSError(error.errno, "another job is writing it; choose another --results") from None
+    except OSError:
+        pass  # a file system without locks
+    os.ftruncate(descriptor, 0)
 
 
 @dataclass(frozen=True, slots=True)

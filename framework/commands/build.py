@@ -14,6 +14,7 @@ from rankslice.backend.wheels import wheels_for
 from rankslice.framework.commands.converting import Quantisation, conversion_of
 from rankslice.framework.commands.planning import MakeMapping, plan_model
 from rankslice.framework.commands.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
+from rankslice.framework.commands.run_folder import living_runs
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -159,6 +160,8 @@ def _foreign(folder: Path) -> str:
         return "has no plan.json"
     if f'"{FORMAT}"'.encode() not in beginning:
         return "has a plan.json that no build made"
+    if living_runs(folder):
+        return "a run goes on in it: wait for its end"
     foreign = sorted({path.name for path in folder.iterdir()} - OWN_ENTRIES)
     return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,10 @@ from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
 from rankslice.backend.ssh import is_this_machine
 from rankslice.framework.commands.deploy import plan_deployment, read_plan
+from rankslice.framework.commands.run_folder import run_folder
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.hashing import file_sha256
+from rankslice.framework.output_file import whole_file
 from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison
@@ -80,10 +82,26 @@ class PreparedRun:
     plan: Plan
     options: RunOptions
     source: Source
-    command: tuple[str, ...]
-    """The mpirun line."""
+    launch: tuple[str, ...]
+    """The mpirun line up to the driver's options."""
     boards: Boards | None = None
     """Those that run it; ``None``: this machine alone."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The mpirun line, to be typed by hand."""
+        return self._line(self.options.results, self.options.report)
+
+    def command_in(self, folder: Path) -> tuple[str, ...]:
+        """Return the mpirun line of a run that writes into a folder of its own."""
+        return self._line(folder / RESULTS, folder / REPORT)
+
+    def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
+        inputs = self.options.inputs
+        if self.boards is not None:  # names relative to the folder of the job on each board
+            inputs, results, report = inputs_on_board(inputs), Path(RESULTS), Path(REPORT)
+        options = replace(self.options, inputs=inputs, results=results, report=report)
+        return (*self.launch, *options.to_arguments())
 
 
 def prepare(
@@ -126,8 +144,8 @@ def prepare(
         source = _open_source(load_job(folder / "plan.json").inputs, options)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
-        command = launch_command(plan, folder, found, options.to_arguments())
-        return PreparedRun(folder, plan, options, source, tuple(command))
+        launch = launch_command(plan, folder, found, ())
+        return PreparedRun(folder, plan, options, source, tuple(launch))
     return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
 
 
@@ -135,21 +153,15 @@ def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | No
     """Ask the boards, and return the run with its mpirun line."""
     deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
     boards = look_at_boards(deployment.work, deployment.ssh_config, mpirun)
-    options = replace(
-        prepared.options,
-        inputs=inputs_on_board(prepared.options.inputs),
-        results=Path(RESULTS),
-        report=Path(REPORT),
-    )
-    command = launch_command(
+    launch = launch_command(
         prepared.plan,
         prepared.folder,
         mpirun,
-        options.to_arguments(),
+        (),
         options=boards.mpirun_options(mpirun),
         program=boards.program,
     )
-    return replace(prepared, command=tuple(command), boards=boards)
+    return replace(prepared, launch=tuple(launch), boards=boards)
 
 
 def run(
@@ -162,6 +174,9 @@ def run(
 ) -> FinishedRun:
     """Run the job; return its summary and results.
 
+    Its files are written in a folder of its own, so that other runs of the same build folder do
+    not touch them, and moved to where they belong at the end.
+
     Args:
         prepared: from :func:`prepare`.
         verify: compare all results with the unsliced model's: bit by bit if the options say
@@ -173,41 +188,68 @@ def run(
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
     """
-    options = prepared.options
     reference = _find_reference(prepared) if verify else None
-    assert options.report is not None
-    options.report.unlink(missing_ok=True)
-    options.results.unlink(missing_ok=True)
-    try:
-        _run_job(prepared, on_completed)
-    except RankSliceError as error:
-        raise RankSliceError(*error.mistakes, *_kept(options.results)) from None
-    except KeyboardInterrupt:
-        raise InterruptedRunError("interrupted", *_kept(options.results)) from None
+    with _run_folder(prepared.options.results) as folder:
+        try:
+            _run_job(prepared, folder, on_completed)
+        except RankSliceError as error:
+            raise RankSliceError(*error.mistakes, *_kept(prepared, folder)) from None
+        except KeyboardInterrupt:
+            raise InterruptedRunError("interrupted", *_kept(prepared, folder)) from None
+        except BaseException:  # a signal that ends this program
+            _kept(prepared, folder)
+            raise
+        with _told_to_people():
+            results = read_results(folder / RESULTS)
+        records = json.loads((folder / REPORT).read_text())["ranks"]
+        _put_in_place(prepared, folder)
     with _told_to_people():
-        results = read_results(options.results)
-        records = json.loads(options.report.read_text())["ranks"]
         arrivals = _arrivals(records, len(results))
         verification = None
         if reference is not None:
             comparison = _compared(prepared, reference, results, arrivals, on_verified)
             verification = comparison.verdict(
-                exact=options.exact, rounds=_rounds(prepared.plan), tolerance=tolerance
+                exact=prepared.options.exact, rounds=_rounds(prepared.plan), tolerance=tolerance
             )
     labels = tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(records, results.completed_s, verification)
     return FinishedRun(summary, results, labels)
 
 
-def _run_job(prepared: PreparedRun, on_completed: Callable[[int], None]) -> None:
-    """Run the job to its end, and have its results here."""
+@contextmanager
+def _run_folder(results: Path) -> Iterator[Path]:
+    """Yield a folder for the files of this run, on the file system where its results go."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(run_folder(results.parent))
+        except OSError as error:
+            found = f"cannot be written: {error.strerror}"
+            hint = "choose a file elsewhere with --results"
+            raise RankSliceError(Mistake(str(results.parent), found, hint)) from None
+        yield folder
+
+
+def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
+    """Move results and report to where they belong; of several runs, the last one's stay.
+
+    A report that cannot be put into the build folder is left out: the results may lie elsewhere.
+    """
+    (folder / RESULTS).replace(prepared.options.results)
+    with suppress(OSError), whole_file(prepared.folder / REPORT) as file:
+        file.write((folder / REPORT).read_bytes())
+
+
+def _run_job(prepared: PreparedRun, folder: Path, on_completed: Callable[[int], None]) -> None:
+    """Run the job to its end, and have its results and report in a folder."""
     if prepared.boards is None:
-        run_job(prepared.command, on_completed)
+        run_job(prepared.command_in(folder), on_completed)
     else:
-        _run_across(prepared, prepared.boards, on_completed)
+        _run_across(prepared, prepared.boards, folder, on_completed)
 
 
-def _run_across(prepared: PreparedRun, boards: Boards, on_completed: Callable[[int], None]) -> None:
+def _run_across(
+    prepared: PreparedRun, boards: Boards, folder: Path, on_completed: Callable[[int], None]
+) -> None:
     """Run a job across boards; fetch its results whether or not it ends well."""
     ranks = prepared.plan.ranks
     watches = Watches(boards, prepared.options.start_timeout_s)
@@ -215,41 +257,34 @@ def _run_across(prepared: PreparedRun, boards: Boards, on_completed: Callable[[i
         with watches:
             source = boards.of(ranks[prepared.plan.source].board)
             bring_inputs(*source, prepared.options.inputs)
-            run_job(prepared.command, on_completed, lines=watches.lines, on_start=watches.oversee)
+            command = prepared.command_in(folder)
+            run_job(command, on_completed, lines=watches.lines, on_start=watches.oversee)
     except RankSliceError as error:
         told = watches.explained(error)
         raise RankSliceError(
-            *told.mistakes, *_fetch_after_failure(prepared, boards, watches)
+            *told.mistakes, *_fetch_after_failure(prepared, boards, watches, folder)
         ) from None
     except KeyboardInterrupt:
-        _fetch_after_failure(prepared, boards, watches)
+        _fetch_after_failure(prepared, boards, watches, folder)
         raise
-    _fetch(prepared, boards, (RESULTS, REPORT))
+    _fetch(prepared, boards, folder, (RESULTS, REPORT))
 
 
-def _fetch(prepared: PreparedRun, boards: Boards, names: Sequence[str]) -> None:
-    """Fetch files from the sink's board."""
+def _fetch(prepared: PreparedRun, boards: Boards, folder: Path, names: Sequence[str]) -> None:
+    """Fetch files from the sink's board into a folder."""
     shell, facts = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
-    targets = {RESULTS: prepared.options.results, REPORT: prepared.options.report}
     for name in names:
-        target = targets[name]
-        assert target is not None
-        part = target.with_name(f".{target.name}.part")
-        try:
-            shell.get(f"{facts.run}/{name}", part)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        shell.get(f"{facts.run}/{name}", folder / name)
 
 
 def _fetch_after_failure(
-    prepared: PreparedRun, boards: Boards, watches: Watches
+    prepared: PreparedRun, boards: Boards, watches: Watches, folder: Path
 ) -> list[Mistake | str]:
     """Fetch the results of finished frames; return where they are if that is not possible."""
     shell, facts = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     if shell.reach.board not in watches.lost_boards():
         with suppress(RankSliceError):  # there may be none
-            _fetch(prepared, boards, (RESULTS,))
+            _fetch(prepared, boards, folder, (RESULTS,))
         return []
     return [
         f"results of finished frames may be on {shell.reach.place} in {facts.run}/{RESULTS};"
@@ -300,12 +335,19 @@ def _open_source(inputs: Sequence[TensorSpec], options: RunOptions) -> Source:
     )
 
 
-def _kept(results: Path) -> list[str]:
+def _kept(prepared: PreparedRun, folder: Path) -> list[str]:
+    """Keep the results of finished frames; the report of an older run does not belong to them."""
+    results = prepared.options.results
     try:
-        count = len(read_results(results))
+        count = len(read_results(folder / RESULTS))
     except JobError:
         return []
-    return [f"the results of {count} finished frames are in {results}"] if count else []
+    if not count:
+        return []
+    (folder / RESULTS).replace(results)
+    with suppress(OSError):
+        (prepared.folder / REPORT).unlink(missing_ok=True)
+    return [f"the results of {count} finished frames are in {results}"]
 
 
 def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:

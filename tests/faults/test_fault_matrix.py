@@ -122,10 +122,15 @@ class Job:
         return ranks
 
     def completed(self) -> int:
-        try:
-            return len(read_results(self.results))
-        except JobError:
-            return 0
+        return len(self.frames())
+
+    def frames(self) -> list[int]:
+        """Return the numbers of the frames that are in the results, at their place or not yet."""
+        meanwhile = self.results.parent.glob(".rankslice-run-*/results.bin")
+        for path in (*meanwhile, self.results):
+            with suppress(JobError):
+                return [int(frame) for frame in read_results(path).records["frame"]]
+        return []
 
     def errors(self) -> str:
         self._errors.seek(0)
@@ -405,7 +410,7 @@ def suffer(case: Case, folder: Path, mpirun: Path) -> Outcome:
         seconds = time.monotonic() - struck
         left = wait_for_nothing_left(job)
         errors = re.findall(r"^error: (.*)$", job.errors(), re.MULTILINE)
-        kept = read_results(job.results).records["frame"].tolist() if fault.keeps else []
+        kept = job.frames() if fault.keeps else []
         return Outcome(
             code=code,
             seconds=seconds,

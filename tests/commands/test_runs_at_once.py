@@ -165,9 +165,7 @@ def test_a_read_only_build_folder_runs_with_results_elsewhere(built: Path, tmp_p
     assert refused.err.startswith(f"error: {built}: cannot be written: Read-only file system;")
     assert 1 == refused.err.count("\n")
     results = tmp_path / "r.bin"
-    ended = run_with_mounts(
-        read_only(built), "run", built, "--frames", "5", "--results", results
-    )
+    ended = run_with_mounts(read_only(built), "run", built, "--frames", "5", "--results", results)
     assert (0, "") == (ended.code, ended.err)
     assert 5 == len(read_results(results))
     assert [results] == list(tmp_path.iterdir())

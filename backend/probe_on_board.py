@@ -734,7 +734,7 @@ ANSWER = "environment: "
 """Begins the line that counts: libraries print lines of their own."""
 
 ASK_ENVIRONMENT = """
-import importlib.metadata, importlib.util, json, platform, sys
+import importlib.metadata, importlib.util, json, os, platform, sys
 found = {}
 for name, module in json.loads(sys.argv[1]).items():
     try:
@@ -743,6 +743,7 @@ for name, module in json.loads(sys.argv[1]).items():
         if module and importlib.util.find_spec(module):
             found[name] = ""
 providers, library = [], ""
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 try:
     import onnxruntime
     providers = list(onnxruntime.get_available_providers())

@@ -35,6 +35,7 @@ def sleeping(given: argparse.Namespace, buffers: Sequence[Array], rank: int) -> 
 
 def onnxruntime(given: argparse.Namespace, buffers: Sequence[Array], rank: int) -> Compute:
     """Return what runs a rank's sub-model with onnxruntime, on the buffers themselves."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import
     import onnxruntime as ort
 
     options = ort.SessionOptions()

@@ -32,6 +32,7 @@ from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.results import read_results
@@ -167,8 +168,7 @@ def _litert_step(session: Session, threads: int) -> Callable[[], object]:
 
 def _onnxruntime_step(session: Session, threads: int) -> Callable[[], object]:
     """Return a run of a session that is bound to memory of its own."""
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads

@@ -29,6 +29,7 @@ from onnx import (
     numpy_helper,
 )
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.frontend.onnx_nodes import bodies_of, inputs_of
 
 __all__ = ["follow_types", "is_fixed"]
@@ -178,8 +179,7 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
 
     A shape that it does not know looks like that of a scalar, so the rank is asked for, too.
     """
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     names = [value.name for value in alone.graph.output]
     for name in names:
         alone.graph.node.append(helper.make_node("Shape", [name], [f"{name} shape"]))

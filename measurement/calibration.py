@@ -23,6 +23,8 @@ from onnx import (
     helper,
 )
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+
 __all__ = ["fill_weights"]
 
 Array = NDArray[np.float32]
@@ -148,8 +150,7 @@ def _frame(shape: Sequence[int], cells: Sequence[int], random: np.random.Generat
 
 def _session(step: Step, opsets: Sequence[OperatorSetIdProto]) -> Run:
     """Return a function that runs the step alone: weights are inputs, so none is copied."""
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     weights = [tensor.name for tensor in step.weights]
     constants = {tensor.name for tensor in step.constants}
     made = {name for node in step.nodes for name in node.output}

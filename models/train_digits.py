@@ -24,6 +24,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+
 Array = NDArray[np.float32]
 Weights = dict[str, Array]
 
@@ -266,9 +268,7 @@ def onnx_model(weights: Weights, facts: dict[str, str]) -> ModelProto:
 
 def accuracy(model: ModelProto, digits: Digits) -> float:
     """Return the share of the images to whose label the model gives the highest probability."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(
+    session = load_onnxruntime().InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     images = network_input(digits.images)

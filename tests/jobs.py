@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources import open_source
 from rankslice.framework.commands.build import build
+
+onnxruntime = load_onnxruntime()
 
 FIRST_CORE = min(os.sched_getaffinity(0))
 
@@ -98,7 +100,7 @@ def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[N
     return stacks
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
+def session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

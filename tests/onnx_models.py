@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.onnx_writer import segment_pieces
 from rankslice.frontend.pieces import write_pieces
+
+onnxruntime = load_onnxruntime()
 
 LIGHT_MODELS = sorted(Path(onnx.__file__).parent.glob("backend/test/data/light/*.onnx"))
 """Zoo networks of the onnx package; their weights are made by ConstantOfShape layers."""
@@ -57,7 +60,7 @@ def write_segment(
     return path
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
+def session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1

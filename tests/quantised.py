@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnxruntime import quantization
+
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+
+load_onnxruntime()
+quantization: Any = importlib.import_module("onnxruntime.quantization")
 
 CNN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1, 3, 16, 16] image) => (float[1, 10] scores)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.digits import (
     digits_labels,
@@ -22,6 +22,8 @@ from rankslice.measurement.digits import (
     write_digit_images,
 )
 from rankslice.models import train_digits
+
+onnxruntime = load_onnxruntime()
 
 MODELS = Path(str(files("rankslice") / "models"))
 

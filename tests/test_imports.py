@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,13 +12,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = ("backend", "exploration", "framework", "frontend", "measurement")
 FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
+CHECKOUT = [
+    *FILES,
+    *(file for other in ("benchmarks", "models", "tests") for file in (ROOT / other).rglob("*.py")),
+]
 RUNTIME = [file for file in FILES if file.is_relative_to(ROOT / "backend" / "runtime")]
 
 RECORDS = "rankslice.framework"
 COMMANDS = ("rankslice.framework.cli", "rankslice.framework.commands")
+LOADER = "rankslice.backend.runtime.engines.onnxruntime_package"
+"""What imports onnxruntime for all rooms."""
+
 ALLOWED = {
     "framework": (RECORDS,),
-    "frontend": (RECORDS, "rankslice.frontend"),
+    "frontend": (RECORDS, "rankslice.frontend", LOADER),
     "backend": (RECORDS, "rankslice.backend"),
     "exploration": (RECORDS, "rankslice.frontend", "rankslice.exploration"),
     "measurement": (RECORDS, "rankslice.backend.runtime", "rankslice.measurement"),
@@ -127,6 +135,22 @@ def test_heavy_packages_are_imported_inside_functions() -> None:
         return package_of(item) in HEAVY and not item.lazy
 
     assert [] == [text for file in FILES for text in told(file, filter(is_heavy, imports(file)))]
+
+
+def test_onnxruntime_is_imported_where_its_telemetry_is_switched_off_first() -> None:
+    """Strings of programs count, too: boards and tests start some."""
+    off = 'os.environ["ORT_DISABLE_TELEMETRY"] = "1"'
+    loads = re.compile(r"\bimport (?:[\w., ]+, )?onnxruntime\b|\bfrom onnxruntime[\w.]* import\b")
+    found = {}
+    for file in (*CHECKOUT, *(ROOT / "templates").glob("*.j2")):
+        text = file.read_text(encoding="utf-8")
+        found |= {name_of(file): off in text[: place.start()] for place in loads.finditer(text)}
+    assert {
+        "backend/runtime/engines/onnxruntime_package.py": True,
+        "backend/probe_on_board.py": True,  # sent to boards by itself
+        "benchmarks/bare_loop.py": True,  # runs without RankSlice
+        "tests/test_telemetry.py": False,  # the control
+    } == found
 
 
 def test_the_runtime_needs_nothing_that_a_board_lacks() -> None:

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from importlib.resources import files
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.zoo import NETWORKS, cache_folder, zoo_inputs, zoo_model, zoo_names
+
+onnxruntime = load_onnxruntime()
 
 PARAMETERS = {
     "alexnet": 60_965_224,
@@ -52,7 +55,7 @@ def noise(name: str, seed: int) -> dict[str, NDArray[np.float32]]:
     return {key: random.standard_normal(shape, np.float32) for key, shape in shapes.items()}
 
 
-def session_of(model: onnx.ModelProto | Path) -> onnxruntime.InferenceSession:
+def session_of(model: onnx.ModelProto | Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     content = model if isinstance(model, Path) else model.SerializeToString()

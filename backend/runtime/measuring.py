@@ -402,9 +402,9 @@ def _text(path: Path) -> str:
 
 def _engine_version(engine: str) -> str:
     if engine == "onnxruntime":
-        import onnxruntime
+        from .engines.onnxruntime_package import load_onnxruntime
 
-        return f"onnxruntime {onnxruntime.__version__}"
+        return f"onnxruntime {load_onnxruntime().__version__}"
     if engine == "litert":
         from .engines.litert_package import find_package
 

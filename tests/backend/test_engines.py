@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.engines.onnxruntime_providers import find_provider
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.slots import Ring
+
+onnxruntime = load_onnxruntime()
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>

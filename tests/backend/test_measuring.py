@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from real_jobs import give_sensors
 
 from rankslice.backend.measuring import Accelerator, Runs, SubModel, measuring_package
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.ssh import BoardShell
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
@@ -108,8 +109,7 @@ def test_energy_of_a_sensor_that_goes_wrong_is_absent(
 
 
 def test_the_greeting_tells_of_engine_and_board(opened: Accelerator) -> None:
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     greeting = opened.greet()
     assert f"onnxruntime {onnxruntime.__version__}" == greeting.engine_version
     assert greeting.rank_bytes > 10_000_000

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from command_line import rankslice
 from jobs import shared_core_key
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.results import read_results
 from rankslice.frontend.onnx_reader import read_onnx
 from rankslice.measurement.digits import (
@@ -21,6 +21,8 @@ from rankslice.measurement.digits import (
     heldout_digits,
     write_digit_images,
 )
+
+onnxruntime = load_onnxruntime()
 
 IMAGES = 100
 RANKS = 3

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnxruntime
 import pytest
 from slices import check_crossing, check_slices
 
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.frontend.onnx_reader import read_onnx
+
+onnxruntime = load_onnxruntime()
 
 EXPORTS = Path(__file__).parent.parent / "exports"
 SHAPES = {

@@ -14,6 +14,7 @@ from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
+from .onnxruntime_package import load_onnxruntime
 from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
 __all__ = ["OnnxRuntimeEngine", "open_engine"]
@@ -58,9 +59,7 @@ class OnnxRuntimeEngine:
     """One inference session, bound to slots without copies."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        import onnxruntime
-
-        self._onnxruntime = onnxruntime
+        self._onnxruntime = onnxruntime = load_onnxruntime()
         self._settings = settings
         self._provider = find_provider(onnxruntime, settings)
         self._acceleration: Acceleration | None = None

@@ -3,8 +3,8 @@
 The ranks use the null engine, which sleeps for a given time instead of computing. Frames are read
 from a file: to make random ones would take a third of the time. The rate is compared with the one
 that the sleeping allows, and at no sleep with a bare loop of blocking mpi4py calls that moves the
-same bytes. The last table is about a rank that has nothing to do: frames come every two seconds,
-which the ranks know after eight.
+same bytes. One table has the rate of one rank and of two with a window of 1. The last one is about
+a rank that has nothing to do: frames come every two seconds, which the ranks know after eight.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ class Measured:
     """Processor time over wall time, by rank."""
 
 
-def sleeping_ranks(place: Path, sleep_ms: float) -> Path:
-    """Return a build folder of two ranks that sleep for ``sleep_ms`` in each frame."""
+def sleeping_ranks(place: Path, sleep_ms: float, ranks: int = 2) -> Path:
+    """Return a build folder of one or two ranks that sleep for ``sleep_ms`` in each frame."""
     np.savez(place / FRAME, x=np.ones((1, 1024), np.float32))
-    layers = ("first", "second")
-    return null_folder(place, MODEL, layers, {"first": 0, "second": 1}, (sleep_ms, sleep_ms))
+    layers = {"first": 0, "second": ranks - 1}
+    return null_folder(place, MODEL, tuple(layers), layers, (sleep_ms,) * ranks)
 
 
-def run_pipeline(folder: Path, frames: int, fps: float | None = None) -> Measured:
+def run_pipeline(
+    folder: Path, frames: int, fps: float | None = None, window: int | None = None
+) -> Measured:
     """Run the folder's job once."""
     inputs = (str(folder.parent / FRAME),)
-    prepared = prepare(folder, RunOptions(inputs=inputs, frames=frames, fps=fps))
+    prepared = prepare(folder, RunOptions(inputs=inputs, frames=frames, fps=fps, window=window))
     summary = run(prepared).summary
     assert prepared.options.report is not None
     records = json.loads(prepared.options.report.read_text())["ranks"]
@@ -145,6 +147,23 @@ def report_rates(
     print_table(f"Two ranks, null engine, 4 kB, window {window}", columns, rows)
 
 
+def report_window_of_one(place: Path, frames: int, rounds: int, patience_s: float) -> None:
+    """Measure and print the rate of ranks that do nothing, with one frame inside at a time."""
+    folders = {ranks: sleeping_ranks(place, 0, ranks) for ranks in (1, 2)}
+    found: dict[int, list[tuple[Measured, Measured]]] = {1: [], 2: []}
+    for number in range(rounds):
+        start_round(number + 1, rounds, patience_s)
+        for ranks, folder in folders.items():
+            alone = run_pipeline(folder, frames, window=1)
+            found[ranks].append((alone, run_pipeline(folder, frames)))
+    rows = []
+    for ranks, pairs in found.items():
+        alone_fps, full_fps = ([pair[side].fps for pair in pairs] for side in (0, 1))
+        rows.append((str(ranks), spread(alone_fps).text(0), ratios(alone_fps, full_fps).text(3)))
+    columns = ("ranks", "frames/s", "ratio to the plan's window")
+    print_table("A window of 1, null engine, 4 kB", columns, rows)
+
+
 def report_idle(folder: Path, seconds: float, rounds: int) -> None:
     """Measure and print the processor time of ranks that wait for frames."""
     frames = max(2, round(seconds * IDLE_FPS))
@@ -174,6 +193,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         place = Path(folder)
         report_rates(place, given.sleep, given.frames, given.rounds, given.patience)
+        report_window_of_one(place, given.frames, given.rounds, given.patience)
         report_idle(sleeping_ranks(place, 0.001), given.idle, max(1, given.rounds // 2))
 
 

@@ -221,9 +221,12 @@ class Executor:
             self._messages.begin_wait()
         stage = None
         while stage is None and not self._stopped:
-            if not self._look():
-                self._wakeup.wait(self._pause_s())
+            moved = self._look()
             stage = self._next_ready()
+            # A look may make a stage ready though it moved no message.
+            if stage is None and not moved:
+                self._wakeup.wait(self._pause_s())
+                stage = self._next_ready()
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()

@@ -203,15 +203,16 @@ class CommunicationLoop:
     def run(self, is_over: Callable[[], bool]) -> None:
         """Be the main thread: look, or let others look, until ``is_over`` and all channels ended.
 
-        ``is_over`` is asked between sleeps; it raises what is to end the loop early.
+        ``is_over`` is asked before each sleep; it raises what is to end the loop early.
         """
         sharpen_timers()
-        woken = True
+        self._tend()
         while not (is_over() and self._has_ended()):
-            is_tended = self._is_tended()
-            if woken or not is_tended:
-                self._look(0.0 if is_tended else self._backoff.spin_s)
-            woken = self._wakeup.wait(self._choose_main_pause_s())
+            if self._wakeup.wait(self._choose_main_pause_s()) or not self._is_tended():
+                self._tend()
+
+    def _tend(self) -> None:
+        self._look(0.0 if self._is_tended() else self._backoff.spin_s)
 
     def look(self) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it.

@@ -127,8 +127,8 @@ class _Rank:
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
         self.wakes = {executor.name: executor.wake for executor in self.executors}
         self.wakes |= dict.fromkeys(joined, self.computing.wake)
-        connect(wiring, self.rings, self.wakes, self._wake_loop)
-        self.heartbeat = Heartbeat(job.ranks, transport.rank)
+        connect(wiring, self.rings, self.wakes, self._wake_loop, self._take_credits)
+        self.heartbeat = Heartbeat(job.ranks, transport.rank, self._wake_main)
         self.ticker = Ticker()
 
     def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
@@ -207,7 +207,7 @@ class _Rank:
             [*self.outgoing, *self.heartbeat.outgoing],
             [*self.incoming, *self.heartbeat.incoming],
             computing=self.computing,
-            after_look=self._take_credits,
+            after_look=self._take_credits if self.sink is None else lambda: None,
             latency=self.options.latency,
         )
         if self.options.bind and self.spec.cores:

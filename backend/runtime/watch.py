@@ -87,14 +87,23 @@ class Heartbeat:
     its sender has nothing left to do.
     """
 
-    def __init__(self, ranks: Sequence[RankSpec], rank: int) -> None:
-        """Set up the two channels; a job of one rank has none."""
+    def __init__(
+        self, ranks: Sequence[RankSpec], rank: int, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        """Set up the two channels; a job of one rank has none.
+
+        Args:
+            ranks: of the job.
+            rank: whose place this is.
+            wake: lets somebody look at the messages, as there is a beat to send.
+        """
         size = len(ranks)
         before, after = (rank - 1) % size, (rank + 1) % size
         self._watched = ranks[before]
         self._is_same_board = ranks[before].board == ranks[rank].board
         self._starvation: StarvationWatch | None = None
         self._beats = Ring(_BEAT, depth=2, readers=1)
+        self._beats.on_written = (wake,)
         self._heard = Ring(_BEAT, depth=2, readers=1)
         several = size > 1
         self.outgoing = [Outgoing(HEARTBEAT_CHANNEL, after, self._beats, 0)] if several else []
@@ -157,8 +166,9 @@ class Heartbeat:
         return any(not end.finished for end in self.incoming)
 
     def finish(self) -> None:
-        """End the stream of beats."""
-        self._beats.finish()
+        """End the stream of beats, if it has not ended."""
+        if self._beats.end is None:
+            self._beats.finish()
 
 
 class ProgressWatch:

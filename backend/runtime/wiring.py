@@ -196,19 +196,22 @@ def connect(
     rings: Sequence[Ring],
     wakes: Mapping[str, Callable[[], None]],
     wake_loop: Callable[[], None],
+    take_credits: Callable[[], None],
 ) -> None:
     """Let each ring wake the threads that may wait for it.
 
     Messages are looked at now and then anyway, so somebody is called to them only for what can be
     done at once: to send. Room in a ring that is received wakes nobody: after a step that frees a
-    slot the thread that computes looks soon, or has nothing left to do and looks then. Whoever
-    looks takes the credits, and wakes the source.
+    slot the thread that computes looks soon, or has nothing left to do and looks then. Credits of
+    another rank are taken by whoever looks; a sink on the source's own rank hands over each of
+    its credits at once. Either way the source is woken.
 
     Args:
         wiring: of one rank.
         rings: made from ``wiring.rings``, in that order.
         wakes: what wakes the threads ``compute``, ``source`` and ``sink``, as far as there are any.
         wake_loop: lets somebody look at the messages.
+        take_credits: takes the credits that are there, and wakes the source.
     """
 
     def wake_on(stage: StageSpec, wake: Callable[[], None]) -> None:
@@ -224,7 +227,7 @@ def connect(
     if wiring.source is not None:
         wake_on(StageSpec((), wiring.source.outputs), wakes["source"])
     if wiring.source is not None and wiring.sink is not None:
-        rings[wiring.source.inputs[0].ring].on_written += (wake_loop,)
+        rings[wiring.source.inputs[0].ring].on_written += (take_credits,)
     for send in wiring.sends:
         rings[send.reader.ring].on_written += (wake_loop,)
 

@@ -23,6 +23,7 @@ from rankslice.backend.runtime.rank import run_rank
 from rankslice.backend.runtime.slots import Ring
 from rankslice.backend.runtime.transport import Completion, Lane
 from rankslice.backend.runtime.twin import Network, TwinTransport
+from rankslice.backend.runtime.wakeup import Wakeup
 
 SMALL, LARGE = 64, 1 << 20
 A_LOOK_S = 10e-6
@@ -431,6 +432,63 @@ def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_look() -> None:
     assert 4 == len(letterbox.seen)
 
 
+def test_a_thread_does_not_sleep_when_its_own_look_has_made_a_stage_ready() -> None:
+    stage = Counting(0)
+    slept_at: list[int] = []
+
+    class Silent(Letterbox):
+        """Its looks bring frames, but move no message: as when they take credits."""
+
+        def look(self) -> bool:
+            super().look()
+            return False
+
+        def pause_s(self) -> float:
+            slept_at.append(len(self.seen))
+            return 1e-3
+
+    executor = Executor("compute", [stage], on_failure=lambda *_: None)
+    stage.executor = executor
+    executor.start(Silent(stage, brings_at={2, 4}, looks=6))
+    executor.join(30)
+    assert ([1, 3, 5, 6], 2) == (slept_at, stage.frame)
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_a_rank_alone_with_one_core_always_has_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    folder = build_folder(tmp_path, figure_2(), dict.fromkeys(FIGURE_2_RANKS, 0))
+    job = load_job(folder / "plan.json")
+    job = replace(job, ranks=(replace(job.ranks[0], cores=(0,)),))
+    options = RunOptions(results=folder / "results.bin", frames=50, window=window, bind=False)
+    asleep: list[str] = []
+
+    def fall_asleep(executor: Executor) -> float:
+        asleep.append(executor.at)
+        return 1e-3
+
+    monkeypatch.setattr(Executor, "_pause_s", fall_asleep)
+    (record,) = run_rank(job, folder, options, Network(1).transport(0))
+    assert (50, []) == (record["source"]["frames"], asleep)
+
+
+def test_the_main_thread_does_not_sleep_when_its_own_look_has_ended_the_last_channel() -> None:
+    mailbox = Mailbox()
+    mailbox.finished = [Completion(0, 0, is_end=True)]
+    loop = CommunicationLoop(mailbox, [], [Incoming(1, 1, ring(SMALL))])
+    slept = []
+
+    class Sleeping(Wakeup):
+        def wait(self, timeout_s: float | None = None) -> bool:
+            slept.append(timeout_s)
+            return super().wait(timeout_s)
+
+    loop._wakeup = Sleeping()
+    loop.run(lambda: True)
+    assert [] == slept
+
+
 def test_a_look_that_goes_on_ends_when_the_thread_gets_work_or_shall_end() -> None:
     stage = Counting(0)
     letterbox, executor = looked(stage, looks=1)
@@ -498,7 +556,7 @@ def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for
         return len(polls) == 5
 
     loop.run(is_over)
-    assert [0, 1, 1, 1, 2] == polls
+    assert [1, 1, 1, 2, 2] == polls
 
 
 @pytest.mark.parametrize(

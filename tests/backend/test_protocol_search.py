@@ -201,7 +201,7 @@ class World:
             names += ["sink"][: wiring.sink is not None]
             self.threads += [(rank, name) for name in names]
             wakes = {name: partial(self.woken.add, (rank, name)) for name in names}
-            connect(wiring, rings, wakes, lambda: None)
+            connect(wiring, rings, wakes, lambda: None, self._take_credits)
             for s in wiring.sends:
                 ring = rings[s.reader.ring]
                 outgoing[s.channel] = Outgoing(s.channel, s.destination, ring, s.reader.place)
@@ -413,7 +413,7 @@ def found(case: str, window: int, frames: int, manner: str) -> Searched:
         ("chain", 1, 3, "buffered", 1000),
         ("chain", 2, 2, "late", 10_000),
         ("chain", 3, 3, "prompt", 1000),
-        ("there and back", 1, 3, "late", 1000),
+        ("there and back", 1, 3, "late", 900),
         ("there and back", 2, 3, "prompt", 1000),
         ("there and back", 3, 3, "prompt", 1000),
         ("there and back with a skip", 1, 2, "buffered", 1000),

@@ -158,6 +158,15 @@ def test_a_finished_rank_beats_no_more() -> None:
     assert 0 == heartbeat._beats.written == heartbeat._beats.end
 
 
+def test_each_beat_and_the_end_of_all_beats_call_once_for_somebody_to_send_them() -> None:
+    calls: list[int] = []
+    heartbeat = Heartbeat(ranks(2), 0, lambda: calls.append(heartbeat._beats.written))
+    heartbeat.beat("segment 0, frame 1")
+    for _ in range(3):
+        heartbeat.finish()
+    assert [1, 1] == calls
+
+
 def test_a_rank_that_hears_nothing_does_not_pile_up_beats() -> None:
     heartbeat = Heartbeat(ranks(2), 0)
     for _ in range(4):

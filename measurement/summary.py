@@ -40,8 +40,8 @@ class RankSummary:
     memory_mb: float
     """Peak resident memory in 10^6 bytes."""
     accelerated: dict[str, Any] | None = None
-    """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, and the kinds
-    of ``others``; ``None`` where nothing is meant to be accelerated."""
+    """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, the kinds of
+    ``others``, whether float32 is ``tf32``; ``None`` where nothing is meant to be accelerated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,10 +128,14 @@ def _accelerated(record: dict[str, Any]) -> str:
     """Say what runs on an accelerator: ``7 of 7 operators by XNNPACK, in 1 partition``."""
     operators, partitions = record["operators"], record["partitions"]
     if operators is None:
-        return f"{record['by']} does not tell which operators it runs"
-    text = f"{operators} of {record['of']} operators by {record['by']}"
+        text = f"{record['by']} does not tell which operators it runs"
+    else:
+        text = f"{operators} of {record['of']} operators by {record['by']}"
     if partitions is not None:
         text += f", in {partitions} partition{'s' if partitions != 1 else ''}"
+    tf32 = record.get("tf32")
+    if tf32 is not None:
+        text += ", float32 as TF32" if tf32 else ", without TF32"
     others = ", ".join(record["others"])
     return f"{text}; on the CPU: {others}" if others else text
 

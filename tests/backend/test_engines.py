@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.engines.acceleration import Acceleration, total
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.engines.onnxruntime_providers import find_provider
+from rankslice.backend.runtime.engines.onnxruntime_providers import (
+    Provider,
+    count_operators,
+    find_provider,
+)
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.slots import Ring
@@ -203,6 +209,59 @@ def test_an_onnxruntime_that_takes_no_plugins_is_told() -> None:
         "onnxruntime 1.19.2 on this board takes no plug-ins, which AnotherExecutionProvider is;"
         " install 1.24.4 or later"
     ) == str(error.value)
+
+
+def nvidia(version: str = "1.31.1") -> SimpleNamespace:
+    """Return what an onnxruntime with NVIDIA's providers says of itself."""
+    names = [f"{name}ExecutionProvider" for name in ("Tensorrt", "CUDA", "CPU")]
+    return SimpleNamespace(
+        __version__=version,
+        get_all_providers=lambda: names,
+        get_available_providers=lambda: names,
+    )
+
+
+def nvidias_provider(name: str, **options: str) -> Provider:
+    settings = EngineSettings(options={"provider": name, **options}, accelerator="gpu")
+    return find_provider(nvidia(), settings)
+
+
+def test_cuda_computes_float32_as_such() -> None:
+    found = nvidias_provider("CUDA", device_id="1")
+    assert ({"device_id": "1", "use_tf32": "0"}, False) == (found.options, found.tf32)
+
+
+@pytest.mark.parametrize(("value", "tf32"), [("1", True), ("true", True), ("0", False)])
+def test_the_platform_file_decides_on_tf32(value: str, tf32: bool) -> None:
+    found = nvidias_provider("cuda", use_tf32=value)
+    assert ({"use_tf32": value}, tf32) == (found.options, found.tf32)
+
+
+@pytest.mark.parametrize(("told", "tf32"), [(None, False), ("0", False), ("1", True)])
+def test_tensorrt_which_has_no_option_for_tf32_is_told_by_the_environment(
+    told: str | None, tf32: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", told or "")
+    if told is None:
+        monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
+    found = nvidias_provider("TensorRT")
+    assert ({}, tf32) == (found.options, found.tf32)
+    assert (told or "0") == os.environ["NVIDIA_TF32_OVERRIDE"]
+
+
+def test_what_is_accelerated_says_whether_float32_is_tf32() -> None:
+    part = SimpleNamespace(
+        ep_name="CUDAExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type="Conv")]
+    )
+    session = SimpleNamespace(
+        get_providers=lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+        get_provider_graph_assignment_info=lambda: [part],
+    )
+    for value, tf32 in {"0": False, "1": True}.items():
+        provider = nvidias_provider("CUDA", use_tf32=value)
+        found = count_operators(session, provider, Path("part.0.onnx"))
+        assert Acceleration("CUDA", 1, 1, 1, tf32=tf32) == found
+        assert tf32 == (total([None, found]) or {})["tf32"]
 
 
 def test_a_gpu_without_a_provider_does_not_become_the_cpu() -> None:

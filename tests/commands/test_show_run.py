@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,14 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = rankslice("build", root / "models" / "digits.onnx", *options)
     assert 0 == ended.code, ended.err
     return out
+
+
+@pytest.mark.parametrize(
+    ("tf32", "told"), [(False, ", without TF32"), (True, ", float32 as TF32"), (None, "")]
+)
+def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, told: str) -> None:
+    record = {"by": "CUDA", "operators": 7, "of": 7, "partitions": 1, "others": [], "tf32": tf32}
+    summary = ran(43.19)
+    (rank,) = summary.ranks
+    shown = printed(replace(summary, ranks=(replace(rank, accelerated=record),)))
+    assert f"rank 0: 7 of 7 operators by CUDA, in 1 partition{told}\n" in shown

@@ -25,6 +25,8 @@ class Acceleration:
     """In how many pieces it runs them: between pieces, tensors go to the CPU and back."""
     others: tuple[str, ...] = ()
     """Kinds of operators that run on the CPU instead."""
+    tf32: bool | None = None
+    """Whether float32 is computed with the 10 bits of TF32; ``None``: the accelerator has none."""
 
     @property
     def is_full(self) -> bool:
@@ -64,6 +66,7 @@ def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
         of=_sum(part.of for part in parts),
         partitions=_sum(part.partitions for part in parts),
         others=tuple(others),
+        tf32=parts[0].tf32,
     ).to_json()
 
 

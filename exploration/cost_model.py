@@ -30,10 +30,9 @@ from rankslice.exploration.evaluation import (
     core_users,
     evaluate,
     memory_of,
-    messages_of,
-    producer_of,
     runs_of,
 )
+from rankslice.exploration.messages import messages_of, producer_of
 from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
 from rankslice.framework.plan import Plan
 from rankslice.frontend.partition import partition
@@ -464,10 +463,10 @@ def _board_costs(
     period_s: float,
 ) -> Iterator[BoardCost]:
     population = np.array([assignment], np.int64)
-    runs, sent = runs_of(population), messages_of(problem, population)
-    used = np.zeros((1, len(problem.places)), bool)
-    used[0, list(set(assignment))] = True
-    memory = memory_of(problem, population, runs, sent, used)[0]
+    numbers = np.zeros_like(population)
+    for number, segment in enumerate(segments):
+        numbers[0, list(segment.layers)] = number
+    memory = memory_of(problem, population, numbers, messages_of(problem, population))[0]
     for board in sorted({problem.places[place].board for place in assignment}):
         on_board = [p for p in sorted(set(assignment)) if problem.places[p].board == board]
         joules, source, told = _energy(problem, board, on_board, segments, period_s)

@@ -13,20 +13,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.messages import Messages, messages_of, producer_of
 from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.exploration.slot_memory import slot_bytes
 
 __all__ = [
     "Evaluations",
     "core_users",
     "evaluate",
     "memory_of",
-    "messages_of",
-    "producer_of",
     "runs_of",
 ]
 
 SLOTS = 2
-"""Slots that each end of a channel has at least: one to fill, one to send."""
+"""Slots at each end of a channel between neighbouring stages of a chain."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
@@ -103,7 +103,7 @@ def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Flo
         axis=1,
     )
     bottleneck[~possible] = np.inf
-    memory = memory_of(problem, population, runs, sent, used)
+    memory = memory_of(problem, population, run_numbers(population), sent)
     capacity = np.array([_or_inf(board.memory_bytes) for board in problem.boards])
     latencies = np.full(len(population), np.nan)
     if latency:
@@ -139,6 +139,12 @@ class Runs:
     last: Indices
 
 
+def run_numbers(population: Indices) -> Indices:
+    """Return (assignments, layers): the run of each layer, numbered from 0."""
+    changes = population[:, 1:] != population[:, :-1]
+    return np.pad(np.cumsum(changes, axis=1), ((0, 0), (1, 0)))
+
+
 def runs_of(population: Indices) -> Runs:
     """Return the runs of assignments, row by row and in the layers' order."""
     starts = np.ones(population.shape, bool)
@@ -148,64 +154,6 @@ def runs_of(population: Indices) -> Runs:
     ends = np.append(first[1:], layers) - 1
     ends[ends < 0] = layers - 1  # the next run is the first of another row
     return Runs(row, population[row, first], first, ends)
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """Tensors that go from place to place, of all assignments; all arrays are (messages,)."""
-
-    row: Indices
-    tensor: Indices
-    origin: Indices
-    target: Indices
-    nbytes: Floats
-    copy_s: Floats
-    """Time that each end's cores take to copy it, into or out of the network between boards."""
-    link_s: Floats
-    """Time that it takes of the boards' links; 0 inside one board."""
-
-
-def messages_of(problem: Problem, population: Indices) -> Messages:
-    """Return what assignments send: each tensor once to each other place that needs it."""
-    tensors, readers, producers = _edges(problem)
-    places, count = len(problem.places), len(problem.tensors)
-    origin = population[:, producers[tensors]]
-    target = population[:, readers]
-    row, edge = np.nonzero(origin != target)
-    needed = np.zeros((len(population), count, places), bool)
-    needed[row, tensors[edge], target[row, edge]] = True
-    row, tensor, place = np.nonzero(needed)
-    start = population[row, producers[tensor]]
-    nbytes = np.array([t.nbytes for t in problem.tensors])[tensor]
-    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
-    boards = problem.place_boards[start], problem.place_boards[place]
-    carry_s = sent / problem.bandwidth_bytes_s[boards]
-    same = boards[0] == boards[1]
-    copy_s = np.where(same, carry_s, sent * problem.overheads.network_s_per_byte)
-    return Messages(row, tensor, start, place, nbytes, copy_s, np.where(same, 0, carry_s))
-
-
-def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:
-    """Return tensor and layer of each reading, and each tensor's producer.
-
-    Model inputs come from the layer at which frames enter; the last layer reads model outputs.
-    """
-    tensors, readers = [], []
-    for number, tensor in enumerate(problem.tensors):
-        layers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-        tensors += [number] * len(layers)
-        readers += sorted(layers)
-    producers = [producer_of(problem, tensor) for tensor in problem.tensors]
-    return (
-        np.array(tensors, np.int64),
-        np.array(readers, np.int64),
-        np.array(producers, np.int64),
-    )
-
-
-def producer_of(problem: Problem, tensor: LayerTensor) -> int:
-    """Return the layer from whose place a tensor comes; model inputs enter at the first reader."""
-    return problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
 
 
 def _is_together(problem: Problem, population: Indices) -> NDArray[np.bool_]:
@@ -235,15 +183,18 @@ def _core_shares(problem: Problem) -> Floats:
     return shares
 
 
-def memory_of(
-    problem: Problem,
-    population: Indices,
-    runs: Runs,
-    sent: Messages,
-    used: NDArray[np.bool_],
-) -> Floats:
-    """Return what each assignment needs on each board, (assignments, boards), in bytes."""
-    shape = used.shape
+def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
+    """Return what each assignment needs on each board, (assignments, boards), in bytes.
+
+    Args:
+        problem: layers and places.
+        population: (assignments, layers) indices of places.
+        segments: (assignments, layers): the segment of each layer, numbered from 0 in a
+            topological order.
+        sent: what the assignments send.
+    """
+    shape = len(population), len(problem.places)
+    runs = runs_of(population)
     held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
     place_bytes = _sums(runs.row, runs.place, held[runs.last + 1] - held[runs.first], shape)
     for weight in problem.shared_weights:
@@ -257,10 +208,9 @@ def memory_of(
         np.maximum.at(most, (runs.row, runs.place), work)
         place_bytes += most
     if len(problem.rank_bytes):
+        used = _counts(population, shape[1]) > 0
         place_bytes += used * problem.rank_bytes[problem.place_kinds]
-    slots = SLOTS * np.where(np.isfinite(sent.nbytes), sent.nbytes, 0.0)
-    place_bytes += _sums(sent.row, sent.origin, slots, shape)
-    place_bytes += _sums(sent.row, sent.target, slots, shape)
+    place_bytes += slot_bytes(problem, population, segments, sent)
     return place_bytes @ _board_of_place(problem)
 
 

@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration import Device, NoPlanError, optimal_pipeline
-from rankslice.exploration.evaluation import SLOTS, evaluate, producer_of
+from rankslice.exploration.evaluation import SLOTS, evaluate
 from rankslice.exploration.exact import Objective
+from rankslice.exploration.messages import producer_of
 from rankslice.exploration.problem import Problem
 from rankslice.exploration.seeds import crossing_bytes
 

@@ -180,8 +180,8 @@ class Problem:
     weight_bytes: NDArray[np.int64]
     """(layers,): size of what each layer holds, weights that it shares with others included."""
     tensors: tuple[LayerTensor, ...]
-    """Model inputs first, then in the order of their producers; those without a reader are left
-    out, unless they are model outputs."""
+    """Model inputs first, then in the order of their producers; left out is what layers make and
+    nobody reads, unless it is a model output."""
     bandwidth_bytes_s: NDArray[np.float64]
     """(boards, boards): from and to; the diagonal is inside one board. inf: not known."""
     latency_s: NDArray[np.float64]
@@ -393,7 +393,7 @@ def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:
     made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
     made += [(index, tensor) for index, layer in enumerate(layers) for tensor in layer.outputs]
     for producer, tensor in made:
-        if tensor.name in readers or tensor.name in given:
+        if producer == MODEL_INPUT or tensor.name in readers or tensor.name in given:
             yield LayerTensor(
                 tensor.name,
                 producer,

@@ -14,6 +14,7 @@ from rankslice.exploration.links import Network
 from rankslice.exploration.problem import Overheads
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.rings import rings_of
 
 __all__ = ["Inputs", "Parts", "Pipe", "Port", "Rank", "Ring", "Stage", "parts_of"]
 
@@ -23,8 +24,8 @@ class Ring:
 
     __slots__ = ("depth", "on_freed", "on_written", "read", "written")
 
-    def __init__(self) -> None:
-        self.depth = 1
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
         self.written = 0
         self.read: list[int] = []
         self.on_written: list[Callable[[], None]] = []
@@ -180,12 +181,10 @@ def parts_of(
     host_shares: Mapping[int, float],
 ) -> Parts:
     """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
-    wiring = _Wiring(plan, network, overheads)
-    wiring.make_rings()
+    wiring = _Wiring(plan, network, window, overheads)
     wiring.make_stages(compute_s)
     pipes = [wiring.pipe(channel) for channel in plan.channels]
     sink_inputs = wiring.sink_inputs()
-    wiring.set_depths(window)
     _share_cores(plan, wiring.ranks, host_shares)
     return Parts(
         wiring.ranks,
@@ -198,45 +197,18 @@ def parts_of(
 
 
 class _Wiring:
-    """Rings with the levels of their writers and readers, which give them their depths."""
+    """Puts the parts together."""
 
-    def __init__(self, plan: Plan, network: Network, overheads: Overheads) -> None:
+    def __init__(self, plan: Plan, network: Network, window: int, overheads: Overheads) -> None:
         self.plan, self.network, self.overheads = plan, network, overheads
         self.ranks = [Rank(placement.rank) for placement in plan.ranks]
-        self.rings: dict[tuple[int, str], Ring] = {}
+        self.rings = {(r.rank, r.tensor): Ring(r.slots) for r in rings_of(plan, window)}
         self.ports: dict[tuple[str, bool], Port] = defaultdict(Port)
-        self._written: dict[tuple[int, str], int] = {}
-        self._read: dict[tuple[int, str], list[int]] = defaultdict(list)
         self._nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
-        self._levels = dict.fromkeys(plan.model.inputs, 0)
-        for segment in plan.segments:
-            self._levels.update(dict.fromkeys(segment.outputs, segment.level))
 
-    def make_rings(self) -> None:
-        """Make a ring for each tensor that a rank makes or receives."""
-        plan = self.plan
-        for name in plan.model.inputs:
-            self._ring(plan.source, name, 0)
-        for segment in plan.segments:
-            for name in segment.outputs:
-                self._ring(segment.rank, name, segment.level)
-        for channel in plan.channels:
-            self._ring(channel.destination, channel.tensor, self._levels[channel.tensor] + 1)
-
-    def _ring(self, rank: int, tensor: str, level: int) -> None:
-        self.rings[rank, tensor] = Ring()
-        self._written[rank, tensor] = level
-
-    def _reader(self, rank: int, tensor: str, level: int) -> tuple[Ring, int]:
-        self._read[rank, tensor].append(level)
+    def _reader(self, rank: int, tensor: str) -> tuple[Ring, int]:
         ring = self.rings[rank, tensor]
         return ring, ring.reader()
-
-    def set_depths(self, window: int) -> None:
-        """Give each ring as many slots as the runtime gives it."""
-        for key, ring in self.rings.items():
-            level = self._written[key]
-            ring.depth = min(window, max(self._read[key], default=level) - level + 1)
 
     def make_stages(self, compute_s: Sequence[NDArray[np.float64]]) -> None:
         """Make a stage for each segment."""
@@ -248,9 +220,7 @@ class _Wiring:
             first += self.overheads.slice_s if computes else 0.0
             times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
             stage = Stage(segment.index, times)
-            stage.inputs = [
-                self._reader(segment.rank, name, segment.level) for name in segment.inputs
-            ]
+            stage.inputs = [self._reader(segment.rank, name) for name in segment.inputs]
             stage.outputs = [self.rings[segment.rank, name] for name in segment.outputs]
             rank.stages.append(stage)
 
@@ -297,8 +267,7 @@ class _Wiring:
         """Return a channel, its sending end registered as a reader of its ring."""
         boards = self._boards(channel)
         is_local = boards[0] == boards[1]
-        level = self._levels[channel.tensor] + 1
-        origin, place = self._reader(channel.source, channel.tensor, level)
+        origin, place = self._reader(channel.source, channel.tensor)
         return Pipe(
             channel.source,
             channel.destination,
@@ -312,8 +281,7 @@ class _Wiring:
 
     def sink_inputs(self) -> Inputs:
         """Return the rings of the model outputs, as the sink reads them."""
-        level = self.plan.path_length + 1
-        return [self._reader(self.plan.sink, name, level) for name in self.plan.model.outputs]
+        return [self._reader(self.plan.sink, name) for name in self.plan.model.outputs]
 
 
 def _share_cores(plan: Plan, ranks: Sequence[Rank], host_shares: Mapping[int, float]) -> None:

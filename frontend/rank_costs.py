@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
+from rankslice.framework.rings import rings_of
 from rankslice.frontend.costs import LayerCost, held_by, parameters_of
 
 __all__ = ["RankCost", "layer_places", "rank_costs"]
@@ -29,6 +31,8 @@ class RankCost:
     """Size of the weights it holds, each once."""
     received_bytes: int
     sent_bytes: int
+    slot_bytes: int
+    """Size of the slots that hold its tensors while it runs, with the plan's window."""
 
 
 def layer_places(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -53,11 +57,22 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
     """
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
-    return tuple(_rank_cost(graph, plan, rank.rank, macs_of, all_macs) for rank in plan.ranks)
+    held = Counter[int]()
+    for ring in rings_of(plan):
+        held[ring.rank] += ring.nbytes
+    return tuple(
+        _rank_cost(graph, plan, rank.rank, macs_of, all_macs, held[rank.rank])
+        for rank in plan.ranks
+    )
 
 
 def _rank_cost(
-    graph: Graph, plan: Plan, rank: int, macs_of: Mapping[str, int], all_macs: int
+    graph: Graph,
+    plan: Plan,
+    rank: int,
+    macs_of: Mapping[str, int],
+    all_macs: int,
+    slot_bytes: int,
 ) -> RankCost:
     segments = plan.of_rank(rank)
     run = {name for segment in segments for name in segment.layers}
@@ -78,6 +93,7 @@ def _rank_cost(
         weight_bytes=sum(size.values()),
         received_bytes=sum(sent[c.tensor] for c in plan.channels if c.destination == rank),
         sent_bytes=sum(sent[c.tensor] for c in plan.channels if c.source == rank),
+        slot_bytes=slot_bytes,
     )
 
 

@@ -138,6 +138,7 @@ def _plan(plan: Plan, costs: Iterable[RankCost]) -> _Object:
                 "weight_bytes": cost.weight_bytes,
                 "received_bytes": cost.received_bytes,
                 "sent_bytes": cost.sent_bytes,
+                "slot_bytes": cost.slot_bytes,
             }
             for cost in costs
         ],

@@ -223,7 +223,7 @@ def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
     table = plain_table("ranks")
     table.add_column("rank", justify="right")
     table.add_column("key", overflow="fold")
-    for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends"):
+    for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends", "slots"):
         table.add_column(heading, justify="right", no_wrap=True)
     for cost in costs:
         table.add_row(
@@ -236,6 +236,7 @@ def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
             bytes_text(cost.weight_bytes),
             bytes_text(cost.received_bytes),
             bytes_text(cost.sent_bytes),
+            bytes_text(cost.slot_bytes),
         )
     return table
 

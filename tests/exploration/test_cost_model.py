@@ -19,19 +19,31 @@ from rankslice.framework.platform import Link
 
 FREE = Link(float("inf"), 0.0)
 TENSOR_BYTES = 16
+ALL_SLOTS = 4 * TENSOR_BYTES
+"""Two slots for each of the two tensors that a place takes and gives."""
 TENSOR_S = TENSOR_BYTES / 125e6
 """Of a float32 tensor of four numbers at a gigabit per second."""
 
 
 @given(assigned_problems())
 @settings(max_examples=60, deadline=None)
-def test_many_at_once_have_the_rate_energy_and_memory_of_one_explained(drawn):
+def test_many_at_once_have_the_rate_and_energy_of_one_explained(drawn):
     given_problem, population = drawn
     found = evaluate(given_problem, population)
     for row, assignment in enumerate(population):
         one = predict(given_problem, assignment)
         assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9)
         assert max(b.energy_j for b in one.boards) == pytest.approx(found.energy_j[row], rel=1e-9)
+
+
+@given(assigned_problems())
+@settings(max_examples=60, deadline=None)
+def test_many_at_once_need_the_memory_of_one_explained_if_places_have_one_run_each(drawn):
+    given_problem, population = drawn
+    contiguous = np.sort(population, axis=1)
+    found = evaluate(given_problem, contiguous)
+    for row, assignment in enumerate(contiguous):
+        one = predict(given_problem, assignment)
         assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
 
 
@@ -258,14 +270,13 @@ def test_a_weight_that_layers_share_counts_once_on_each_place():
     assert [40, 0, 40] == sharing.weight_bytes.tolist()
     assert [40] == [board.weight_bytes for board in predict(sharing, [0, 0, 0]).boards]
     assert [40, 40] == [board.weight_bytes for board in predict(sharing, [0, 1, 1]).boards]
-    together, apart = evaluate(sharing, np.array([[0, 0, 0], [0, 0, 1]])).memory_bytes
-    slots = 2 * TENSOR_BYTES
-    assert apart == together + slots
+    at_once, cut = evaluate(sharing, np.array([[0, 0, 0], [0, 0, 1]])).memory_bytes
+    assert 40 + 2 * TENSOR_BYTES + ALL_SLOTS == at_once == cut
 
 
 def test_memory_is_weights_the_largest_layer_and_slots():
     one = predict(problem(rank_bytes=np.array([1000.0])), [0, 0, 1])
-    expected = 1000 + 2 * TENSOR_BYTES + 2 * TENSOR_BYTES  # in and out of a layer; slots
+    expected = 1000 + 2 * TENSOR_BYTES + ALL_SLOTS
     assert [expected, expected] == [board.memory_bytes for board in one.boards]
 
 

@@ -1,0 +1,74 @@
+"""What assignments of layers to places send: each tensor once to each place that needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
+
+__all__ = ["Messages", "messages_of", "producer_of"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Tensors that go from place to place, of all assignments; all arrays are (messages,)."""
+
+    row: Indices
+    tensor: Indices
+    origin: Indices
+    target: Indices
+    nbytes: Floats
+    copy_s: Floats
+    """Time that each end's cores take to copy it, into or out of the network between boards."""
+    link_s: Floats
+    """Time that it takes of the boards' links; 0 inside one board."""
+
+
+def messages_of(problem: Problem, population: Indices) -> Messages:
+    """Return what assignments send: each tensor once to each other place that needs it."""
+    tensors, readers, producers = _edges(problem)
+    places, count = len(problem.places), len(problem.tensors)
+    origin = population[:, producers[tensors]]
+    target = population[:, readers]
+    row, edge = np.nonzero(origin != target)
+    needed = np.zeros((len(population), count, places), bool)
+    needed[row, tensors[edge], target[row, edge]] = True
+    row, tensor, place = np.nonzero(needed)
+    start = population[row, producers[tensor]]
+    nbytes = np.array([t.nbytes for t in problem.tensors])[tensor]
+    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
+    boards = problem.place_boards[start], problem.place_boards[place]
+    carry_s = sent / problem.bandwidth_bytes_s[boards]
+    same = boards[0] == boards[1]
+    copy_s = np.where(same, carry_s, sent * problem.overheads.network_s_per_byte)
+    return Messages(row, tensor, start, place, nbytes, copy_s, np.where(same, 0, carry_s))
+
+
+def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:
+    """Return tensor and layer of each reading, and each tensor's producer.
+
+    Model inputs come from the layer at which frames enter; the last layer reads model outputs.
+    """
+    tensors, readers = [], []
+    for number, tensor in enumerate(problem.tensors):
+        layers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+        tensors += [number] * len(layers)
+        readers += sorted(layers)
+    producers = [producer_of(problem, tensor) for tensor in problem.tensors]
+    return (
+        np.array(tensors, np.int64),
+        np.array(readers, np.int64),
+        np.array(producers, np.int64),
+    )
+
+
+def producer_of(problem: Problem, tensor: LayerTensor) -> int:
+    """Return the layer from whose place a tensor comes; model inputs enter at the first reader."""
+    return problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer

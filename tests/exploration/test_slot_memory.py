@@ -1,0 +1,169 @@
+"""What slots take of memory, by every part that counts it, beside the rings of the runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from line_graphs import line_graph
+from placements import placements
+from plans import job_of, planned, plans
+from problems import board, platform, problem
+from strategies import mapped_graphs
+
+from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.wiring import CREDIT, wire
+from rankslice.exploration.cost_model import evaluate, predict_plan
+from rankslice.exploration.problem import Problem, explored_layers
+from rankslice.framework.graph import Graph
+from rankslice.framework.plan import Plan
+from rankslice.framework.rings import rings_of
+from rankslice.frontend.costs import layer_costs
+from rankslice.frontend.rank_costs import rank_costs
+
+TENSOR_BYTES = 16
+
+
+def allocated(plan: Plan, window: int) -> dict[tuple[int, str], int]:
+    """Return the bytes of the rings that the runtime makes, by rank and tensor."""
+    job = job_of(plan)
+    rings = {
+        (rank.rank, spec.tensor.name): Ring(spec.tensor, spec.depth, spec.readers)
+        for rank in plan.ranks
+        for spec in wire(job, rank.rank, window).rings
+        if spec.tensor is not CREDIT
+    }
+    return {at: sum(slot.nbytes for slot in ring.slots) for at, ring in rings.items()}
+
+
+def by_rank(plan: Plan) -> list[int]:
+    held = Counter[int]()
+    for (rank, _), nbytes in allocated(plan, plan.window).items():
+        held[rank] += nbytes
+    return [held[rank.rank] for rank in plan.ranks]
+
+
+def slots_alone(graph: Graph, places: int) -> Problem:
+    """Return a problem in which nothing but slots takes memory: a board for each place."""
+    boards = platform(*(board(f"b{number}", memory_mb=None) for number in range(places)))
+    keys = [f"b{number}_cpu0" for number in range(places)]
+    made = problem(graph, boards, [[1.0] * len(explored_layers(graph))], keys=keys)
+    nothing = np.zeros(0, np.int64)
+    return replace(
+        made, weight_bytes=0 * made.weight_bytes, shared_weights=(), working_bytes=nothing
+    )
+
+
+def predicted(problem: Problem, plan: Plan) -> list[float]:
+    memory = {each.name: each.memory_bytes for each in predict_plan(problem, plan).boards}
+    return [memory[f"b{rank.rank}"] for rank in plan.ranks]
+
+
+def on_boards(graph: Graph, ranks: dict[str, int]) -> Plan:
+    count = max(ranks.values()) + 1
+    return planned(graph, ranks, placements(*(f"b{number}_cpu0" for number in range(count))))
+
+
+@given(plans(), st.integers(1, 12))
+@settings(max_examples=150, deadline=None)
+def test_the_slots_of_a_plan_are_those_that_the_runtime_allocates(plan: Plan, window: int) -> None:
+    found = {(ring.rank, ring.tensor): ring.nbytes for ring in rings_of(plan, window)}
+    assert allocated(plan, window) == found
+
+
+@given(mapped_graphs())
+@settings(max_examples=60, deadline=None)
+def test_inspect_tells_what_the_ranks_of_a_plan_allocate(
+    drawn: tuple[Graph, dict[str, int]],
+) -> None:
+    graph, ranks = drawn
+    plan = on_boards(graph, ranks)
+    costs = rank_costs(graph, layer_costs(graph), plan)
+    assert by_rank(plan) == [cost.slot_bytes for cost in costs]
+
+
+@given(mapped_graphs())
+@settings(max_examples=150, deadline=None)
+def test_the_cost_model_counts_what_the_runtime_allocates(
+    drawn: tuple[Graph, dict[str, int]],
+) -> None:
+    graph, ranks = drawn
+    # The cost model lets a layer that reads nothing read an input; the partition, if it must.
+    fed = {tensor.name for tensor in graph.inputs}
+    for layer in graph.layers:
+        if not fed.isdisjoint(tensor.name for tensor in layer.inputs):
+            fed |= {tensor.name for tensor in layer.outputs}
+    assume(all(fed & {t.name for t in layer.inputs} for layer in explored_layers(graph)))
+    plan = on_boards(graph, ranks)
+    assert predicted(slots_alone(graph, len(plan.ranks)), plan) == by_rank(plan)
+
+
+@st.composite
+def mapped_chains(draw: st.DrawFn) -> tuple[Graph, dict[str, int]]:
+    """Draw chains in which tensors may skip layers, on any ranks: each run is a segment."""
+    count = draw(st.integers(1, 10))
+    reads = [{n, *draw(st.sets(st.integers(0, n), max_size=2))} for n in range(count)]
+    lines = (
+        f"l{n}: {' '.join(f't{each}' for each in sorted(read))} -> t{n + 1}"
+        for n, read in enumerate(reads)
+    )
+    outputs = {count, *draw(st.sets(st.integers(1, count), max_size=2))}
+    graph = line_graph("\n".join(lines), " ".join(f"t{n}" for n in sorted(outputs)), "t0")
+    drawn = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    numbers = sorted({*drawn})
+    return graph, {f"l{n}": numbers.index(rank) for n, rank in enumerate(drawn)}
+
+
+@given(mapped_chains())
+@settings(max_examples=100, deadline=None)
+def test_many_at_once_need_what_the_runtime_allocates(drawn: tuple[Graph, dict[str, int]]) -> None:
+    graph, ranks = drawn
+    plan = on_boards(graph, ranks)
+    given_problem = slots_alone(graph, len(plan.ranks))
+    found = evaluate(given_problem, np.array([list(ranks.values())]), latency=False)
+    assert found.memory_bytes.tolist() == [max(by_rank(plan))]
+
+
+U_NET = line_graph(
+    """down0: x -> a
+       down1: a -> b
+       down2: b -> c
+       down3: c -> d
+       middle: d -> e
+       up3: d e -> f
+       up2: c f -> g
+       up1: b g -> h
+       up0: a h -> y""",
+    outputs="y",
+)
+
+
+def test_a_rank_holds_a_tensor_that_skips_ranks_for_as_many_frames_as_are_between() -> None:
+    ranks = {layer.name: number for number, layer in enumerate(U_NET.layers)}
+    plan = on_boards(U_NET, ranks)
+    received = {ring.tensor: ring.slots for ring in rings_of(plan) if ring.rank == ranks["up0"]}
+    assert {"a": 16, "h": 2, "y": 2} == received
+    # Two slots for what comes from a neighbour and for what is sent; then 2 for each rank skipped.
+    expected = [4, 4, 4, 4, 4, 4 + 4, 4 + 8, 4 + 12, 4 + 16]
+    given_problem = slots_alone(U_NET, 9)
+    assert [TENSOR_BYTES * count for count in expected] == predicted(given_problem, plan)
+    assert by_rank(plan) == predicted(given_problem, plan)
+    found = evaluate(given_problem, np.arange(9)[np.newaxis])
+    assert [TENSOR_BYTES * 20] == found.memory_bytes.tolist()
+
+
+def test_memory_for_tensors_that_skip_ranks_can_be_too_much_for_a_board() -> None:
+    enough = slots_alone(U_NET, 9)
+    boards = tuple(replace(each, memory_bytes=TENSOR_BYTES * 19) for each in enough.boards)
+    found = evaluate(replace(enough, boards=boards), np.arange(9)[np.newaxis])
+    assert [TENSOR_BYTES] == found.excess_bytes.tolist()
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_no_tensor_has_more_slots_than_the_window(window: int) -> None:
+    plan = planned(U_NET, {layer.name: n for n, layer in enumerate(U_NET.layers)})
+    assert window == max(ring.slots for ring in rings_of(plan, window))

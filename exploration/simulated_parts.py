@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 import numpy as np
@@ -19,52 +20,138 @@ from rankslice.framework.rings import rings_of
 __all__ = ["Inputs", "Parts", "Pipe", "Port", "Rank", "Ring", "Stage", "parts_of"]
 
 
-class Ring:
-    """Slots of one tensor on one rank: counters alone."""
+class Counters:
+    """Counters that go up one by one: tells the lowest of them without looking at all."""
 
-    __slots__ = ("depth", "on_freed", "on_written", "read", "written")
+    __slots__ = ("_passed", "count", "lowest")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lowest = 0
+        self._passed: deque[int] = deque()
+        """How many counters are above ``lowest``, above ``lowest + 1`` and so on."""
+
+    def step(self, value: int) -> bool:
+        """Let a counter that is at ``value`` go up; return whether the lowest is another now."""
+        passed = self._passed
+        above = value - self.lowest
+        if above == len(passed):
+            passed.append(0)
+        passed[above] += 1
+        if passed[0] < self.count:
+            return False
+        passed.popleft()
+        self.lowest += 1
+        return True
+
+
+class Ring:
+    """Slots of one tensor on one rank: counters alone.
+
+    Stages are told what they wait for, so that none has to look at all of its rings again.
+    """
+
+    __slots__ = (
+        "_slowest",
+        "depth",
+        "on_freed",
+        "on_written",
+        "read",
+        "readers",
+        "writer",
+        "written",
+    )
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.written = 0
         self.read: list[int] = []
+        self.readers: list[Stage | None] = []
+        """By place; ``None``: a channel."""
+        self.writer: Stage | None = None
+        """``None``: a channel."""
         self.on_written: list[Callable[[], None]] = []
         self.on_freed: list[Callable[[], None]] = []
+        self._slowest = Counters()
 
-    def reader(self) -> int:
+    def reader(self, stage: Stage | None) -> int:
         """Add a reader; return its place."""
         self.read.append(0)
+        self.readers.append(stage)
+        self._slowest.count += 1
+        if stage is not None:
+            stage.lacking += 1
         return len(self.read) - 1
 
-    def has_room(self) -> bool:
-        """Whether the writer may write the next frame."""
-        return not self.read or self.written - min(self.read) < self.depth
+    def has_room_for(self, written: int) -> bool:
+        """Whether there is a slot for the frame after so many."""
+        return not self.read or written - self._slowest.lowest < self.depth
+
+    def put(self) -> None:
+        """Add a frame."""
+        before = self.written
+        self.written = before + 1
+        for stage, read in zip(self.readers, self.read, strict=True):
+            if stage is not None and read == before:
+                stage.has_one_more()
+        if self.writer is not None and not self.has_room_for(self.written):
+            self.writer.lacking += 1
+
+    def free(self, place: int) -> bool:
+        """Let a reader give its oldest frame back; return whether that freed a slot."""
+        before = self.read[place]
+        self.read[place] = before + 1
+        stage = self.readers[place]
+        if stage is not None and before + 1 == self.written:
+            stage.lacking += 1
+        was_full = not self.has_room_for(self.written)
+        is_freed = self._slowest.step(before)
+        if is_freed and was_full and self.writer is not None:
+            self.writer.has_one_more()
+        return is_freed
 
 
 Inputs: TypeAlias = list[tuple[Ring, int]]
 
 
 class Stage:
-    """A segment."""
+    """What takes and makes tensors: a segment, the source, or the sink."""
 
-    __slots__ = ("frame", "index", "inputs", "outputs", "times")
+    __slots__ = ("frame", "index", "inputs", "lacking", "outputs", "ready", "times")
 
-    def __init__(self, index: int, times: list[float]) -> None:
+    def __init__(self, index: int, times: list[float], ready: Ready | None = None) -> None:
         self.index = index
         self.frame = 0
         self.times = times
         self.inputs: Inputs = []
         self.outputs: list[Ring] = []
+        self.lacking = 0
+        """Inputs whose next frame is not there, and outputs without room."""
+        self.ready = ready
+        """Where a segment stands once it lacks nothing."""
 
-    def is_ready(self) -> bool:
-        """Whether all inputs of the next frame are there, and all outputs have room."""
-        for ring, place in self.inputs:
-            if ring.read[place] >= ring.written:
-                return False
-        for ring in self.outputs:
-            if ring.read and ring.written - min(ring.read) >= ring.depth:
-                return False
-        return True
+    def reads(self, ring: Ring) -> None:
+        """Add an input."""
+        self.inputs.append((ring, ring.reader(self)))
+
+    def writes(self, ring: Ring) -> None:
+        """Add an output."""
+        self.outputs.append(ring)
+        ring.writer = self
+
+    def has_one_more(self) -> None:
+        """Take note of an input that has come, or of an output that has room."""
+        self.lacking -= 1
+        self.line_up()
+
+    def line_up(self) -> None:
+        """Stand among those that are ready, if it is."""
+        if not self.lacking and self.ready is not None:
+            heappush(self.ready, (self.frame, self.index, self))
+
+
+Ready: TypeAlias = list[tuple[int, int, Stage]]
+"""Segments that could run, by frame and index: a heap."""
 
 
 class Core:
@@ -83,12 +170,14 @@ class Rank:
     __slots__ = (
         "busy_s",
         "cores",
+        "frames",
         "held_share",
         "is_busy",
         "is_waiting",
         "number",
         "queued",
         "queued_max",
+        "ready",
         "stages",
         "steps",
     )
@@ -96,6 +185,9 @@ class Rank:
     def __init__(self, number: int) -> None:
         self.number = number
         self.stages: list[Stage] = []
+        self.ready: Ready = []
+        self.frames = Counters()
+        """The next frames of its stages."""
         self.is_busy = False
         self.is_waiting = False
         self.cores: list[Core] = []
@@ -112,13 +204,9 @@ class Rank:
         if queued > self.queued_max:
             self.queued_max = queued
 
-    def next_ready(self) -> Stage | None:
-        """Return the stage that is ready and has the oldest frame."""
-        best: Stage | None = None
-        for stage in self.stages:
-            if (best is None or stage.frame < best.frame) and stage.is_ready():
-                best = stage
-        return best
+    def take_ready(self) -> Stage:
+        """Return the stage that is ready and has the oldest frame; it is about to run."""
+        return heappop(self.ready)[2]
 
 
 class Port:
@@ -163,10 +251,10 @@ class Parts:
     ranks: list[Rank]
     rings: dict[tuple[int, str], Ring]
     """By rank and tensor."""
-    source_rings: list[Ring]
-    """Those of the model inputs, where frames enter."""
-    sink_inputs: Inputs
-    """The model outputs, where results leave."""
+    source: Stage
+    """Writes the model inputs, where frames enter."""
+    sink: Stage
+    """Reads the model outputs, where results leave."""
     pipes: list[Pipe]
     ports: dict[tuple[str, bool], Port]
     """By board, and whether messages leave it."""
@@ -184,13 +272,13 @@ def parts_of(
     wiring = _Wiring(plan, network, window, overheads)
     wiring.make_stages(compute_s)
     pipes = [wiring.pipe(channel) for channel in plan.channels]
-    sink_inputs = wiring.sink_inputs()
+    source, sink = wiring.source(), wiring.sink()
     _share_cores(plan, wiring.ranks, host_shares)
     return Parts(
         wiring.ranks,
         wiring.rings,
-        [wiring.rings[plan.source, name] for name in plan.model.inputs],
-        sink_inputs,
+        source,
+        sink,
         pipes,
         dict(wiring.ports),
     )
@@ -206,10 +294,6 @@ class _Wiring:
         self.ports: dict[tuple[str, bool], Port] = defaultdict(Port)
         self._nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
 
-    def _reader(self, rank: int, tensor: str) -> tuple[Ring, int]:
-        ring = self.rings[rank, tensor]
-        return ring, ring.reader()
-
     def make_stages(self, compute_s: Sequence[NDArray[np.float64]]) -> None:
         """Make a stage for each segment."""
         around = self._around()
@@ -219,10 +303,13 @@ class _Wiring:
             computes = self.plan.ranks[segment.rank].engine != "null"
             first += self.overheads.slice_s if computes else 0.0
             times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
-            stage = Stage(segment.index, times)
-            stage.inputs = [self._reader(segment.rank, name) for name in segment.inputs]
-            stage.outputs = [self.rings[segment.rank, name] for name in segment.outputs]
+            stage = Stage(segment.index, times, rank.ready)
+            for name in segment.inputs:
+                stage.reads(self.rings[segment.rank, name])
+            for name in segment.outputs:
+                stage.writes(self.rings[segment.rank, name])
             rank.stages.append(stage)
+            rank.frames.count += 1
 
     def _around(self) -> list[float]:
         """Return what messages take of the cores of each segment, in seconds.
@@ -267,21 +354,31 @@ class _Wiring:
         """Return a channel, its sending end registered as a reader of its ring."""
         boards = self._boards(channel)
         is_local = boards[0] == boards[1]
-        origin, place = self._reader(channel.source, channel.tensor)
+        origin = self.rings[channel.source, channel.tensor]
         return Pipe(
             channel.source,
             channel.destination,
             origin,
-            place,
+            origin.reader(None),
             self.rings[channel.destination, channel.tensor],
             0.0 if is_local else self._carry_s(channel),
             self.network.between(*boards).latency_ms / 1e3,
             None if is_local else (self.ports[boards[0], True], self.ports[boards[1], False]),
         )
 
-    def sink_inputs(self) -> Inputs:
-        """Return the rings of the model outputs, as the sink reads them."""
-        return [self._reader(self.plan.sink, name) for name in self.plan.model.outputs]
+    def source(self) -> Stage:
+        """Return what writes the model inputs."""
+        source = Stage(0, [])
+        for name in self.plan.model.inputs:
+            source.writes(self.rings[self.plan.source, name])
+        return source
+
+    def sink(self) -> Stage:
+        """Return what reads the model outputs."""
+        sink = Stage(0, [])
+        for name in self.plan.model.outputs:
+            sink.reads(self.rings[self.plan.sink, name])
+        return sink
 
 
 def _share_cores(plan: Plan, ranks: Sequence[Rank], host_shares: Mapping[int, float]) -> None:

@@ -266,14 +266,15 @@ class _Machine:
     def _connect(self) -> None:
         """Let each ring tell those that may wait for it."""
         parts = self.parts
-        for ring, _ in parts.sink_inputs:
+        for ring, _ in parts.sink.inputs:
             ring.on_written.append(self._try_sink)
-        for ring in parts.source_rings:
+        for ring in parts.source.outputs:
             ring.on_freed.append(self._try_source)
+        for ring, rank in {pipe.origin: parts.ranks[pipe.source] for pipe in parts.pipes}.items():
+            ring.on_freed.append(partial(self._try_rank, rank))
         for pipe in parts.pipes:
             advance = partial(self._try_pipe, pipe)
             pipe.origin.on_written.append(advance)
-            pipe.origin.on_freed.append(partial(self._try_rank, parts.ranks[pipe.source]))
             pipe.target.on_freed.append(advance)
             pipe.target.on_written.append(partial(self._try_rank, parts.ranks[pipe.destination]))
 
@@ -333,9 +334,9 @@ class _Machine:
         if self.entered - self.credited >= self.window:
             return False
         rank = self.joined_source
-        if rank is not None and (rank.is_busy or rank.next_ready() is not None):
+        if rank is not None and (rank.is_busy or rank.ready):
             return False
-        return all(ring.has_room() for ring in self.parts.source_rings)
+        return not self.parts.source.lacking
 
     def _occupy_source(self, is_reading: bool) -> None:
         self.is_reading = is_reading
@@ -349,31 +350,31 @@ class _Machine:
 
     def _let_in(self) -> None:
         self.entered += 1
-        for ring in self.parts.source_rings:
+        for ring in self.parts.source.outputs:
             self._put(ring)
         self._try_rank(self.parts.ranks[self.plan.source])
 
     def _put(self, ring: Ring) -> None:
-        ring.written += 1
+        ring.put()
         for tell in ring.on_written:
             tell()
 
     def _free(self, ring: Ring, place: int) -> None:
-        ring.read[place] += 1
-        for tell in ring.on_freed:
-            tell()
+        if ring.free(place):
+            for tell in ring.on_freed:
+                tell()
 
     def _try_rank(self, rank: Rank) -> None:
         if rank.is_busy:
             return
-        stage = rank.next_ready()
-        if stage is None:
+        if not rank.ready:
             if rank is self.joined_source:
                 self._try_source()
             return
         if rank.cores and not self._take_cores(rank):
             return
         rank.is_busy = True
+        stage = rank.take_ready()
         times = stage.times
         seconds = times[stage.frame % len(times)] if len(times) > 1 else times[0]
         rank.busy_s += seconds
@@ -388,11 +389,12 @@ class _Machine:
         rank, stage = about
         rank.is_busy = False
         rank.count_step(min(ring.written - ring.read[place] for ring, place in stage.inputs) - 1)
+        rank.frames.step(stage.frame)
         stage.frame += 1
-        for ring, place in stage.inputs:
-            ring.read[place] += 1
+        freed = [ring for ring, place in stage.inputs if ring.free(place)]
         for ring in stage.outputs:
-            ring.written += 1
+            ring.put()
+        stage.line_up()
         if rank.cores and rank.held_share >= 1:
             self._release_cores(rank)
         else:
@@ -400,7 +402,7 @@ class _Machine:
         for ring in stage.outputs:
             for tell in ring.on_written:
                 tell()
-        for ring, _ in stage.inputs:
+        for ring in freed:
             for tell in ring.on_freed:
                 tell()
 
@@ -427,12 +429,12 @@ class _Machine:
                 if other in core.waiting:
                     core.waiting.remove(other)
         waiting[rank.number] = rank
-        for other in sorted(waiting.values(), key=_oldest_frame):
+        for other in sorted(waiting.values(), key=lambda other: other.frames.lowest):
             self._try_rank(other)
 
     def _try_pipe(self, pipe: Pipe) -> None:
         origin, target = pipe.origin, pipe.target
-        while pipe.started < origin.written and pipe.started - min(target.read) < target.depth:
+        while pipe.started < origin.written and target.has_room_for(pipe.started):
             pipe.started += 1
             there_s = self.now
             if pipe.ports is not None:
@@ -443,26 +445,21 @@ class _Machine:
             self._at(there_s + pipe.latency_s, self._arrive_by_pipe, pipe)
 
     def _arrive_by_pipe(self, pipe: Pipe) -> None:
-        pipe.target.written += 1
-        pipe.origin.read[pipe.place] += 1
+        pipe.target.put()
+        freed = pipe.origin.free(pipe.place)
         for tell in pipe.target.on_written:
             tell()
-        for tell in pipe.origin.on_freed:
+        for tell in pipe.origin.on_freed if freed else ():
             tell()
         self._try_pipe(pipe)
 
     def _try_sink(self) -> None:
-        while not self.is_writing and all(
-            r.read[place] < r.written for r, place in self.parts.sink_inputs
-        ):
+        while not self.is_writing and not self.parts.sink.lacking:
             if self.sink_s:
                 self.is_writing = True
                 self._at(self.now + self.sink_s, self._write, None)
             else:
                 self._complete()
-
-    def _has_result(self) -> bool:
-        return all(ring.read[place] < ring.written for ring, place in self.parts.sink_inputs)
 
     def _write(self, _: Any) -> None:
         self.is_writing = False
@@ -472,7 +469,7 @@ class _Machine:
     def _complete(self) -> None:
         self.completed_s.append(self.now)
         self._at(self.now + self.credit_s, self._credit, None)
-        for ring, place in self.parts.sink_inputs:
+        for ring, place in self.parts.sink.inputs:
             self._free(ring, place)
         self._try_rank(self.parts.ranks[self.plan.sink])
 
@@ -519,10 +516,6 @@ class _Machine:
             queue_mean=rank.queued / max(1, rank.steps),
             queue_max=rank.queued_max,
         )
-
-
-def _oldest_frame(rank: Rank) -> int:
-    return min(stage.frame for stage in rank.stages)
 
 
 def _share(part_s: float, whole_s: float) -> float:

@@ -1,6 +1,8 @@
 import json
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from rankslice.exploration.simulator import (
     simulate,
 )
 from rankslice.framework.graph import constant_layers
+from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform
 
 FREE = Link(float("inf"), 0.0)
@@ -331,3 +334,41 @@ def test_hundreds_of_ranks_keep_the_rate_of_one():
         many_placements(ranks),
     )
     assert rate(plan, *[0.01] * ranks, frames=50) == pytest.approx(100)
+
+
+def fan(readers: int) -> Plan:
+    """Return the plan of a tensor that so many ranks read, and one more joins what they make."""
+    lines = ["first: x -> t", *(f"r{n}: t -> u{n}" for n in range(readers))]
+    lines += [f"last: {' '.join(f'u{n}' for n in range(readers))} -> y"]
+    ranks = {"first": 0, **{f"r{n}": n + 1 for n in range(readers)}, "last": readers + 1}
+    return planned(line_graph("\n".join(lines), outputs="y"), ranks)
+
+
+def turns(count: int) -> Plan:
+    """Return the plan of two ranks with so many segments in all."""
+    lines = "\n".join(f"l{n}: t{n} -> t{n + 1}" for n in range(count))
+    graph = line_graph(lines, outputs=f"t{count}", inputs="t0")
+    return planned(graph, {f"l{n}": n % 2 for n in range(count)})
+
+
+def lines_run(plan: Plan) -> int:
+    """Return how many lines of the simulator the simulation of some frames runs."""
+    count = 0
+
+    def trace(frame, event, about):
+        nonlocal count
+        count += event == "line"
+        return trace if "simulat" in Path(frame.f_code.co_filename).name else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        simulate(plan, took(*[0.01] * len(plan.segments)), network(), frames=8)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("shape", [fan, turns])
+def test_twice_as_many_readers_or_segments_take_twice_as_many_steps(shape):
+    assert lines_run(shape(160)) < 2.1 * lines_run(shape(80))

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["throughput_fps"]
+__all__ = ["STEADY", "frames_to_fill", "throughput_fps"]
+
+STEADY = "steady state"
 
 _LEAST_WARM_UP = 10
+
+
+def frames_to_fill(window: int) -> int:
+    """Return how many of the first frames are left out: while they pass, the pipeline fills."""
+    return max(window, _LEAST_WARM_UP)
 
 
 def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float, str]:
@@ -20,9 +27,9 @@ def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float
         completed_s: times of completion in seconds, in order.
         window: frames inside the pipeline.
     """
-    count, warm_up = len(completed_s), max(window, _LEAST_WARM_UP)
+    count, warm_up = len(completed_s), frames_to_fill(window)
     steady = count > 2 * warm_up
     first = warm_up - 1 if steady else 0
     elapsed = float(completed_s[-1] - completed_s[first]) if count > 1 else 0.0
     rate = (count - 1 - first) / elapsed if elapsed > 0 else 0.0
-    return rate, "steady state" if steady else "all frames"
+    return rate, STEADY if steady else "all frames"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.throughput import throughput_fps
+from rankslice.framework.throughput import STEADY, frames_to_fill, throughput_fps
 from rankslice.measurement.verify import Verification
 
 __all__ = ["EnergySummary", "RankSummary", "RunSummary", "summarise"]
@@ -39,6 +39,13 @@ class RankSummary:
     """Mean processor time, of all threads."""
     memory_mb: float
     """Peak resident memory in 10^6 bytes."""
+    warm_up_ms: float = 0.0
+    """Time of the runs on zeros before frame 0, of all its segments together."""
+    not_warmed_up: tuple[str, ...] = ()
+    """Segments without such a run, and why: ``segment 0: it draws random numbers``."""
+    steady: dict[str, float] | None = None
+    """What it did after the first frames: ``frames``, ``compute_share`` and ``cpu_share`` of the
+    time (the latter over 1 where several cores worked); ``None`` where no others came."""
     accelerated: dict[str, Any] | None = None
     """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, the kinds of
     ``others``, whether float32 is ``tf32``; ``None`` where nothing is meant to be accelerated."""
@@ -77,9 +84,10 @@ class RunSummary:
     dropped: tuple[int, ...]
     """Arrivals that found no room, by number."""
     window: int
-    throughput_fps: float
+    throughput_fps: float | None
+    """In the steady state; ``None``: there were too few frames to tell."""
     throughput_of: str
-    """``steady state``, or ``all frames`` where there were too few to leave the start out."""
+    """``steady state``, or ``too few frames``."""
     latency_ms: dict[str, float]
     """``mean``, ``p50``, ``p90``, ``p99`` and ``max``, from arrival to completion."""
     preprocess_ms: dict[str, float]
@@ -129,7 +137,7 @@ def summarise(
     """
     source = next(record["source"] for record in records if "source" in record)
     sink = next(record["sink"] for record in records if "sink" in record)
-    rate, rate_of = throughput_fps(completed_s, source["window"])
+    rate = _steady_rate(completed_s, source["window"])
     ranks = tuple(_rank_summary(record) for record in records)
     return RunSummary(
         frames=source["frames"],
@@ -137,12 +145,16 @@ def summarise(
         dropped=tuple(source["dropped"]),
         window=source["window"],
         throughput_fps=rate,
-        throughput_of=rate_of,
+        throughput_of="steady state" if rate else "too few frames",
         latency_ms=source["latency_ms"],
         preprocess_ms=source["preprocess_ms"],
         postprocess_ms=sink["postprocess_ms"],
         ranks=ranks,
-        bottleneck=_bottleneck(ranks, rate, source["fps"]),
+        bottleneck=(
+            _bottleneck(ranks, rate, source["fps"])
+            if rate
+            else _too_few(len(completed_s), source["window"])
+        ),
         verify=verify,
         energy=tuple(
             _energy_summary(record["energy"], len(completed_s))
@@ -158,35 +170,46 @@ def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
     return EnergySummary(**record, mj_per_frame=per_frame)
 
 
+def _steady_rate(completed_s: NDArray[np.float64], window: int) -> float | None:
+    rate, rate_of = throughput_fps(completed_s, window)
+    return rate if rate and rate_of == STEADY else None
+
+
+def _too_few(frames: int, window: int) -> str:
+    needed = f"more than {2 * frames_to_fill(window)}"
+    return f"{frames} frames are too few to tell a rate or a bottleneck; give {needed}"
+
+
 def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
-    return RankSummary(**{**values, "cores": tuple(record["cores"])})
+    tuples = {name: tuple(record[name]) for name in ("cores", "not_warmed_up")}
+    return RankSummary(**{**values, **tuples})
 
 
 def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) -> str:
-    """Say what limits the rate: a rank that computes, a core that is busy, or the frames."""
-    if not rate:
-        return "too few frames to tell"
+    """Say what limits the rate in the steady state: a rank, a core that ranks share, or the frames.
+
+    Times are shares of the time per frame, so none exceeds it.
+    """
     period_ms = 1e3 / rate
-    slowest = max(ranks, key=lambda rank: rank.compute_ms["mean"])
-    computing = slowest.compute_ms["mean"]
+    slowest = max(ranks, key=_compute_share)
     where = f"rank {slowest.rank} ({slowest.key})"
-    share = f"{computing:.3g} ms of the {period_ms:.3g} ms per frame"
-    if computing >= _BUSY * period_ms:
+    share = f"{_compute_share(slowest) * period_ms:.3g} ms of the {period_ms:.3g} ms per frame"
+    core, busy, crowd = _busiest_core(ranks)
+    is_crowded = len(crowd) > 1 and busy >= _BUSY and _core_share(slowest) < _BUSY
+    if _compute_share(slowest) >= _BUSY and not is_crowded:
         advice = "; fewer layers there would make it faster" if len(ranks) > 1 else ""
         return f"{where} computes {share}{advice}"
     if fps is not None and rate >= _BUSY * fps:
         return f"the source: {fps:g} frames/s arrive; the busiest, {where}, computes {share}"
-    core, busy, crowd = _busiest_core(ranks)
-    # Over few frames, what the processes did before the first one weighs too much.
-    if _BUSY * period_ms <= busy <= 1.1 * period_ms:
-        crowd_computes = sum(rank.compute_ms["mean"] for rank in crowd)
+    if busy >= _BUSY:
+        computing = min(busy, sum(map(_compute_share, crowd)))
         ranks_keep = f"rank {crowd[0].rank} keeps"
         if len(crowd) > 1:
             ranks_keep = f"ranks {' and '.join(str(rank.rank) for rank in crowd)} keep"
         return (
-            f"{core}: {ranks_keep} it busy for {busy:.3g} ms of the {period_ms:.3g} ms per frame,"
-            f" {crowd_computes:.3g} ms of that computing"
+            f"{core}: {ranks_keep} it busy for {busy * period_ms:.3g} ms of the"
+            f" {period_ms:.3g} ms per frame, {computing * period_ms:.3g} ms of that computing"
         )
     return (
         f"no rank: the busiest, {where}, computes {share}; the rest is waiting for the source or"
@@ -194,15 +217,27 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) ->
     )
 
 
+def _compute_share(rank: RankSummary) -> float:
+    """Return in which part of the steady state a rank computed, 0 to 1."""
+    return min(1.0, rank.steady["compute_share"]) if rank.steady else 0.0
+
+
+def _core_share(rank: RankSummary) -> float:
+    """Return in which part of the steady state a rank kept each of its cores busy, 0 to 1."""
+    if not rank.steady or not rank.cores:
+        return 0.0
+    return min(1.0, rank.steady["cpu_share"] / len(rank.cores))
+
+
 def _busiest_core(ranks: Sequence[RankSummary]) -> tuple[str, float, list[RankSummary]]:
-    """Return the core that works longest per frame, for how many ms, and its ranks."""
+    """Return the core that works most, in which part of the time (0 to 1), and its ranks."""
     load: dict[tuple[str, int], float] = defaultdict(float)
     crowd: dict[tuple[str, int], list[RankSummary]] = defaultdict(list)
     for rank in ranks:
         for core in rank.cores:
-            load[rank.host, core] += rank.cpu_ms / len(rank.cores)
+            load[rank.host, core] += _core_share(rank)
             crowd[rank.host, core].append(rank)
     if not load:
         return "", 0.0, []
     host, core = max(load, key=lambda place: load[place])
-    return f"core {core} of {host}", load[host, core], crowd[host, core]
+    return f"core {core} of {host}", min(1.0, load[host, core]), crowd[host, core]

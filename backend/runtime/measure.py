@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from .histogram import Histogram
 
 __all__ = [
+    "LEAST_WARM_UP",
     "ComputeTimes",
     "count_process",
     "cpu_s",
@@ -23,21 +26,59 @@ _helpers: set[int] = set()
 """Processes that work for this one."""
 
 
-class ComputeTimes:
-    """Per frame, the time that all segments of the rank took together."""
+LEAST_WARM_UP = 10
+"""The steady state begins after as many frames as the window holds, and after so many at least."""
 
-    def __init__(self, segments: int) -> None:
+
+class ComputeTimes:
+    """The time that the segments of a rank take, by frame and in the steady state."""
+
+    def __init__(
+        self, segments: int, window: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Count from now on.
+
+        Args:
+            segments: how many the rank has.
+            window: how many frames may be inside the pipeline.
+            clock: seconds; the source of time.
+        """
         self.histogram = Histogram()
+        """Per frame, all segments together."""
         self._segments = segments
+        self._left_out = max(window, LEAST_WARM_UP)
+        self._clock = clock
         self._open: dict[int, tuple[int, float]] = {}
+        self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = 0.0
 
     def add(self, frame: int, seconds: float) -> None:
-        """Count one segment's run on one frame."""
+        """Count one segment's run on one frame, which has just ended."""
+        if self.histogram.count >= self._left_out:
+            self._busy_s += seconds
+            self._end_s = self._clock()
         runs, total = self._open.pop(frame, (0, 0.0))
-        if runs + 1 == self._segments:
-            self.histogram.add(total + seconds)
-        else:
+        if runs + 1 < self._segments:
             self._open[frame] = (runs + 1, total + seconds)
+            return
+        self.histogram.add(total + seconds)
+        if self.histogram.count == self._left_out:
+            self._begin_s, self._begin_cpu_s = self._clock(), cpu_s()
+
+    def steady(self) -> dict[str, float] | None:
+        """Return what the rank did after its first frames; ``None``: there were no others.
+
+        Called at the end of the run. ``compute_share`` is the part of the time from the last of
+        the first frames to the last run in which a segment ran; ``cpu_share`` the processor time
+        of all threads over the time until now, which exceeds 1 where several cores were at work.
+        """
+        now_s = self._clock()
+        if self._end_s <= self._begin_s:
+            return None
+        return {
+            "frames": self.histogram.count - self._left_out,
+            "compute_share": self._busy_s / (self._end_s - self._begin_s),
+            "cpu_share": (cpu_s() - self._begin_cpu_s) / (now_s - self._begin_s),
+        }
 
 
 def count_process(process: int) -> None:

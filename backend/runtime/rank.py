@@ -36,6 +36,7 @@ from .sources import open_source
 from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .transport import Transport
 from .version import RUNTIME_VERSION
+from .warm_up import WarmUp
 from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Reader, connect, threadless_stages, wire
 
@@ -83,13 +84,15 @@ class _Rank:
 
         wiring = wire(job, transport.rank, self.window)
         self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
-        self.compute = ComputeTimes(len(wiring.segments))
+        self.compute = ComputeTimes(len(wiring.segments), self.window)
         self.accelerations: list[Acceleration | None] = []
+        self.warm_up = WarmUp()
         segments: list[Stage] = []
         for segment, stage in wiring.segments:
             engine = self._load(folder, segment)
             inputs = self._inputs(stage.inputs)
             outputs = [self.rings[ring] for ring in stage.outputs]
+            self.warm_up.run(segment.index, engine, [each.ring for each in inputs], outputs)
             segments.append(SegmentStage(segment.index, engine, inputs, outputs, self.compute.add))
         others: dict[str, Stage] = {}
         if wiring.source is not None:
@@ -282,6 +285,9 @@ class _Rank:
             "cpu_ms": 1e3 * cpu_s / frames,
             "wall_s": wall_s,
             "memory_mb": peak_memory_mb(),
+            "warm_up_ms": 1e3 * self.warm_up.seconds,
+            "not_warmed_up": self.warm_up.left_out,
+            "steady": self.compute.steady(),
             "python": platform.python_version(),
             "numpy": np.__version__,
             "mpi": getattr(self.transport, "library", ""),

@@ -2,5 +2,5 @@
 
 __all__ = ["RUNTIME_VERSION"]
 
-RUNTIME_VERSION = 3
+RUNTIME_VERSION = 4
 """Changes when ranks or launchers of different versions would misunderstand each other."""

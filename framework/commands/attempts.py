@@ -30,6 +30,7 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.place import place
+from rankslice.framework.throughput import frames_to_fill
 from rankslice.frontend.formats import Model
 from rankslice.measurement.summary import RunSummary
 
@@ -125,7 +126,8 @@ class Runs:
             )
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
-            options = RunOptions(frames=self.frames or _frames_of(choice))
+            least = 2 * frames_to_fill(built.plan.window) + 1
+            options = RunOptions(frames=self.frames or max(least, _frames_of(choice)))
             summary = run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
         return _measured(choice, summary)
 

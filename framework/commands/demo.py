@@ -107,7 +107,7 @@ def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
         summary = finished.summary
         table.add_row(
             name,
-            f"{summary.throughput_fps:.1f}",
+            f"{summary.throughput_fps or 0:.1f}",
             f"{summary.latency_ms['p50']:.1f} ms",
             f"{max(rank.memory_mb for rank in summary.ranks):.0f} MB",
         )

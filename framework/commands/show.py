@@ -21,7 +21,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined
-from rankslice.measurement.summary import EnergySummary, RunSummary
+from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
 
 __all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
 
@@ -66,10 +66,14 @@ def print_run(summary: RunSummary, console: Console) -> None:
         if rank.accelerated is not None:
             text = f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
             console.print(escape(text), soft_wrap=True)
+    for line in _warm_ups(summary.ranks):
+        console.print(escape(line), soft_wrap=True)
     latency = summary.latency_ms
+    rate = "rate not told"
+    if summary.throughput_fps is not None:
+        rate = f"{summary.throughput_fps:.2f} frames/s"
     console.print(
-        f"{summary.completed} frames, {summary.throughput_fps:.2f} frames/s"
-        f" ({summary.throughput_of}), window {summary.window}"
+        f"{summary.completed} frames, {rate} ({summary.throughput_of}), window {summary.window}"
     )
     if summary.dropped:
         shown = ", ".join(map(str, summary.dropped[:_MOST_FRAMES_SHOWN]))
@@ -91,6 +95,16 @@ def print_run(summary: RunSummary, console: Console) -> None:
         word = "passed" if verdict.passed else "failed"
         equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
         console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
+
+
+def _warm_ups(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """Yield how long the runs before frame 0 took, then what had none, and why."""
+    times = [f"rank {rank.rank} {rank.warm_up_ms:.2f} ms" for rank in ranks if rank.warm_up_ms]
+    if times:
+        yield f"warm-up before frame 0: {', '.join(times)}"
+    for rank in ranks:
+        for reason in rank.not_warmed_up:
+            yield f"rank {rank.rank} was not warmed up: {reason}"
 
 
 def _stage_means(summary: RunSummary) -> str:

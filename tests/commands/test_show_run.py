@@ -38,8 +38,8 @@ def ran(*compute_ms: float) -> RunSummary:
         completed=5,
         dropped=(),
         window=4,
-        throughput_fps=20.0,
-        throughput_of="all frames",
+        throughput_fps=None,
+        throughput_of="too few frames",
         latency_ms={**TIMES, "mean": 48.72, "p90": 1.0},
         preprocess_ms={**TIMES, "mean": 4.934},
         postprocess_ms={**TIMES, "mean": 0.004},
@@ -60,6 +60,20 @@ def test_one_rank_has_three_steps_and_their_sum_and_queues() -> None:
         "means: preprocessing 4.93 ms, inference 43.19 ms, postprocessing 0.00 ms;"
         " from end to end 48.72 ms\n"
     ) in printed(ran(43.188))
+
+
+def test_the_warm_up_is_told_and_who_had_none() -> None:
+    summary = ran(1.0, 2.0)
+    warm = replace(summary.ranks[0], warm_up_ms=12.344)
+    cold = replace(summary.ranks[1], not_warmed_up=("segment 0: it draws random numbers",))
+    assert (
+        "warm-up before frame 0: rank 0 12.34 ms\n"
+        "rank 1 was not warmed up: segment 0: it draws random numbers\n"
+    ) in printed(replace(summary, ranks=(warm, cold)))
+
+
+def test_a_rate_that_nobody_knows_is_not_printed() -> None:
+    assert "5 frames, rate not told (too few frames), window 4" in printed(ran(1.0))
 
 
 def test_each_rank_is_a_stage() -> None:

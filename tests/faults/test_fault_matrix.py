@@ -57,10 +57,13 @@ class _Faulty(NullEngine):
     def run(self, inputs, outputs):
         if self.frame == 20 and self.fault == "raise":
             raise RuntimeError("the accelerator is gone")
-        if self.frame == 20 and self.fault == "hang":
+        if self.fault == "hang at first" or self.frame == 20 and self.fault == "hang":
             time.sleep(10_000)
         super().run(inputs, outputs)
         self.frame += 1
+
+    def warm_up_hindrance(self):
+        return "" if self.fault == "hang at first" else super().warm_up_hindrance()
 
 
 def open_engine(settings):
@@ -328,6 +331,13 @@ FAULTS = {
         faulty_engine("hang", "--frame-timeout", "2"),
         within_s=15,
     ),
+    "warm-up hangs": Fault(
+        at_start,
+        r"the job has not started within 4 s: a rank is missing, or takes longer to load",
+        faulty_engine("hang at first", "--start-timeout", "4"),
+        keeps=False,
+        within_s=15,
+    ),
     "source raises": Fault(
         strikes_itself,
         r"VICTIM: source, frame 40: .*/40\.png: not an image",
@@ -367,6 +377,7 @@ FAST = {
     ("terminated", 1, "5.0"),
     ("engine raises", 2, "5.0"),
     ("engine hangs", 0, "5.0"),
+    ("warm-up hangs", 1, "5.0"),
     ("source raises", 0, "5.0"),
     ("disk is full", 2, "5.0"),
     ("sub-model cut short", 1, "5.0"),

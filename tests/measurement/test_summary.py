@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rankslice.framework.throughput import throughput_fps
+from rankslice.backend.runtime.measure import LEAST_WARM_UP, ComputeTimes
+from rankslice.framework.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
 from rankslice.measurement.verify import Verification
 
 
 def rank(number: int, *, compute: float = 1.0, cpu: float = 1.0, core: int | None = None) -> Any:
-    """Return what a rank reports; times in ms per frame."""
+    """Return what a rank reports; times in ms per frame, of which there is one each 10 ms."""
     return {
         "rank": number,
         "key": f"board_cpu{number}",
@@ -26,6 +31,9 @@ def rank(number: int, *, compute: float = 1.0, cpu: float = 1.0, core: int | Non
         "send_ms": 0.5,
         "cpu_ms": cpu,
         "memory_mb": 80.0,
+        "warm_up_ms": 12.5,
+        "not_warmed_up": ["segment 1: it draws random numbers"],
+        "steady": {"frames": 90, "compute_share": compute / 10, "cpu_share": cpu / 10},
         "wall_s": 1.0,
         "python": "3.11.7",
     }
@@ -88,6 +96,57 @@ def test_of_few_frames_the_rate_is_that_between_the_first_and_the_last() -> None
 @pytest.mark.parametrize("times", [[], [3.0], [3.0, 3.0]])
 def test_without_time_between_frames_there_is_no_rate(times: list[float]) -> None:
     assert (0.0, "all frames") == throughput_fps(np.array(times), window=4)
+
+
+def test_rank_and_launcher_leave_out_the_same_frames() -> None:
+    for window in (1, LEAST_WARM_UP, LEAST_WARM_UP + 1, 40):
+        assert max(window, LEAST_WARM_UP) == frames_to_fill(window)
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def computing(frames: int, *, first_s: float, runs_s: Sequence[float], waits_s: float) -> Any:
+    """Return what a rank tells of its steady state, with a window of 3.
+
+    Args:
+        frames: how many pass.
+        first_s: how long the first run takes in addition.
+        runs_s: how long each segment takes.
+        waits_s: how long it waits before each run.
+    """
+    clock = Clock()
+    times = ComputeTimes(len(runs_s), 3, clock)
+    for frame in range(frames):
+        for number, run_s in enumerate(runs_s):
+            taken_s = run_s + (first_s if frame == number == 0 else 0.0)
+            clock.now_s += waits_s + taken_s
+            times.add(frame, taken_s)
+    return times.steady()
+
+
+def test_the_first_frames_are_not_in_a_ranks_steady_state() -> None:
+    found = computing(50, first_s=100.0, runs_s=[3e-3, 1e-3], waits_s=1e-3)
+    assert (40, pytest.approx(4 / 6)) == (found["frames"], found["compute_share"])
+
+
+@pytest.mark.parametrize("frames", [0, 1, 10])
+def test_without_frames_after_the_first_ones_there_is_no_steady_state(frames: int) -> None:
+    assert computing(frames, first_s=0.0, runs_s=[1e-3], waits_s=0.0) is None
+
+
+@given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=3), st.floats(0, 1))
+def test_a_rank_never_computes_for_more_than_the_whole_time(
+    runs_s: list[float], waits_s: float
+) -> None:
+    found = computing(15, first_s=5.0, runs_s=runs_s, waits_s=waits_s)
+    assert found["compute_share"] <= 1 + 1e-9
 
 
 def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:
@@ -175,6 +234,68 @@ def test_where_nobody_is_busy_no_rank_is_blamed() -> None:
     )
 
 
-def test_a_single_frame_tells_of_no_bottleneck() -> None:
-    records = [{**rank(0), "source": SOURCE, "sink": SINK}]
-    assert "too few frames to tell" == summarise(records, np.array([1.0])).bottleneck
+@pytest.mark.parametrize(
+    ("frames", "window", "is_told"),
+    [(20, 4, False), (21, 4, True), (30, 15, False), (31, 15, True), (1, 4, False)],
+)
+def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(
+    frames: int, window: int, is_told: bool
+) -> None:
+    records = [{**rank(0), "source": {**SOURCE, "window": window}, "sink": SINK}]
+    found = summarise(records, np.arange(frames) / 100)
+    assert is_told == (found.throughput_fps is not None)
+    assert is_told == (found.throughput_of == "steady state")
+    needed = f"give more than {2 * max(10, window)}"
+    told = f"{frames} frames are too few to tell a rate or a bottleneck; {needed}"
+    assert is_told != (told == found.bottleneck)
+
+
+def test_a_first_frame_that_took_long_makes_no_rank_the_bottleneck() -> None:
+    first = rank(0, compute=2)
+    first["compute_ms"] |= {"mean": 20.5, "max": 1900.0}
+    assert summary(first, rank(1, compute=8)).bottleneck.startswith(
+        "rank 1 (board_cpu1) computes 8"
+    )
+
+
+def test_a_rank_that_uses_most_of_a_core_is_named_though_another_one_shares_it() -> None:
+    ranks = [rank(0, compute=8, cpu=8.5, core=0), rank(1, compute=1, cpu=1, core=0)]
+    assert summary(*ranks).bottleneck.startswith("rank 0 (board_cpu0) computes 8 ms of the 10 ms")
+
+
+def test_ranks_that_wait_for_their_common_core_while_they_compute_are_told_as_its_crowd() -> None:
+    ranks = [rank(number, compute=8, cpu=4, core=0) for number in range(2)]
+    assert (
+        "core 0 of board: ranks 0 and 1 keep it busy for 8 ms of the 10 ms per frame,"
+        " 8 ms of that computing" == summary(*ranks).bottleneck
+    )
+
+
+SHARES = st.floats(0, 3)
+A_RANK = st.tuples(SHARES, SHARES, st.integers(0, 2), st.integers(1, 3), st.booleans())
+
+
+@given(
+    st.lists(A_RANK, min_size=1, max_size=5),
+    st.floats(1e-3, 1e4),
+    st.none() | st.floats(1e-2, 1e5),
+    st.integers(0, 60),
+)
+def test_no_sentence_states_more_than_the_whole(
+    shares: list[tuple[float, float, int, int, bool]],
+    period_ms: float,
+    fps: float | None,
+    frames: int,
+) -> None:
+    ranks = []
+    for number, (compute, cpu, core, cores, is_steady) in enumerate(shares):
+        steady = {"frames": 9, "compute_share": compute, "cpu_share": cpu * cores}
+        cores_of = list(range(core, core + cores))
+        ranks.append({**rank(number), "cores": cores_of, "steady": steady if is_steady else None})
+    records = [{**ranks[0], "source": {**SOURCE, "fps": fps}, "sink": SINK}, *ranks[1:]]
+    text = summarise(records, np.arange(frames) * period_ms / 1e3).bottleneck
+    parts = re.findall(r"(\S+) ms of the (\S+) ms per frame", text)
+    assert all(float(part) <= float(whole) for part, whole in parts), text
+    for busy, computing in re.findall(r"for (\S+) ms of the .* (\S+) ms of that computing", text):
+        assert float(computing) <= float(busy), text
+    assert (frames > 20) == bool(parts), text

@@ -63,6 +63,12 @@ class Engine(Protocol):
         The arrays are slots: the same few arrays come again and again.
         """
 
+    def warm_up_hindrance(self) -> str:
+        """Say why the loaded sub-model must not run before frame 0; empty: it may.
+
+        A run may leave something for the next one, or zeros may be no input for it.
+        """
+
     def acceleration(self) -> Acceleration | None:
         """Tell how much of the loaded sub-model is accelerated; ``None``: nothing is meant to."""
 

@@ -24,7 +24,7 @@ from .acceleration import Acceleration, refuse_fallback
 from .litert_package import find_package, first_line
 from .own_process import read_log
 from .signature import FileTensor, match_tensors
-from .tflite_file import count_operators
+from .tflite_file import count_operators, kept_by_a_run
 
 __all__ = ["CompiledEngine", "open_engine"]
 
@@ -67,6 +67,7 @@ class CompiledEngine:
         self._buffers: tuple[list[Any], list[Any]] = ([], [])
         self._order: tuple[list[FileTensor], list[FileTensor]] = ([], [])
         self._acceleration: Acceleration | None = None
+        self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Compile the sub-model for the accelerator, and compare its signature with the plan's."""
@@ -76,6 +77,7 @@ class CompiledEngine:
             raise JobError(f"{path.name}: cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise JobError(f"{path.name}: {error}") from None
+        self._path = path
         self._compile(path, operators)
         key = next(iter(self._model.get_signature_list()))
         self._order = (
@@ -229,6 +231,10 @@ class CompiledEngine:
             # A GPU may still be at work: it is read that waits for it.
             values = made[tensor.number].read(target.size, target.dtype)
             np.copyto(target, values.reshape(target.shape), casting="no")
+
+    def warm_up_hindrance(self) -> str:
+        """Name variables, random numbers and custom operators."""
+        return kept_by_a_run(self._path)
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the library's log told."""

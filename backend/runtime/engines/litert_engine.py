@@ -23,6 +23,7 @@ from .acceleration import Acceleration, refuse_fallback
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
 from .own_process import OwnProcessEngine, start_processes
 from .signature import FileTensor, match_tensors
+from .tflite_file import kept_by_a_run
 
 __all__ = ["InterpreterEngine", "open_engine", "prepare", "replaced_operators"]
 
@@ -102,6 +103,7 @@ class InterpreterEngine:
         self._inputs: list[Callable[[NDArray[Any]], None]] = []
         self._outputs: list[Any] = []
         self._acceleration: Acceleration | None = None
+        self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Build the interpreter, apply the delegate, and compare the signature with the plan's."""
@@ -121,6 +123,7 @@ class InterpreterEngine:
         if resized:
             # That run has left something in the model's variables.
             self._build(path, inputs, only_delegates=only_delegates)
+        self._path = path
         self._inputs = self._setters(match_tensors(path.name, "input", inputs, given))
         self._outputs = self._accessors(match_tensors(path.name, "output", outputs, made))
 
@@ -199,6 +202,10 @@ class InterpreterEngine:
             raise JobError(f"{self._package.name}: {first_line(error)}") from None
         for accessor, target in zip(self._outputs, outputs, strict=True):
             _copy_output(accessor(), target)
+
+    def warm_up_hindrance(self) -> str:
+        """Name variables, random numbers and custom operators."""
+        return kept_by_a_run(self._path)
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the delegate runs, or XNNPACK on the CPU."""

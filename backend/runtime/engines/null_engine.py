@@ -58,6 +58,10 @@ class NullEngine:
             size = min(source.size, target.size)
             target[:size] = source[:size]
 
+    def warm_up_hindrance(self) -> str:
+        """There is nothing to warm up."""
+        return "it computes nothing"
+
     def acceleration(self) -> None:
         """Nothing is computed."""
 

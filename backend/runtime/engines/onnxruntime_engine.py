@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
+from .onnx_file import Operator, find_operators
 from .onnxruntime_package import load_onnxruntime
 from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
@@ -39,6 +40,21 @@ _DTYPES = {
     "tensor(int4)": ("int4", 22),
 }
 """onnxruntime's names of types -> ours, and ONNX's number of the type."""
+
+_FLOATS = ("float", "bfloat")
+"""How names of types begin that have a value for a number divided by zero."""
+
+_PURE_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
+"""Domains whose operators are known."""
+
+_RANDOM = frozenset(
+    {
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
+        *("Multinomial", "Sampling", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"),
+    }
+)
+_TRAINED_DROPOUT = 3
+"""Inputs of an operator Dropout that may be told to train; it draws nothing otherwise."""
 
 _MOST_BINDINGS = 64
 """Bindings kept per segment: one for each combination of slots that occurs."""
@@ -69,6 +85,7 @@ class OnnxRuntimeEngine:
         self._inputs: Sequence[TensorSpec] = ()
         self._outputs: Sequence[TensorSpec] = ()
         self._numbers: dict[str, int] = {}
+        self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Create the session and compare its signature with the plan's."""
@@ -78,6 +95,7 @@ class OnnxRuntimeEngine:
             bind_to_cores(sorted(os.sched_getaffinity(0)))
         if not self._provider.is_cpu:
             self._acceleration = self._count(path)
+        self._path = path
         self._inputs, self._outputs = inputs, outputs
         self._check(path, "input", inputs, self._session.get_inputs())
         self._check(path, "output", outputs, self._session.get_outputs())
@@ -170,6 +188,16 @@ class OnnxRuntimeEngine:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
         return array.dtype.type if array.dtype.name == spec.dtype else self._numbers[spec.name]
 
+    def warm_up_hindrance(self) -> str:
+        """Name random numbers, unknown operators, and integers that zero may divide."""
+        try:
+            operators = find_operators(self._path)
+        except (OSError, ValueError):
+            return "its operators cannot be told"
+        has_integers = any(not spec.dtype.startswith(_FLOATS) for spec in self._inputs)
+        has_integers |= any(each.name == "Cast" for each in operators)
+        return _hindrance(operators, may_divide=self._provider.is_cpu and has_integers)
+
     def acceleration(self) -> Acceleration | None:
         """Tell what the execution provider runs; ``None`` on the CPU."""
         return self._acceleration
@@ -178,6 +206,26 @@ class OnnxRuntimeEngine:
         """Drop the session."""
         self._bindings.clear()
         self._session = None
+
+
+def _hindrance(operators: Collection[Operator], *, may_divide: bool) -> str:
+    """Say what keeps a sub-model from a run on zeros; empty: nothing.
+
+    Args:
+        operators: those of the sub-model.
+        may_divide: whether its integers may come from its inputs, and a division by zero would
+            end the process, as in versions of onnxruntime before 1.32.
+    """
+    if strange := sorted({each.domain for each in operators} - {*_PURE_DOMAINS}):
+        return f"it has operators of {strange[0]}, which may keep something"
+    if any(
+        each.name in _RANDOM or (each.name == "Dropout" and each.inputs >= _TRAINED_DROPOUT)
+        for each in operators
+    ):
+        return "it draws random numbers"
+    if may_divide and any(each.name in ("Div", "Mod") for each in operators):
+        return "it may divide integers by zero"
+    return ""
 
 
 def _admits(declared: Sequence[int | str | None], planned: Sequence[int], side: str) -> bool:

@@ -135,6 +135,7 @@ class OwnProcessEngine:
         self._outputs: list[NDArray[Any]] = []
         self._acceleration: Acceleration | None = None
         self._name = ""
+        self._hindrance = ""
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Let the other process load the sub-model, on this thread's cores."""
@@ -152,6 +153,7 @@ class OwnProcessEngine:
                 "outputs": [asdict(spec) for spec in outputs],
             }
         )
+        self._hindrance = answer["warm_up_hindrance"]
         if answer["acceleration"] is not None:
             record = answer["acceleration"]
             self._acceleration = Acceleration(**{**record, "others": tuple(record["others"])})
@@ -174,6 +176,10 @@ class OwnProcessEngine:
         self._ask(None)
         for target, shared in zip(outputs, self._outputs, strict=True):
             np.copyto(target, shared, casting="no")
+
+    def warm_up_hindrance(self) -> str:
+        """Say what the other process's engine says."""
+        return self._hindrance
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the other process's engine tells."""
@@ -245,7 +251,10 @@ def _load(channel: Connection, memory: int) -> tuple[Any, list[Any], list[Any]]:
         opened.append(module.open_engine(EngineSettings(**request["settings"])))
         opened[0].load(Path(request["path"]), inputs, outputs)
         found = opened[0].acceleration()
-        return {"acceleration": found.to_json() if found is not None else None}
+        return {
+            "acceleration": found.to_json() if found is not None else None,
+            "warm_up_hindrance": opened[0].warm_up_hindrance(),
+        }
 
     answer = _answer(load)
     channel.send_bytes(answer)

@@ -1,15 +1,30 @@
-"""The little that is read from a ``.tflite`` file without LiteRT: how many operators it has."""
+"""The little that is read from a ``.tflite`` file without LiteRT: its operators and variables."""
 
 from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["count_operators"]
+__all__ = ["count_operators", "kept_by_a_run"]
 
-_SUBGRAPHS, _OPERATORS = 2, 3
-"""Numbers of the fields in the tables Model and SubGraph of LiteRT's schema, version 3."""
+_T = TypeVar("_T")
+
+_CODES, _SUBGRAPHS = 1, 2
+_OLD_CODE, _CODE = 0, 3
+_TENSORS, _OPERATORS = 0, 3
+_IS_VARIABLE = 5
+"""Numbers of the fields in the tables Model, OperatorCode, SubGraph and Tensor of LiteRT's schema,
+version 3."""
+
+_KEEPS = {
+    **dict.fromkeys((129, 136, 137, 138, 139, 142, 143, 144), "it keeps variables or hash tables"),
+    **dict.fromkeys((146, 148, 149, 204), "it draws random numbers"),
+    **dict.fromkeys((32, 173), "it has custom operators, which may keep something"),
+}
+"""By LiteRT's number of an operator: what a run of it leaves for the next one."""
 
 
 def count_operators(path: Path) -> int:
@@ -19,17 +34,59 @@ def count_operators(path: Path) -> int:
         OSError: the file cannot be read.
         ValueError: it is no ``.tflite`` file.
     """
+
+    def count(data: mmap.mmap, model: int) -> int:
+        first = next(_tables(data, model, _SUBGRAPHS))
+        operators = _field(data, first, _OPERATORS)
+        return _number(data, _follow(data, operators)) if operators else 0
+
+    return _read(path, count)
+
+
+def kept_by_a_run(path: Path) -> str:
+    """Say what a run of the model may leave for the next one; empty: nothing."""
+
+    def find(data: mmap.mmap, model: int) -> str:
+        for subgraph in _tables(data, model, _SUBGRAPHS):
+            for tensor in _tables(data, subgraph, _TENSORS):
+                if _byte(data, tensor, _IS_VARIABLE):
+                    return "it keeps variables"
+        for code in _tables(data, model, _CODES):
+            place = _field(data, code, _CODE)
+            number = max(_number(data, place) if place else 0, _byte(data, code, _OLD_CODE))
+            if number in _KEEPS:
+                return _KEEPS[number]
+        return ""
+
+    try:
+        return _read(path, find)
+    except (OSError, ValueError):
+        return "its operators cannot be told"
+
+
+def _read(path: Path, find: Callable[[mmap.mmap, int], _T]) -> _T:
+    """Return what ``find`` tells of the file's bytes and the place of its table Model."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[4:8] != b"TFL3":
-                raise ValueError("this is no .tflite file")
-            model = _follow(data, 0)
-            subgraphs = _follow(data, _field(data, model, _SUBGRAPHS))
-            first = _follow(data, subgraphs + 4)
-            operators = _field(data, first, _OPERATORS)
-            return _number(data, _follow(data, operators)) if operators else 0
-    except (struct.error, ValueError):
+                raise ValueError
+            return find(data, _follow(data, 0))
+    except (struct.error, ValueError, IndexError, StopIteration):
         raise ValueError("this is no .tflite file") from None
+
+
+def _tables(data: mmap.mmap, table: int, number: int) -> Iterator[int]:
+    """Yield where the tables of a list lie, which a field of a table holds."""
+    place = _field(data, table, number)
+    if place:
+        first = _follow(data, place)
+        for entry in range(_number(data, first)):
+            yield _follow(data, first + 4 + 4 * entry)
+
+
+def _byte(data: mmap.mmap, table: int, number: int) -> int:
+    place = _field(data, table, number)
+    return data[place] if place else 0
 
 
 def _number(data: mmap.mmap, place: int) -> int:

@@ -1,0 +1,42 @@
+"""Each engine runs once before frame 0: first runs compile, tune and allocate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from .engines import Engine
+from .slots import Ring
+
+__all__ = ["WarmUp"]
+
+
+class WarmUp:
+    """The runs before frame 0 of a rank's sub-models, on zeros."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """What they took together."""
+        self.left_out: list[str] = []
+        """Which segments had no such run, and why."""
+
+    def run(
+        self, segment: int, engine: Engine, inputs: Sequence[Ring], outputs: Sequence[Ring]
+    ) -> None:
+        """Run a loaded engine on the first slots, which are zero before and after.
+
+        It is not run if that would leave something for frame 0. That it fails is no error: its
+        real inputs may never be zeros.
+        """
+        hindrance = engine.warm_up_hindrance()
+        if not hindrance:
+            begin = time.perf_counter()
+            try:
+                engine.run([ring.slots[0] for ring in inputs], [ring.slots[0] for ring in outputs])
+            except Exception as error:  # engines' exceptions have no common base class
+                hindrance = f"zeros are no input for it: {' '.join(str(error).split())}"
+            self.seconds += time.perf_counter() - begin
+            for ring in outputs:
+                ring.raw[0].fill(0)
+        if hindrance:
+            self.left_out.append(f"segment {segment}: {hindrance}")

@@ -1,0 +1,197 @@
+"""The run on zeros before frame 0: it is told, and leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from jobs import build_folder, unsliced_outputs
+from numpy.typing import NDArray
+from tflite_models import model_file
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.engines.null_engine import NullEngine
+from rankslice.backend.runtime.engines.onnx_file import Operator, find_operators
+from rankslice.backend.runtime.engines.tflite_file import kept_by_a_run
+from rankslice.backend.runtime.in_process import run_in_process
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.warm_up import WarmUp
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+
+RANDOM = f"""{HEAD} g (float[1,8] x) => (float[1,8] y) {{
+  noise = RandomNormalLike <seed = 3.0> (x)
+  kept = Relu (x)
+  y = Add (kept, noise)
+}}"""
+
+INDEX = f"""{HEAD} g (int64[2] x) => (float[2] y)
+<float[3] table = {{1., 2., 3.}}, int64[1] far = {{5}}> {{
+  place = Sub (x, far)
+  y = Gather (table, place)
+}}"""
+"""Of 0 it takes element -5, which there is none of."""
+
+DIVISION = f"""{HEAD} g (int64[2] x) => (int64[2] y) <int64[1] one = {{100}}> {{
+  y = Div (one, x)
+}}"""
+
+BRANCH = f"""{HEAD} g (float[1,8] x, bool c) => (float[1,8] y) {{
+  y = If (c) <
+    then_branch = t () => (float[1,8] a) {{ a = Bernoulli (x) }},
+    else_branch = e () => (float[1,8] b) {{ b = Relu (x) }}
+  >
+}}"""
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"L{number}"
+    return model
+
+
+def run(place: Path, text: str, values: NDArray[Any]) -> tuple[dict[str, Any], NDArray[Any], Path]:
+    """Run a model on one rank; return the rank's record, the first output, and the folder."""
+    model = parsed(text)
+    folder = build_folder(place, model, dict.fromkeys([n.name for n in model.graph.node], 0))
+    np.savez(place / "x.npz", x=values)
+    options = RunOptions(inputs=(str(place / "x.npz"),), results=place / "results.bin", exact=True)
+    (record,) = run_in_process(folder, options)
+    return record, read_results(place / "results.bin").values(0), folder
+
+
+def test_an_engine_has_run_once_before_frame_0(tmp_path: Path) -> None:
+    record, _, _ = run(
+        tmp_path,
+        f"{HEAD} g (float[4] x) => (float[4] y) {{ y = Relu (x) }}",
+        np.ones((3, 4), np.float32),
+    )
+    assert record["warm_up_ms"] > 0
+    assert ([], 3) == (record["not_warmed_up"], record["source"]["frames"])
+
+
+def test_random_numbers_are_those_of_a_model_that_was_not_warmed_up(tmp_path: Path) -> None:
+    values = np.ones((4, 1, 8), np.float32)
+    record, found, folder = run(tmp_path, RANDOM, values)
+    assert ["segment 0: it draws random numbers"] == record["not_warmed_up"]
+    (expected,) = unsliced_outputs(folder, [str(tmp_path / "x.npz")], 4)
+    assert expected.tobytes() == found.tobytes()
+    assert len({frame.tobytes() for frame in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(INDEX, "zeros are no input for it: "), (DIVISION, "it may divide integers by zero")],
+)
+def test_a_model_that_takes_no_zeros_runs_all_the_same(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    record, found, _ = run(tmp_path, text, np.array([[5, 6], [7, 5]]))
+    (told,) = record["not_warmed_up"]
+    assert told.startswith(f"segment 0: {reason}")
+    expected = [[1, 2], [3, 1]] if text == INDEX else [[20, 16], [14, 20]]
+    assert expected == found.tolist()
+
+
+def test_operators_in_branches_are_found(tmp_path: Path) -> None:
+    onnx.save(parsed(BRANCH), tmp_path / "model.onnx")
+    expected = {Operator("", "If", 1), Operator("", "Bernoulli", 1), Operator("", "Relu", 1)}
+    assert expected == find_operators(tmp_path / "model.onnx")
+
+
+def test_functions_of_the_file_count_as_what_is_in_them(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "mine" : 1]>
+      g (float[4] x) => (float[4] y) { y = mine.noisy (x) }
+      <domain: "mine", opset_import: ["" : 17]>
+      noisy (a) => (b) { b = RandomUniformLike (a) }""")
+    onnx.save(model, tmp_path / "model.onnx")
+    assert {Operator("", "RandomUniformLike", 1)} == find_operators(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x3a\x7f", b"\x0b"])
+def test_what_is_no_onnx_file_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(ValueError, match="this is no ONNX file"):
+        find_operators(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("layers", "hindrance"),
+    [
+        ("y = Dropout (x)", ""),
+        ("y = Dropout (x, ratio, train)", "it draws random numbers"),
+        ("y = Bernoulli (x)", "it draws random numbers"),
+        ("y = Div (x, x)", ""),
+        (
+            "i = Cast <to = 7> (x) j = Div (i, i) y = Cast <to = 1> (j)",
+            "it may divide integers by zero",
+        ),
+    ],
+)
+def test_what_keeps_an_onnx_model_from_being_warmed_up(
+    tmp_path: Path, layers: str, hindrance: str
+) -> None:
+    text = f"{HEAD} g (float[4] x) => (float[4] y) <float ratio = {{0.5}}, bool train = {{1}}>"
+    onnx.save(onnx.parser.parse_model(f"{text} {{ {layers} }}"), tmp_path / "model.onnx")
+    engine = open_engine("onnxruntime", EngineSettings())
+    specs = [[TensorSpec(name, "float32", (4,))] for name in "xy"]
+    engine.load(tmp_path / "model.onnx", *specs)
+    assert hindrance == engine.warm_up_hindrance()
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "hindrance"),
+    [
+        ("cnn_float32", ""),
+        ("control_flow", ""),
+        ("variable", "it keeps variables or hash tables"),
+        ("hash_table", "it keeps variables or hash tables"),
+        ("variable_tensor", "it keeps variables"),
+        ("custom_in_between", "it has custom operators, which may keep something"),
+    ],
+)
+def test_what_keeps_a_tflite_model_from_being_warmed_up(name: str, hindrance: str) -> None:
+    assert hindrance == kept_by_a_run(model_file(name))
+
+
+class Noting(NullEngine):
+    """Notes what it is given, and writes ones."""
+
+    def __init__(self, hindrance: str = "") -> None:
+        super().__init__(0.0)
+        self.given: list[list[float]] = []
+        self.hindrance = hindrance
+
+    def warm_up_hindrance(self) -> str:
+        return self.hindrance
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        self.given.append([float(values.max()) for values in inputs])
+        for values in outputs:
+            values[...] = 1
+
+
+@pytest.mark.parametrize("hindrance", ["", "it computes nothing"])
+def test_a_warm_up_takes_zeros_and_leaves_zeros(hindrance: str) -> None:
+    given, made = (Ring(TensorSpec(name, "float32", (4,)), 2, 1) for name in "xy")
+    engine, warm_up = Noting(hindrance), WarmUp()
+    warm_up.run(7, engine, [given], [made])
+    assert ([] if hindrance else [[0.0]]) == engine.given
+    assert not any(slot.any() for slot in (*given.slots, *made.slots))
+    assert (0, 0) == (given.written, made.written)
+    assert ([f"segment 7: {hindrance}"] if hindrance else []) == warm_up.left_out
+
+
+def test_the_null_engine_does_not_sleep_before_frame_0() -> None:
+    warm_up = WarmUp()
+    warm_up.run(0, NullEngine(60.0), [], [])
+    assert (0.0, ["segment 0: it computes nothing"]) == (warm_up.seconds, warm_up.left_out)

@@ -25,8 +25,9 @@ from rankslice.frontend.tflite_checks import (
     header_mistakes,
     reference_mistakes,
 )
+from rankslice.frontend.tflite_follow import open_tensors, settled_shapes
 from rankslice.frontend.tflite_operators import attributes, operator_name, unique_names
-from rankslice.frontend.tflite_resize import resized_shapes
+from rankslice.frontend.tflite_resize import resized_shapes, shapes_in_a_run
 from rankslice.frontend.tflite_schema import OPERATORS
 from rankslice.frontend.tflite_shapes import dtype_of, known_shapes, shape_mistakes
 from rankslice.frontend.tflite_state import bonds, states
@@ -124,7 +125,7 @@ class _Reading:
         declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
         raise_mistakes(islice(self._constant_mistakes(), _MOST_TOLD))
         raise_mistakes(shape_mistakes(place, inputs, declared, given))
-        changed = self._resized(inputs, given)
+        changed = self._resized(inputs, given) or self._settled(shapes)
         brought = set(self._main.numbers("inputs"))
         shapes = [
             shape if shape is None and number not in brought else changed.get(number, shape)
@@ -166,7 +167,7 @@ class _Reading:
 
     def _resized(
         self, inputs: Sequence[Tensor], given: Mapping[str, tuple[int, ...]]
-    ) -> dict[int, tuple[int, ...]]:
+    ) -> dict[int, tuple[int, ...] | None]:
         """Return the shapes of the tensors that have others once the inputs have the given ones."""
         numbers = self._main.numbers("inputs")
         wanted = {
@@ -182,6 +183,19 @@ class _Reading:
             for number, table in enumerate(self._tables)
             if number in found and found[number] != table.numbers("shape")
         }
+
+    def _settled(
+        self, shapes: Sequence[tuple[int, ...] | None]
+    ) -> dict[int, tuple[int, ...] | None]:
+        """Return the shapes that the file leaves open, for inputs with the sizes that it gives.
+
+        A shape is ``None`` if neither operator rules nor LiteRT tell it.
+        """
+        wanted = {n for n in open_tensors(self._main) if shapes[n] is not None}
+        found = settled_shapes(self._path, self._subgraphs, self._codes, self._buffers)
+        if not wanted <= found.keys():
+            found |= shapes_in_a_run(self._path)
+        return {number: found.get(number) for number in wanted}
 
     def _constants(self) -> frozenset[int]:
         """Return the numbers of the tensors that nobody makes."""

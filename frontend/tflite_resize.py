@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["resized_shapes"]
+__all__ = ["resized_shapes", "shapes_in_a_run"]
 
 _PACKAGE = "ai_edge_litert"
 _PATIENCE_S = 300
@@ -35,16 +35,31 @@ def resized_shapes(path: Path, inputs: Mapping[int, tuple[int, ...]]) -> dict[in
     if find_spec(_PACKAGE) is None:
         found = "other sizes than the file's need LiteRT to follow them"
         raise RankSliceError(Mistake("--shape", found, "pip install 'rankslice[litert]'"))
+    shapes = _asked(path, inputs)
+    if isinstance(shapes, str):
+        raise RankSliceError(Mistake(f"{path}: --shape", shapes))
+    return shapes
+
+
+def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
+    """Return the shape of each tensor for one frame of zeros of the sizes in the file.
+
+    Empty where LiteRT is not installed, or cannot run the model.
+    """
+    found = _asked(path, {}) if find_spec(_PACKAGE) else {}
+    return {} if isinstance(found, str) else found
+
+
+def _asked(path: Path, inputs: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]] | str:
+    """Return the shape of each tensor, or what went wrong."""
     command = [sys.executable, "-m", __name__, str(path), json.dumps(list(inputs.items()))]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        found = f"LiteRT did not end within {_PATIENCE_S} s"
-        raise RankSliceError(Mistake(f"{path}: --shape", found)) from None
+        return f"LiteRT did not end within {_PATIENCE_S} s"
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or [f"it ended with code {ended.returncode}"]
-        found = f"LiteRT cannot give the inputs these sizes: {lines[-1]}"
-        raise RankSliceError(Mistake(f"{path}: --shape", found))
+        return f"LiteRT cannot give the inputs these sizes: {lines[-1]}"
     return {int(number): tuple(shape) for number, shape in json.loads(ended.stdout)}
 
 

@@ -1,8 +1,8 @@
 """Types and shapes of a TensorFlow Lite model's tensors, as far as they are known before a run.
 
-The file has a shape for each tensor; where the signature of the shape says -1, the size stands for
-whatever the inputs bring: as a rule 1. It is right as long as the inputs keep the sizes that the
-file gives them, unless what is in the tensors decides it.
+The file has a shape for each tensor. Where the signature of the shape says -1, the size depends on
+the inputs' sizes (:mod:`rankslice.frontend.tflite_follow`) or on what is in the tensors; the latter
+kind is found here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.tflite_schema import DTYPES, OPERATORS
 from rankslice.frontend.tflite_wire import Table
 
-__all__ = ["dtype_of", "known_shapes", "shape_mistakes"]
+__all__ = ["BY_VALUE", "dtype_of", "known_shapes", "shape_mistakes"]
 
-_BY_VALUE = {
+BY_VALUE = {
     "BATCH_TO_SPACE_ND": (1, 2),
     "BROADCAST_TO": (1,),
     "CONV_3D_TRANSPOSE": (0,),
@@ -119,7 +119,7 @@ def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: 
     """Tell whether the shapes of an operator's results may differ from frame to frame."""
     if name in _BY_VALUES or not unknown.isdisjoint(inputs):
         return True
-    deciding = [inputs[place] for place in _BY_VALUE.get(name, ()) if place < len(inputs)]
+    deciding = [inputs[place] for place in BY_VALUE.get(name, ()) if place < len(inputs)]
     return any(number >= 0 and number not in fixed_values for number in deciding)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ class Runner:
         self._interpreter.invoke()
         given = self._interpreter.get_output_details()
         return [self._interpreter.get_tensor(item["index"]) for item in given]
+
+    def shapes(self, numbers: Iterable[int]) -> dict[int, tuple[int, ...]]:
+        """Return the shapes that tensors have in a run on zeros, by number, if all are kept."""
+        self.run([np.zeros(i["shape"], i["dtype"]) for i in self._interpreter.get_input_details()])
+        return {number: self.tensor(number).shape for number in numbers}
 
     def tensor(self, number: int) -> Array:
         """Return the values of any tensor, if all are kept."""

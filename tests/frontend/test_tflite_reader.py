@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from rankslice.framework.graph import constant_layers
 from rankslice.frontend.partition import partition, used_layers
 from rankslice.frontend.tflite_reader import read_tflite
 from rankslice.frontend.tflite_wire import Table, packed
+
+RESHAPE = 22  # number of the builtin operator
 
 
 def graph(name):
@@ -114,6 +117,39 @@ def test_sizes_left_open_are_those_that_the_file_gives():
     found = graph("open_batch")
     assert (1, 8, 8, 1) == found.inputs[0].shape
     assert [(1, 144)] == [tensor.shape for item in found.layers[4:5] for tensor in item.outputs]
+
+
+def test_sizes_inside_the_model_are_not_taken_for_open_ones_of_the_batch():
+    shapes = {item.name: item.outputs[0].shape for item in graph("open_dense").layers}
+    assert [(16, 8), (16, 16), (1, 4, 4, 16)] == [
+        shapes[name] for name in ("RESHAPE_8", "FULLY_CONNECTED_9", "RESHAPE_10")
+    ]
+
+
+def test_sizes_that_are_followed_need_no_engine(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    assert (16, 8) == layer("open_dense", "RESHAPE_8").outputs[0].shape
+    assert None is layer("open_segments", "RELU_5").outputs[0].shape
+
+
+def test_sizes_that_cannot_be_followed_are_asked_of_the_engine():
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra: litert)")
+    assert (4, 4) == layer("open_segments", "RELU_5").outputs[0].shape
+
+
+def test_what_no_engine_can_run_is_left_open(tmp_path):
+    def custom(root):
+        codes = [
+            code.changed({"builtin_code": packed("i", 32), "deprecated_builtin_code": b"\x20"})
+            if code.number("builtin_code") == RESHAPE
+            else code
+            for code in root.tables("operator_codes")
+        ]
+        return root.changed({"operator_codes": tuple(codes)})
+
+    found = read_tflite(edited("open_dense", tmp_path, whole=custom)).graph
+    shapes = {item.name: item.outputs[0].shape for item in found.layers}
+    assert ((1, 4, 4, 8), None) == (shapes["CONV_2D_0"], shapes["CUSTOM_10"])
 
 
 def test_a_shape_that_values_decide_is_unknown():

@@ -27,7 +27,27 @@ RUNNABLE = (
     "control_flow",
     "lstm",
     "many_outputs",
+    "open_attention",
+    "open_attention_int8",
     "open_batch",
+    "open_dense",
+    "open_dense_dynamic",
+    "open_dense_float16",
+    "open_dense_int8",
+    "open_distributed",
+    "open_groups",
+    "open_kinds",
+    "open_memory",
+    "open_permuted",
+    "open_permuted_int8",
+    "open_products",
+    "open_repeated",
+    "open_segments",
+    "open_sequence",
+    "open_strided",
+    "open_upward",
+    "open_upward_int8",
+    "open_words",
     "outside",
     "same_names",
     "sparse",
@@ -43,6 +63,7 @@ def assert_slices_give_the_same_bits(
     *,
     xnnpack: bool = False,
     limit: int = FLATBUFFER_LIMIT,
+    frames: int = FRAMES,
 ) -> None:
     """Run the unsliced model and its segments one after the other, and compare all outputs."""
     shapes = [tensor.shape for tensor in model.graph.inputs]
@@ -54,7 +75,7 @@ def assert_slices_give_the_same_bits(
             Runner(written(model, s, Path(folder) / f"{n}.tflite", limit=limit), xnnpack=xnnpack)
             for n, s in enumerate(segments)
         ]
-        for _ in range(FRAMES):
+        for _ in range(frames):
             frame = whole.random_frame(random)
             values = {t.name: array for t, array in zip(model.graph.inputs, frame, strict=True)}
             for segment, part in zip(segments, parts, strict=True):
@@ -72,6 +93,20 @@ def test_a_segment_for_each_layer_gives_the_bits_of_the_whole_model(name, xnnpac
     model = read_tflite(model_file(name))
     ranks = {layer.name: number for number, layer in enumerate(model.graph.layers)}
     assert_slices_give_the_same_bits(model, ranks, xnnpack=xnnpack)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if name.startswith("open_")])
+def test_every_cut_between_open_sizes_gives_the_bits_of_the_whole_model(name):
+    model = read_tflite(model_file(name))
+    for cut in range(1, len(model.graph.layers)):
+        ranks = {layer.name: int(n >= cut) for n, layer in enumerate(model.graph.layers)}
+        assert_slices_give_the_same_bits(model, ranks, frames=1)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if name.startswith("open_")])
+def test_open_sizes_are_those_that_a_run_has(name):
+    model = read_tflite(model_file(name))
+    assert dict(model.shapes) == Runner(model.path, keep_all=True).shapes(model.shapes)
 
 
 @st.composite
@@ -120,6 +155,15 @@ def test_other_sizes_of_the_inputs_give_the_same_bits():
     model = read_tflite(path, {name: (3, 8, 8, 1)})
     ranks = {layer.name: number % 3 for number, layer in enumerate(model.graph.layers)}
     assert (3, 3) == model.graph.outputs[0].shape
+    assert_slices_give_the_same_bits(model, ranks)
+
+
+def test_other_sizes_of_the_inputs_reach_inner_sizes_that_are_open():
+    path = model_file("open_dense_int8")
+    model = read_tflite(path, {"serving_default_keras_tensor:0": (3, 4, 4, 8)})
+    made = next(layer for layer in model.graph.layers if layer.op == "RESHAPE").outputs
+    assert [(48, 8)] == [tensor.shape for tensor in made]
+    ranks = {layer.name: number % 3 for number, layer in enumerate(model.graph.layers)}
     assert_slices_give_the_same_bits(model, ranks)
 
 

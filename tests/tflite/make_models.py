@@ -10,7 +10,11 @@ format can stumble over:
 ``many_outputs``        layers with several outputs, weights that layers share, an unused output
 ``control_flow``        IF and WHILE, whose bodies are subgraphs with weights of their own
 ``variable``            a variable that is set up once, read by one layer and written by another
-``open_variable``       the same with the batch size left open
+``open_<network>``      Keras networks of :data:`OPEN` with the batch size left open, and so sizes
+                        that are computed; some in other kinds, as above
+``open_kinds``          other operators whose results have computed sizes
+``open_segments``       one whose sizes only LiteRT tells
+``open_variable``       ``variable`` with the batch size left open
 ``hash_table``          a table from integers to text, filled once
 ``lstm``                a loop over a sequence
 ``variable_tensor``     a layer with a variable tensor, and an optional input left out
@@ -25,6 +29,7 @@ format can stumble over:
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -34,12 +39,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import flatbuffers
+import keras
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
 FOLDER = Path(__file__).parent
-keras = tf.keras
+
 layers = keras.layers
 
 
@@ -93,6 +99,129 @@ def open_batch() -> bytes:
     return tf.lite.TFLiteConverter.from_keras_model(
         keras.Model(image, layers.Dense(3)(made))
     ).convert()
+
+
+def open_dense() -> tuple[object, object]:
+    image = keras.Input((4, 4, 8))
+    made = layers.Conv2D(8, 3, padding="same")(image)
+    made = layers.ReLU()(layers.Dense(16)(made))
+    return image, layers.Conv2D(4, 3)(layers.Dense(8)(made))
+
+
+def open_attention() -> tuple[object, object]:
+    sequence = keras.Input((6, 8))
+    made = layers.MultiHeadAttention(2, 4)(sequence, sequence)
+    made = layers.LayerNormalization()(layers.Add()([sequence, made]))
+    return sequence, layers.Dense(3, activation="gelu")(made)
+
+
+def open_permuted() -> tuple[object, object]:
+    image = keras.Input((4, 6, 3))
+    made = layers.Permute((2, 1, 3))(image)
+    made = layers.Dense(5, activation="relu")(layers.Reshape((6, 12))(made))
+    made = layers.Softmax()(layers.Reshape((-1, 3))(made))
+    return image, layers.Dense(2)(made)
+
+
+def open_distributed() -> tuple[object, object]:
+    video = keras.Input((3, 6, 6, 2))
+    made = layers.TimeDistributed(layers.Conv2D(4, 3, strides=2, activation="relu"))(video)
+    made = layers.TimeDistributed(layers.MaxPooling2D())(made)
+    return video, layers.Dense(3)(layers.TimeDistributed(layers.Flatten())(made))
+
+
+def open_sequence() -> tuple[object, object]:
+    sequence = keras.Input((8, 3))
+    made = layers.Conv1D(4, 3, padding="causal", activation="relu")(sequence)
+    made = layers.UpSampling1D(2)(layers.MaxPooling1D()(made))
+    made = layers.Cropping1D(1)(layers.Dense(5)(made))
+    return sequence, layers.Dense(2)(layers.GlobalAveragePooling1D()(made))
+
+
+def open_upward() -> tuple[object, object]:
+    image = keras.Input((3, 3, 4))
+    made = layers.Conv2DTranspose(4, 3, strides=2, padding="same")(image)
+    made = layers.Dense(6, activation="relu")(made)
+    made = layers.ZeroPadding2D(1)(layers.UpSampling2D(2)(made))
+    return image, layers.DepthwiseConv2D(3)(layers.Dense(2)(made))
+
+
+def open_products() -> tuple[object, object]:
+    sequence = keras.Input((5, 6))
+    made = layers.EinsumDense("abc,cde->abde", output_shape=(None, 2, 3))(sequence)
+    made = layers.Reshape((10, 3))(made)
+    made = layers.Dot(axes=2)([made, layers.Dense(3)(sequence)])
+    return sequence, layers.Dense(2)(made)
+
+
+def open_repeated() -> tuple[object, object]:
+    vector = keras.Input((4,))
+    made = layers.RepeatVector(3)(layers.Dense(5, activation="tanh")(vector))
+    made = layers.Concatenate()([made, layers.Dense(2)(made)])
+    return vector, layers.Dense(3)(layers.Flatten()(made))
+
+
+def open_words() -> tuple[object, object]:
+    words = keras.Input((6,), dtype="int32")
+    made = layers.Dense(3)(layers.Embedding(128, 2)(keras.ops.maximum(words, 0)))
+    return words, layers.Dense(2)(layers.GlobalMaxPooling1D()(made))
+
+
+def open_groups() -> tuple[object, object]:
+    image = keras.Input((4, 4, 4))
+    made = layers.GroupNormalization(2)(image)
+    scale = layers.Dense(4, activation="sigmoid")(layers.GlobalAveragePooling2D()(made))
+    made = layers.Multiply()([made, layers.Reshape((1, 1, 4))(scale)])
+    return image, layers.Dense(3)(layers.Cropping2D(1)(made))
+
+
+def open_memory() -> tuple[object, object]:
+    sequence = keras.Input((2, 3))
+    made = layers.LSTM(2, return_sequences=True, unroll=True)(layers.Dense(4)(sequence))
+    return sequence, layers.Dense(2)(made)
+
+
+def open_strided() -> tuple[object, object]:
+    image = keras.Input((4, 6, 4))
+    first, second = keras.ops.split(image, 2, axis=2)
+    made = layers.Dense(4)(keras.ops.stack([first, second], axis=1))
+    made = keras.ops.flip(made[:, :, ::2], axis=1)
+    made = keras.ops.sum(made, axis=3) + keras.ops.mean(image, axis=(1, 2))[:, None, None]
+    return image, layers.Dense(2)(made)
+
+
+OPEN = {
+    "open_attention": open_attention,
+    "open_dense": open_dense,
+    "open_distributed": open_distributed,
+    "open_groups": open_groups,
+    "open_memory": open_memory,
+    "open_permuted": open_permuted,
+    "open_products": open_products,
+    "open_repeated": open_repeated,
+    "open_sequence": open_sequence,
+    "open_strided": open_strided,
+    "open_upward": open_upward,
+    "open_words": open_words,
+}
+
+
+def open_network(name: str, kind: str = "float32") -> bytes:
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(12)
+    image, made = OPEN[name]()
+    converter = tf.lite.TFLiteConverter.from_keras_model(keras.Model(image, made))
+    if kind != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if kind == "int8":
+        random = np.random.default_rng(12)
+        shape = (1, *image.shape[1:])
+        frames = [random.standard_normal(shape, dtype=np.float32) for _ in range(4)]
+        converter.representative_dataset = lambda: ([frame] for frame in frames)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    return converter.convert()
 
 
 def of_function(function: Callable[..., object], *specs: tf.TensorSpec) -> tf.lite.TFLiteConverter:
@@ -164,6 +293,42 @@ class OpenCounter(tf.Module):
         mixed = self.total + tf.nn.relu(x * 3.0)
         self.total.assign(tf.reduce_mean(tf.tanh(mixed), axis=0, keepdims=True))
         return tf.nn.relu(mixed) + 1.0
+
+
+def open_segments() -> bytes:
+    def run(x):
+        count = tf.shape(x)[0]
+        return tf.nn.relu(tf.math.unsorted_segment_sum(x, tf.range(count), count + 3)) + 1.0
+
+    return of_function(run, float_spec(None, 4)).convert()
+
+
+def open_kinds() -> bytes:
+    def run(x):
+        count = tf.shape(x)[0]
+        wide = tf.broadcast_to(x[:, :1], tf.stack([count, 3, 6]))
+        wide = tf.tile(tf.concat([wide, x], 1), tf.stack([1, count + 1, 1]))
+        part = wide[:, count : 4 * count : 2, ::-1]
+        first, second, third = tf.split(tf.reshape(part, (-1, 2)), [1, 3, -1])
+        top = tf.math.top_k(tf.concat([third, first], 0), 2).values
+        rows = tf.gather(top, tf.range(2 * count), axis=0)
+        spread = tf.where(second > 0, tf.fill(tf.stack([3 * count, 2]), 2.0), second)
+        image = tf.reshape(x[:, :, :4], (-1, 4, 4, 1))
+        image = tf.nn.depth_to_space(tf.nn.relu(tf.nn.space_to_depth(image, 2)), 2)
+        image = tf.nn.relu(tf.nn.space_to_batch(image, [2, 2], [[0, 0], [0, 0]]))
+        image = tf.image.resize(image, tf.stack([count + 2, 3]))
+        image = tf.pad(image, tf.stack([[0, 0], [1, count], [0, 0], [0, 0]]), mode="CONSTANT")
+        several = tf.unstack(tf.transpose(image, [1, 0, 2, 3])[:3], num=3, axis=0)
+        hot = tf.one_hot(tf.argmax(several[1], axis=1), 1 + 4)
+        matrix = tf.matmul(tf.reshape(hot, (-1, 5)), tf.ones((5, 2)) * 0.5)
+        _, grown = tf.while_loop(
+            lambda step, _: step < 2,
+            lambda step, value: (step + 1, tf.tanh(tf.reshape(value * 2.0, tf.shape(value)))),
+            (tf.constant(0), tf.concat([matrix, rows], 0)),
+        )
+        return tf.cumsum(tf.concat([grown, spread], 0)), tf.squeeze(several[0], [-1])
+
+    return of_function(run, float_spec(None, 4, 6)).convert()
 
 
 def variable(module: tf.Module) -> bytes:
@@ -343,6 +508,16 @@ MODELS: dict[str, Callable[[], bytes]] = {
         for kind in ("float32", "float16", "dynamic", "int8", "int16x8")
     },
     "open_batch": open_batch,
+    "open_kinds": open_kinds,
+    "open_segments": open_segments,
+    **{name: lambda name=name: open_network(name) for name in OPEN},
+    **{
+        f"open_{network}_{kind}": lambda name=f"open_{network}", kind=kind: open_network(name, kind)
+        for network, kind in (
+            *(("dense", "int8"), ("dense", "float16"), ("dense", "dynamic")),
+            *(("attention", "int8"), ("permuted", "int8"), ("upward", "int8")),
+        )
+    },
     "many_outputs": many_outputs,
     "control_flow": control_flow,
     "variable": lambda: variable(Counter()),
@@ -361,7 +536,7 @@ MODELS: dict[str, Callable[[], bytes]] = {
 if __name__ == "__main__":
     for name in sys.argv[1:] or MODELS:
         make = MODELS[name]
-        with contextlib.redirect_stdout(None):
+        with contextlib.redirect_stdout(io.StringIO()):
             content = make()
         (FOLDER / f"{name}.tflite").write_bytes(content)
         print(f"{name}: {len(content)} bytes")

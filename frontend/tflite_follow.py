@@ -1,0 +1,367 @@
+"""Sizes that a TensorFlow Lite file leaves open, found operator by operator.
+
+Where the signature of a shape says -1, the shape itself has a 1 that stands for nothing. So the
+sizes are followed from the model's inputs on. Those that the model computes, as for a reshape,
+depend on small whole numbers, which are computed as well. Weights are never read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.framework.graph import ByteRange
+from rankslice.frontend.operand_shapes import UnknownSizeError
+from rankslice.frontend.tflite_rules import RULES, Call, Shape, slices
+from rankslice.frontend.tflite_shapes import BY_VALUE, dtype_of
+from rankslice.frontend.tflite_wire import FlatFile, Table
+
+__all__ = ["open_tensors", "settled_shapes"]
+
+_MOST_FOLLOWED = 1 << 10
+"""Elements of a value that is computed."""
+_MOST_OPERATORS = 200_000
+"""Operators that are followed in all: bodies of loops are followed once for each operator."""
+_MOST_NESTED = 8
+"""Bodies within bodies."""
+_MOST_ELEMENTS = 1 << 40
+"""Elements of a tensor: no machine has memory for more."""
+
+_FOLLOWED_TYPES = frozenset({"bool", "int16", "int32", "uint32", "int64", "uint64", "float32"})
+
+_MISFITS = (UnknownSizeError, ArithmeticError, IndexError, TypeError, ValueError)
+"""What a rule raises where operands are unknown, or do not fit their operator."""
+
+
+def open_tensors(subgraph: Table) -> frozenset[int]:
+    """Return the numbers of a subgraph's tensors that have a size which the file leaves open."""
+    return frozenset(
+        number
+        for number, tensor in enumerate(subgraph.tables("tensors"))
+        if -1 in tensor.numbers("shape_signature")
+    )
+
+
+def settled_shapes(
+    path: Path,
+    subgraphs: Sequence[Table],
+    codes: Sequence[str],
+    buffers: Sequence[ByteRange | None],
+) -> dict[int, Shape]:
+    """Return the shapes of the main subgraph's tensors that have open sizes, by number.
+
+    Inputs have the sizes that the file gives them. What cannot be followed is left out.
+
+    Args:
+        path: the model file.
+        subgraphs: all of the model, the main one first; each in the order of execution.
+        codes: names of the operators, by the number of the operator's code.
+        buffers: where the content of each buffer lies.
+    """
+    main = subgraphs[0]
+    tensors = main.tables("tensors")
+    given = [tensors[number].numbers("shape") for number in main.numbers("inputs")]
+    with FlatFile(path) as file, np.errstate(all="ignore"):
+        known = _Follower(file, subgraphs, codes, buffers).facts(0, given).shapes
+    return {number: known[number] for number in open_tensors(main) if number in known}
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of a subgraph's tensors, by number."""
+
+    tensors: Sequence[Table]
+    shapes: dict[int, Shape] = field(default_factory=dict)
+    values: dict[int, NDArray[Any]] = field(default_factory=dict)
+    """Small ones only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OperatorCall:
+    """An operator, as rules see it."""
+
+    facts: _Facts
+    operands: tuple[int, ...]
+    results: int
+    settings: Table | None
+
+    @property
+    def count(self) -> int:
+        return len(self.operands)
+
+    def shape(self, place: int) -> Shape:
+        try:
+            return self.facts.shapes[self.operands[place]]
+        except KeyError:
+            raise UnknownSizeError from None
+
+    def value(self, place: int) -> NDArray[Any]:
+        try:
+            return self.facts.values[self.operands[place]]
+        except KeyError:
+            raise UnknownSizeError from None
+
+    def option(self, name: str, default: int = 0) -> int:
+        return self.settings.number(name, default) if self.settings else default
+
+    def options(self, name: str) -> tuple[int, ...]:
+        return self.settings.numbers(name) if self.settings else ()
+
+
+class _Follower:
+    """Follows the operators of one file."""
+
+    def __init__(
+        self,
+        file: FlatFile,
+        subgraphs: Sequence[Table],
+        codes: Sequence[str],
+        buffers: Sequence[ByteRange | None],
+    ) -> None:
+        self._file, self._subgraphs, self._codes, self._buffers = file, subgraphs, codes, buffers
+        self._left = _MOST_OPERATORS
+
+    def facts(self, number: int, given: Sequence[Shape], depth: int = 0) -> _Facts:
+        """Return what is known of a subgraph's tensors if its inputs have the given shapes."""
+        subgraph = self._subgraphs[number]
+        facts = _Facts(subgraph.tables("tensors"))
+        inputs = subgraph.numbers("inputs")
+        facts.shapes.update(zip(inputs, given, strict=False))
+        made = {n for operator in subgraph.tables("operators") for n in operator.numbers("outputs")}
+        for place, tensor in enumerate(facts.tensors):
+            if -1 not in (*tensor.numbers("shape_signature"), *tensor.numbers("shape")):
+                facts.shapes.setdefault(place, tensor.numbers("shape"))
+            if place not in made and place not in inputs:
+                self._read(facts, place)
+        for operator in subgraph.tables("operators"):
+            self._left -= 1
+            if self._left < 0:
+                break
+            self._follow(facts, operator, depth)
+        return facts
+
+    def _read(self, facts: _Facts, number: int) -> None:
+        """Learn the values of a small constant."""
+        tensor = facts.tensors[number]
+        data = self._buffers[tensor.number("buffer")]
+        shape, kind = facts.shapes.get(number), dtype_of(tensor)
+        if data is None or shape is None or kind not in _FOLLOWED_TYPES or tensor.table("sparsity"):
+            return
+        dtype = np.dtype(kind).newbyteorder("<")
+        if math.prod(shape) <= _MOST_FOLLOWED and data.length == math.prod(shape) * dtype.itemsize:
+            content = self._file.bytes_at(data.offset, data.length)
+            facts.values[number] = np.frombuffer(content, dtype).reshape(shape)
+
+    def _follow(self, facts: _Facts, operator: Table, depth: int) -> None:
+        """Learn the shapes of an operator's results, and their values if they can be computed."""
+        name = self._codes[operator.number("opcode_index")]
+        results = operator.numbers("outputs")
+        call = _OperatorCall(
+            facts, operator.numbers("inputs"), len(results), operator.table("builtin_options")
+        )
+        if any(number >= 0 and number not in facts.shapes for number in results):
+            for number, shape in zip(
+                results, self._shapes(name, call, results, depth), strict=False
+            ):
+                if number >= 0 and _fits(facts.tensors[number], shape):
+                    facts.shapes.setdefault(number, shape)
+        for number, value in zip(results, _values(name, call, results), strict=False):
+            if facts.shapes.get(number) == value.shape:
+                facts.values[number] = value
+
+    def _shapes(
+        self, name: str, call: _OperatorCall, results: Sequence[int], depth: int
+    ) -> Sequence[Shape]:
+        try:
+            if name in _WITH_BODIES:
+                return self._of_body(name, call, depth)
+            return _listed(RULES[name](call)) if name in RULES else _carried(name, call, results)
+        except _MISFITS:
+            return ()
+
+    def _of_body(self, name: str, call: _OperatorCall, depth: int) -> Sequence[Shape]:
+        """Return the shapes that the subgraphs of control flow give, if all give the same."""
+        if depth == _MOST_NESTED:
+            raise UnknownSizeError
+        settings, first = _WITH_BODIES[name]
+        given = [call.shape(place) for place in range(first, call.count)]
+        answers = [given] if name == "WHILE" else []
+        for setting in settings:
+            body = call.option(setting)
+            shapes = self.facts(body, given, depth + 1).shapes
+            answers.append([shapes.get(n, (-1,)) for n in self._subgraphs[body].numbers("outputs")])
+        if any(answer != answers[0] for answer in answers):
+            raise UnknownSizeError
+        return answers[0]
+
+
+_WITH_BODIES: Mapping[str, tuple[Sequence[str], int]] = {
+    "CALL": (("subgraph",), 0),
+    "IF": (("then_subgraph_index", "else_subgraph_index"), 1),
+    "WHILE": (("body_subgraph_index",), 0),
+}
+"""Settings that name the subgraphs which give an operator's results, and the first operand that
+they take. What a loop gives has the sizes of what it takes, or they change as it runs."""
+
+
+def _fits(tensor: Table, shape: Shape) -> bool:
+    """Tell whether a shape agrees with the sizes that the file fixes."""
+    signature = tensor.numbers("shape_signature")
+    return (
+        len(shape) == len(signature)
+        and all(size >= 0 for size in shape)
+        and math.prod(shape) <= _MOST_ELEMENTS
+        and all(fixed in (-1, size) for fixed, size in zip(signature, shape, strict=True))
+    )
+
+
+def _carried(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[Shape]:
+    """Return the shapes in the file for results of operators that only pass sizes on.
+
+    An open size is written as 1. If every operand has the sizes that are written, then so have the
+    results. An operator whose sizes values decide passes nothing on.
+    """
+    tensors = call.facts.tensors
+    operands = [number for number in call.operands if number >= 0]
+    if name in BY_VALUE or any(
+        call.facts.shapes.get(number) != tensors[number].numbers("shape") for number in operands
+    ):
+        raise UnknownSizeError
+    return [tensors[number].numbers("shape") if number >= 0 else () for number in results]
+
+
+def _values(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[NDArray[Any]]:
+    """Return the values of an operator's results, if they are few and can be computed."""
+    compute = _COMPUTED.get(name)
+    shapes = [call.facts.shapes.get(number) for number in results]
+    if compute is None or not shapes or call.option("fused_activation_function"):
+        return ()
+    kind = dtype_of(call.facts.tensors[results[0]])
+    few = all(shape is not None and math.prod(shape) <= _MOST_FOLLOWED for shape in shapes)
+    if kind not in _FOLLOWED_TYPES or not few:
+        return ()
+    try:
+        # What the file says of a shape may be wrong, and the computation may be long then.
+        if name in RULES and _listed(RULES[name](call)) != shapes:
+            return ()
+        return [np.asarray(found).astype(kind) for found in _listed(compute(call))]
+    except _MISFITS:
+        return ()
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
+def _all(call: Call) -> list[NDArray[Any]]:
+    return [call.value(place) for place in range(call.count)]
+
+
+def _by_numpy(function: Callable[..., Any]) -> Callable[[Call], Any]:
+    return lambda call: function(*_all(call))
+
+
+def _in_the_shape_of(rule: Callable[[Call], Any]) -> Callable[[Call], Any]:
+    return lambda call: call.value(0).reshape(rule(call))
+
+
+def _quotient(call: Call) -> Any:
+    one, other = _all(call)
+    if one.dtype.kind == "f":
+        return np.true_divide(one, other)
+    return np.trunc(np.true_divide(one, other))
+
+
+def _reducing(function: Callable[..., Any]) -> Callable[[Call], Any]:
+    def compute(call: Call) -> Any:
+        given = call.value(0)
+        axes = {axis % given.ndim for axis in call.value(1).ravel().tolist()} if given.ndim else ()
+        return function(given, axis=tuple(axes), keepdims=bool(call.option("keep_dims")))
+
+    return compute
+
+
+def _part(call: Call) -> Any:
+    begins, sizes = (call.value(place).ravel().tolist() for place in (1, 2))
+    return call.value(0)[
+        tuple(
+            slice(begin, None if size < 0 else begin + size)
+            for begin, size in zip(begins, sizes, strict=True)
+        )
+    ]
+
+
+def _gathered(call: Call) -> NDArray[Any]:
+    if call.option("batch_dims"):
+        raise UnknownSizeError
+    return np.take(call.value(0), call.value(1), axis=call.option("axis"))
+
+
+def _unpacked(call: Call) -> list[NDArray[Any]]:
+    return list(np.moveaxis(call.value(0), call.option("axis"), 0))
+
+
+def _split(call: Call) -> list[NDArray[Any]]:
+    return np.split(call.value(1), call.results, axis=int(call.value(0).ravel()[0]))
+
+
+def _counted(call: Call) -> NDArray[Any]:
+    return np.arange(*(call.value(place).ravel()[0] for place in range(3)))
+
+
+def _filled(call: Call) -> NDArray[Any]:
+    return np.full(call.value(0).ravel().tolist(), call.value(1))
+
+
+_COMPUTED: dict[str, Callable[[Call], Any]] = {
+    **{name: _in_the_shape_of(RULES[name]) for name in ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")},
+    "ABS": _by_numpy(np.abs),
+    "ADD": _by_numpy(np.add),
+    "BROADCAST_ARGS": lambda call: np.broadcast_shapes(*(tuple(v.tolist()) for v in _all(call))),
+    "CAST": lambda call: call.value(0),
+    "CEIL": _by_numpy(np.ceil),
+    "CONCATENATION": lambda call: np.concatenate(_all(call), axis=call.option("axis")),
+    "DIV": _quotient,
+    "EQUAL": _by_numpy(np.equal),
+    "FILL": _filled,
+    "FLOOR": _by_numpy(np.floor),
+    "FLOOR_DIV": _by_numpy(np.floor_divide),
+    "FLOOR_MOD": _by_numpy(np.mod),
+    "GATHER": _gathered,
+    "GREATER": _by_numpy(np.greater),
+    "GREATER_EQUAL": _by_numpy(np.greater_equal),
+    "LESS": _by_numpy(np.less),
+    "LESS_EQUAL": _by_numpy(np.less_equal),
+    "LOGICAL_AND": _by_numpy(np.logical_and),
+    "LOGICAL_NOT": _by_numpy(np.logical_not),
+    "LOGICAL_OR": _by_numpy(np.logical_or),
+    "MAXIMUM": _by_numpy(np.maximum),
+    "MINIMUM": _by_numpy(np.minimum),
+    "MUL": _by_numpy(np.multiply),
+    "NEG": _by_numpy(np.negative),
+    "NOT_EQUAL": _by_numpy(np.not_equal),
+    "PACK": lambda call: np.stack(_all(call), axis=call.option("axis")),
+    "RANGE": _counted,
+    "RANK": lambda call: np.array(len(call.shape(0))),
+    "REDUCE_MAX": _reducing(np.max),
+    "REDUCE_MIN": _reducing(np.min),
+    "REDUCE_PROD": _reducing(np.prod),
+    "SELECT": _by_numpy(np.where),
+    "SELECT_V2": _by_numpy(np.where),
+    "SHAPE": lambda call: np.array(call.shape(0)),
+    "SLICE": _part,
+    "SPLIT": _split,
+    "STRIDED_SLICE": lambda call: call.value(0)[slices(call)],
+    "SUB": _by_numpy(np.subtract),
+    "SUM": _reducing(np.sum),
+    "TRANSPOSE": lambda call: np.transpose(call.value(0), call.value(1).ravel()),
+    "UNPACK": _unpacked,
+}
+"""Operators that sizes are computed with, as numpy computes them. None takes longer than what it
+reads and makes is long."""

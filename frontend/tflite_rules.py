@@ -1,0 +1,389 @@
+"""What TensorFlow Lite operators make of the sizes of their operands.
+
+There are rules for the operators that change sizes. Of all others the result has the sizes of an
+operand; see :mod:`rankslice.frontend.tflite_follow`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["RULES", "Call", "Shape", "broadcast", "kept_axes", "slices"]
+
+Shape: TypeAlias = tuple[int, ...]
+
+_SAME = 0
+"""Number of the padding that keeps the sizes; the other one pads nothing."""
+
+
+class Call(Protocol):
+    """An operator and what is known of its operands.
+
+    What is not known raises :class:`rankslice.frontend.operand_shapes.UnknownSizeError`.
+    """
+
+    @property
+    def count(self) -> int:
+        """Number of operands."""
+        ...
+
+    @property
+    def results(self) -> int:
+        """Number of results."""
+        ...
+
+    def shape(self, place: int) -> Shape:
+        """Return the shape of an operand."""
+        ...
+
+    def value(self, place: int) -> NDArray[Any]:
+        """Return the values of an operand; they are few."""
+        ...
+
+    def option(self, name: str, default: int = 0) -> int:
+        """Return a setting that is a number."""
+        ...
+
+    def options(self, name: str) -> tuple[int, ...]:
+        """Return a setting that is a list of numbers; empty if there is none."""
+        ...
+
+
+def broadcast(call: Call) -> Shape:
+    """Return the shape to which all operands are widened."""
+    return np.broadcast_shapes(*(call.shape(place) for place in range(call.count)))
+
+
+def _like(place: int) -> Callable[[Call], Shape]:
+    return lambda call: call.shape(place)
+
+
+def _as_valued(place: int) -> Callable[[Call], Shape]:
+    return lambda call: _sizes(call, place)
+
+
+def _sizes(call: Call, place: int) -> Shape:
+    return tuple(int(size) for size in call.value(place).ravel())
+
+
+def _number(call: Call, place: int) -> int:
+    return int(call.value(place).ravel()[0])
+
+
+def _window(size: int, kernel: int, stride: int, dilation: int, padding: int) -> int:
+    covered = 0 if padding == _SAME else (kernel - 1) * dilation
+    return math.ceil((size - covered) / stride)
+
+
+def _windows(call: Call, kernel: Sequence[int], axes: str) -> Shape:
+    """Return the inner sizes that a window of this size leaves; ``axes``: letters of options."""
+    padding = call.option("padding")
+    return tuple(
+        _window(
+            size,
+            length,
+            call.option(f"stride_{axis}", 1),
+            call.option(f"dilation_{axis}_factor", 1),
+            padding,
+        )
+        for size, length, axis in zip(call.shape(0)[1:-1], kernel, axes, strict=True)
+    )
+
+
+def _conv_2d(call: Call) -> Shape:
+    channels, *kernel, _ = call.shape(1)
+    return (call.shape(0)[0], *_windows(call, kernel, "hw"), channels)
+
+
+def _depthwise(call: Call) -> Shape:
+    _, *kernel, channels = call.shape(1)
+    return (call.shape(0)[0], *_windows(call, kernel, "hw"), channels)
+
+
+def _conv_3d(call: Call) -> Shape:
+    *kernel, _, channels = call.shape(1)
+    return (call.shape(0)[0], *_windows(call, kernel, "dhw"), channels)
+
+
+def _pool(call: Call) -> Shape:
+    kernel = (call.option("filter_height"), call.option("filter_width"))
+    return (call.shape(0)[0], *_windows(call, kernel, "hw"), call.shape(0)[-1])
+
+
+def _fully_connected(call: Call) -> Shape:
+    given, (units, features) = call.shape(0), call.shape(1)
+    if call.option("keep_num_dims"):
+        return (*given[:-1], units)
+    return (math.prod(given) // features, units)
+
+
+def _batch_matmul(call: Call) -> Shape:
+    first, second = call.shape(0), call.shape(1)
+    rows = first[-1] if call.option("adj_x") else first[-2]
+    columns = second[-2] if call.option("adj_y") else second[-1]
+    return (*np.broadcast_shapes(first[:-2], second[:-2]), rows, columns)
+
+
+def _reshape(call: Call) -> Shape:
+    wanted = _sizes(call, 1) if call.count > 1 else call.options("new_shape")
+    if -1 not in wanted:
+        return wanted
+    others = math.prod(size for size in wanted if size != -1)
+    rest = math.prod(call.shape(0)) // others
+    return tuple(rest if size == -1 else size for size in wanted)
+
+
+def _transpose(call: Call) -> Shape:
+    given = call.shape(0)
+    return tuple(given[axis] for axis in _sizes(call, 1))
+
+
+def kept_axes(rank: int, axes: Sequence[int]) -> list[int]:
+    """Return the axes of a tensor other than those given, of which some may count from the end."""
+    gone = {axis % rank for axis in axes}
+    return [axis for axis in range(rank) if axis not in gone]
+
+
+def _reduced(call: Call) -> Shape:
+    given = call.shape(0)
+    kept = kept_axes(len(given), _sizes(call, 1)) if given else []
+    if call.option("keep_dims"):
+        return tuple(size if axis in kept else 1 for axis, size in enumerate(given))
+    return tuple(given[axis] for axis in kept)
+
+
+def _arg_max(call: Call) -> Shape:
+    given = call.shape(0)
+    return tuple(given[axis] for axis in kept_axes(len(given), _sizes(call, 1)))
+
+
+def _concatenation(call: Call) -> Shape:
+    shapes = [call.shape(place) for place in range(call.count)]
+    axis = call.option("axis") % len(shapes[0])
+    size = sum(shape[axis] for shape in shapes)
+    return (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
+
+
+def _gather(call: Call) -> Shape:
+    given, places = call.shape(0), call.shape(1)
+    axis, batch = call.option("axis") % len(given), call.option("batch_dims")
+    batch += len(places) if batch < 0 else 0
+    return (*given[:axis], *places[batch:], *given[axis + 1 :])
+
+
+def _gather_nd(call: Call) -> Shape:
+    given, places = call.shape(0), call.shape(1)
+    return (*places[:-1], *given[places[-1] :])
+
+
+def _pack(call: Call) -> Shape:
+    given = call.shape(0)
+    axis = call.option("axis") % (len(given) + 1)
+    return (*given[:axis], call.count, *given[axis:])
+
+
+def _unpack(call: Call) -> list[Shape]:
+    given = call.shape(0)
+    kept = kept_axes(len(given), [call.option("axis")])
+    return [tuple(given[axis] for axis in kept)] * call.results
+
+
+def _split(call: Call) -> list[Shape]:
+    given = call.shape(1)
+    axis = _number(call, 0) % len(given)
+    size = given[axis] // call.results
+    return [(*given[:axis], size, *given[axis + 1 :])] * call.results
+
+
+def _split_v(call: Call) -> list[Shape]:
+    given, sizes = call.shape(0), _sizes(call, 1)
+    axis = _number(call, 2) % len(given)
+    rest = given[axis] - sum(size for size in sizes if size >= 0)
+    parts = [rest if size < 0 else size for size in sizes]
+    return [(*given[:axis], size, *given[axis + 1 :]) for size in parts]
+
+
+def _squeeze(call: Call) -> Shape:
+    given = call.shape(0)
+    gone = call.options("squeeze_dims") or [n for n, size in enumerate(given) if size == 1]
+    return tuple(given[axis] for axis in kept_axes(len(given), gone)) if given else ()
+
+
+def _expand_dims(call: Call) -> Shape:
+    given = call.shape(0)
+    axis = _number(call, 1) % (len(given) + 1)
+    return (*given[:axis], 1, *given[axis:])
+
+
+def _slice(call: Call) -> Shape:
+    rows = zip(call.shape(0), _sizes(call, 1), _sizes(call, 2), strict=True)
+    return tuple(size - begin if wanted == -1 else wanted for size, begin, wanted in rows)
+
+
+def slices(call: Call) -> tuple[Any, ...]:
+    """Return what STRIDED_SLICE takes of a tensor, as numpy's index."""
+    begins, ends, strides = (_sizes(call, place) for place in (1, 2, 3))
+
+    def is_set(mask: str, axis: int) -> bool:
+        return bool(call.option(mask) >> axis & 1)
+
+    def taken(axis: int) -> Any:
+        begin, end, stride = begins[axis], ends[axis], strides[axis]
+        if is_set("ellipsis_mask", axis):
+            return Ellipsis
+        if is_set("new_axis_mask", axis):
+            return None
+        if is_set("shrink_axis_mask", axis):
+            return begin
+        last = begin + end if call.option("offset") else end
+        return slice(
+            None if is_set("begin_mask", axis) else begin,
+            None if is_set("end_mask", axis) else last,
+            stride,
+        )
+
+    return tuple(taken(axis) for axis in range(len(begins)))
+
+
+def _strided_slice(call: Call) -> Shape:
+    # One element in memory, whatever the shape.
+    found: Shape = np.broadcast_to(np.False_, call.shape(0))[slices(call)].shape
+    return found
+
+
+def _padded(call: Call) -> Shape:
+    around = call.value(1).tolist()
+    return tuple(
+        s + before + after for s, (before, after) in zip(call.shape(0), around, strict=True)
+    )
+
+
+def _tile(call: Call) -> Shape:
+    return tuple(size * times for size, times in zip(call.shape(0), _sizes(call, 1), strict=True))
+
+
+def _range(call: Call) -> Shape:
+    start, limit, step = (call.value(place).ravel()[0].item() for place in range(3))
+    return (max(0, math.ceil((limit - start) / step)),)
+
+
+def _one_hot(call: Call) -> Shape:
+    given, depth = call.shape(0), _number(call, 1)
+    axis = call.option("axis") % (len(given) + 1)
+    return (*given[:axis], depth, *given[axis:])
+
+
+def _resized(call: Call) -> Shape:
+    batch, *_, channels = call.shape(0)
+    return (batch, *_sizes(call, 1), channels)
+
+
+def _space_to_depth(call: Call) -> Shape:
+    batch, height, width, channels = call.shape(0)
+    block = call.option("block_size")
+    return (batch, height // block, width // block, channels * block**2)
+
+
+def _depth_to_space(call: Call) -> Shape:
+    batch, height, width, channels = call.shape(0)
+    block = call.option("block_size")
+    return (batch, height * block, width * block, channels // block**2)
+
+
+def _space_to_batch(call: Call) -> Shape:
+    batch, *given = call.shape(0)
+    block, around = _sizes(call, 1), call.value(2).tolist()
+    inner = [
+        (size + sum(added)) // length
+        for size, length, added in zip(given, block, around, strict=False)
+    ]
+    return (batch * math.prod(block), *inner, *given[len(block) :])
+
+
+def _batch_to_space(call: Call) -> Shape:
+    batch, *given = call.shape(0)
+    block, around = _sizes(call, 1), call.value(2).tolist()
+    inner = [
+        size * length - sum(cropped)
+        for size, length, cropped in zip(given, block, around, strict=False)
+    ]
+    return (batch // math.prod(block), *inner, *given[len(block) :])
+
+
+def _top_k(call: Call) -> list[Shape]:
+    return [(*call.shape(0)[:-1], _number(call, 1))] * call.results
+
+
+def _embedding(call: Call) -> Shape:
+    return (*call.shape(0), *call.shape(1)[1:])
+
+
+def _broadcast_args(call: Call) -> Shape:
+    return (max(*call.shape(0), *call.shape(1)),)
+
+
+_BROADCAST = """
+    ADD ADD_N ATAN2 BITWISE_XOR DIV EQUAL FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL
+    LOGICAL_AND LOGICAL_OR MAXIMUM MINIMUM MUL NOT_EQUAL POW RIGHT_SHIFT SELECT_V2
+    SQUARED_DIFFERENCE SUB
+"""
+_UNCHANGED = """
+    ABS CAST CEIL COS CUMSUM DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP FAKE_QUANT FLOOR GELU
+    HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_NOT LOGISTIC
+    LOG_SOFTMAX NEG PRELU QUANTIZE RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 REVERSE_SEQUENCE REVERSE_V2
+    ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE TANH ZEROS_LIKE
+"""
+_REDUCING = "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM"
+
+RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
+    **dict.fromkeys(_BROADCAST.split(), broadcast),
+    **dict.fromkeys(_UNCHANGED.split(), _like(0)),
+    **dict.fromkeys(_REDUCING.split(), _reduced),
+    **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _arg_max),
+    **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), _pool),
+    **dict.fromkeys(("MIRROR_PAD", "PAD", "PADV2"), _padded),
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _resized),
+    "BATCH_MATMUL": _batch_matmul,
+    "BATCH_TO_SPACE_ND": _batch_to_space,
+    "BROADCAST_ARGS": _broadcast_args,
+    "BROADCAST_TO": _as_valued(1),
+    "CONCATENATION": _concatenation,
+    "CONV_2D": _conv_2d,
+    "CONV_3D": _conv_3d,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "DEPTH_TO_SPACE": _depth_to_space,
+    "EMBEDDING_LOOKUP": _embedding,
+    "EXPAND_DIMS": _expand_dims,
+    "FILL": _as_valued(0),
+    "FULLY_CONNECTED": _fully_connected,
+    "GATHER": _gather,
+    "GATHER_ND": _gather_nd,
+    "HASHTABLE_FIND": _like(1),
+    "ONE_HOT": _one_hot,
+    "PACK": _pack,
+    "RANGE": _range,
+    "RESHAPE": _reshape,
+    "SCATTER_ND": _as_valued(2),
+    "SELECT": _like(1),
+    "SLICE": _slice,
+    "SPACE_TO_BATCH_ND": _space_to_batch,
+    "SPACE_TO_DEPTH": _space_to_depth,
+    "SPLIT": _split,
+    "SPLIT_V": _split_v,
+    "SQUEEZE": _squeeze,
+    "STRIDED_SLICE": _strided_slice,
+    "TILE": _tile,
+    "TOPK_V2": _top_k,
+    "TRANSPOSE": _transpose,
+    "TRANSPOSE_CONV": _as_valued(0),
+    "UNPACK": _unpack,
+}
+"""Shape of the result of an operator, or of each of its results, by its name.
+
+A rule may also raise what Python and numpy raise for operands that do not fit the operator.
+"""

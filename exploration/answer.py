@@ -8,7 +8,15 @@ from rankslice.exploration.results import Choice, Exploration, Failure
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.wording import joined
 
-__all__ = ["answer", "boards_text", "failure_texts", "rate_text", "tried_text"]
+__all__ = [
+    "answer",
+    "boards_text",
+    "failure_texts",
+    "objectives_text",
+    "rate_text",
+    "recommended",
+    "tried_text",
+]
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -20,9 +28,32 @@ def answer(choices: Sequence[Choice], target_fps: float | None) -> tuple[str, ..
         choices: those found; the best of each number of boards are among them.
         target_fps: the rate at which frames come, if there is one.
     """
-    best = dict(sorted(_best_by_boards(choices).items()))
-    first = _fastest(best) if target_fps is None else _enough(best, choices, target_fps)
+    best = _best_by_boards(choices)
+    use = recommended(choices, target_fps)
+    first = _fastest(best, use) if target_fps is None else _enough(best, use, target_fps)
     return (first, *_extremes(choices), *_sources(choices))
+
+
+def recommended(choices: Sequence[Choice], target_fps: float | None) -> Choice:
+    """Return the mapping that the answer names first.
+
+    It is the fastest; if a rate is wanted, and reached, the one of the fewest boards that reach it
+    which needs least energy and memory.
+
+    Args:
+        choices: those found, at least one.
+        target_fps: the rate at which frames come, if there is one.
+    """
+    enough = [c for c in choices if target_fps is not None and _rate(c) >= target_fps]
+    if not enough:
+        return max(_best_by_boards(choices).values(), key=_rate)
+    fewest = min(len(choice.boards) for choice in enough)
+    return _frugal([choice for choice in enough if len(choice.boards) == fewest])
+
+
+def objectives_text(objectives: Sequence[str]) -> str:
+    """Return the objectives by which mappings were compared: ``throughput and memory``."""
+    return joined(list(objectives))
 
 
 def _sources(choices: Sequence[Choice]) -> Iterator[str]:
@@ -91,13 +122,13 @@ def _rate(choice: Choice) -> float:
 
 
 def _best_by_boards(choices: Sequence[Choice]) -> dict[int, Choice]:
-    """Return the fastest mapping of each number of boards."""
+    """Return the fastest mapping of each number of boards, the fewest first."""
     best: dict[int, Choice] = {}
     for choice in choices:
         count = len(choice.boards)
         if count not in best or _rate(choice) > _rate(best[count]):
             best[count] = choice
-    return best
+    return dict(sorted(best.items()))
 
 
 def _with_accelerators(choice: Choice) -> str:
@@ -110,8 +141,7 @@ def _gives(choice: Choice) -> str:
     return f"{_with_accelerators(choice)} {verb} {rate_text(_rate(choice))} frames/s"
 
 
-def _fastest(best: dict[int, Choice]) -> str:
-    fastest = max(best.values(), key=_rate)
+def _fastest(best: dict[int, Choice], fastest: Choice) -> str:
     text = f"The fastest is mapping {fastest.number}: {_gives(fastest)}"
     fewest = next(iter(best.values()))
     if fewest is fastest:
@@ -119,18 +149,15 @@ def _fastest(best: dict[int, Choice]) -> str:
     return f"{text}; {_gives(fewest)} at best (mapping {fewest.number})."
 
 
-def _enough(best: dict[int, Choice], choices: Sequence[Choice], target_fps: float) -> str:
+def _enough(best: dict[int, Choice], use: Choice, target_fps: float) -> str:
     """Return the sentence that names the mapping for a camera's rate."""
     needs = f"your camera needs {rate_text(target_fps)}"
-    reaching = [count for count, choice in best.items() if _rate(choice) >= target_fps]
-    if not reaching:
-        fastest = max(best.values(), key=_rate)
+    if _rate(use) < target_fps:
         return (
-            f"No mapping found is fast enough: {_gives(fastest)} (mapping {fastest.number}),"
-            f" {needs}. What limits it: {fastest.bottleneck}."
+            f"No mapping found is fast enough: {_gives(use)} (mapping {use.number}),"
+            f" {needs}. What limits it: {use.bottleneck}."
         )
-    count = min(reaching)
-    use = _frugal([c for c in choices if len(c.boards) == count and _rate(c) >= target_fps])
+    count = len(use.boards)
     fewer = [best[fewest] for fewest in best if fewest < count]
     if not fewer:
         return f"{_capital(_gives(use))}, {needs}: use mapping {use.number}."

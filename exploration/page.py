@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from rankslice.exploration.answer import (
     boards_text,
     failure_texts,
+    objectives_text,
     rate_text,
+    recommended,
     tried_text,
 )
 from rankslice.exploration.results import Choice, Exploration, Figures, Stage
@@ -156,6 +158,7 @@ class _Page:
     platform_option: str
     answer: tuple[str, ...]
     left_out: tuple[str, ...]
+    objectives: str
     better: str
     target: str
     charts: tuple[_Chart, ...]
@@ -163,7 +166,8 @@ class _Page:
     columns: tuple[str, ...]
     text_columns: tuple[int, ...]
     mappings: tuple[_Mapping, ...]
-    first: int
+    """By number."""
+    recommended: _Mapping
     notes: tuple[str, ...]
 
 
@@ -174,6 +178,7 @@ def page_of(exploration: Exploration) -> str:
 
 def _page(exploration: Exploration) -> _Page:
     choices = exploration.choices
+    mappings = {choice.number: _mapping(choice, exploration) for choice in choices}
     columns = _columns(exploration)
     local = exploration.platform == "local"
     return _Page(
@@ -183,14 +188,15 @@ def _page(exploration: Exploration) -> _Page:
         platform_option="" if local else f" --platform {exploration.platform}",
         answer=exploration.answer,
         left_out=(*exploration.left_out, *failure_texts(exploration.failures)),
+        objectives=objectives_text(exploration.objectives),
         better=_better(exploration),
         target="" if exploration.target_fps is None else _needs(exploration.target_fps),
         charts=tuple(_charts(exploration)),
         figure_names=("frames/s", "latency", "memory", "energy"),
         columns=columns,
         text_columns=tuple(columns.index(name) for name in ("accelerators", "figures")),
-        mappings=tuple(_mapping(choice, exploration) for choice in choices),
-        first=choices[0].number if choices else 0,
+        mappings=tuple(mappings.values()),
+        recommended=mappings[recommended(choices, exploration.target_fps).number],
         notes=_notes(exploration),
     )
 
@@ -310,7 +316,7 @@ def _mapping(choice: Choice, exploration: Exploration) -> _Mapping:
         number=choice.number,
         title=f"{rate_text(choice.best_known.throughput_fps)} frames/s on"
         f" {boards_text(len(choice.boards))}",
-        standing=_standing(choice, exploration.choices),
+        standing=_standing(choice, exploration),
         file=choice.file,
         content=json.dumps(choice.mapping, indent=1, ensure_ascii=False),
         bottleneck=choice.bottleneck,
@@ -327,12 +333,13 @@ def _mapping(choice: Choice, exploration: Exploration) -> _Mapping:
     )
 
 
-def _standing(choice: Choice, choices: Sequence[Choice]) -> str:
+def _standing(choice: Choice, exploration: Exploration) -> str:
+    objectives = objectives_text(exploration.objectives)
     if choice.on_front:
-        return "No other mapping that was found is at least as good in everything."
+        return f"No other mapping that was found is at least as good in {objectives}."
     boards = len(choice.boards)
-    rates = [c.best_known.throughput_fps for c in choices if len(c.boards) == boards]
-    worse = "nother mapping is at least as good in everything."
+    rates = [c.best_known.throughput_fps for c in exploration.choices if len(c.boards) == boards]
+    worse = f"nother mapping is at least as good in {objectives}."
     if choice.best_known.throughput_fps < max(rates):
         return f"A{worse}"
     return f"The fastest found on {boards_text(boards)}; a{worse}"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.answer import failure_texts, rate_text, tried_text
+from rankslice.exploration.answer import failure_texts, objectives_text, rate_text, tried_text
 from rankslice.exploration.results import Choice, Exploration, Figures
 from rankslice.framework.quantities import bytes_text, joules_text
 
@@ -33,8 +33,7 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
         "energy",
         "boards",
         "accelerators",
-        caption="memory and energy per frame: of the board that needs most;"
-        " *: not on the front, as another mapping is at least as good in everything",
+        caption=f"memory and energy per frame: of the board that needs most{_star(exploration)}",
     )
     for column in table.columns[:6]:
         column.justify = "right"
@@ -59,6 +58,14 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
     console.print(
         f"written to {escape(folder)}; look at {escape(folder)}/index.html", soft_wrap=True
     )
+
+
+def _star(exploration: Exploration) -> str:
+    """Say what a star means, if there is one."""
+    if all(choice.on_front for choice in exploration.choices):
+        return ""
+    objectives = objectives_text(exploration.objectives)
+    return f"; *: not on the front, as another mapping is at least as good in {objectives}"
 
 
 def _energy_sources(choices: Sequence[Choice]) -> str:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices, measured
 
-from rankslice.exploration.answer import answer, boards_text, rate_text
+from rankslice.exploration.answer import (
+    answer,
+    boards_text,
+    objectives_text,
+    rate_text,
+    recommended,
+)
 from rankslice.framework.quantities import joules_text
 
 
@@ -57,6 +64,19 @@ def test_without_a_camera_the_fastest_is_named_and_what_one_board_can_do() -> No
         "The fastest is mapping 1: two boards with CPU+GPU give 52.0 frames/s;"
         " one board with CPU+GPU gives 31.0 frames/s at best (mapping 3)."
     ) == answer(choices(), None)[0]
+
+
+@pytest.mark.parametrize(("fps", "number"), [(None, 1), (25, 3), (40, 2), (100, 1)])
+def test_the_recommended_mapping_is_the_one_that_the_answer_names(
+    fps: float | None, number: int
+) -> None:
+    assert number == recommended(choices(), fps).number
+    assert f"mapping {number}" in answer(choices(), fps)[0]
+
+
+def test_objectives_are_named() -> None:
+    assert "throughput" == objectives_text(("throughput",))
+    assert "throughput, energy and memory" == objectives_text(("throughput", "energy", "memory"))
 
 
 def test_the_ends_of_the_front_are_named() -> None:

@@ -1,0 +1,33 @@
+"""An exploration as the terminal shows it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from explorations import choices, exploration
+from rich.console import Console
+
+from rankslice.exploration.results import Exploration
+from rankslice.framework.commands.show_exploration import print_exploration
+
+
+def printed(found: Exploration) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    print_exploration(found, "explored", console)
+    assert isinstance(console.file, io.StringIO)
+    return " ".join(console.file.getvalue().split())
+
+
+def test_a_star_says_by_which_objectives_another_mapping_is_as_good() -> None:
+    text = printed(exploration())
+    assert "3*" in text
+    worse = "not on the front, as another mapping is at least as good in"
+    assert f"*: {worse} throughput, energy and memory" in text
+    only = replace(exploration(), objectives=("throughput", "latency"))
+    assert f"*: {worse} throughput and latency" in printed(only)
+
+
+def test_a_star_that_nothing_has_is_not_explained() -> None:
+    found = tuple(choice for choice in choices() if choice.on_front)
+    assert "*" not in printed(exploration(found))

@@ -13,7 +13,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from typer.models import ArgumentInfo, CommandInfo, OptionInfo
+from typer.models import ArgumentInfo, CommandInfo, Context, OptionInfo
 
 from rankslice.framework.cli import app
 
@@ -49,6 +49,8 @@ def _description(command: CommandInfo) -> str:
     rows = ["| option | meaning |", "|---|---|"]
     hints = typing.get_type_hints(command.callback, include_extras=True)
     for name, parameter in inspect.signature(command.callback).parameters.items():
+        if hints[name] is Context:
+            continue
         kind, info = typing.get_args(hints[name])
         if isinstance(info, ArgumentInfo):
             usage.append(info.metavar or name.upper())

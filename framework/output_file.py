@@ -1,16 +1,130 @@
-"""Files that commands write: what may be replaced, and how."""
+"""Files that commands write: where that is possible, what may be replaced, and how.
+
+A file is written beside its place and renamed, so it is there whole or not at all. It replaces
+an ordinary file of the same kind; anything else that has the name is refused.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["whole_file"]
+from rankslice.framework.errors import Mistake, RankSliceError
+
+__all__ = [
+    "CLASSES",
+    "JSON",
+    "NPZ",
+    "RESULTS",
+    "STDOUT",
+    "SVG",
+    "Kind",
+    "check_output",
+    "is_null",
+    "whole_file",
+    "write_output",
+]
+
+STDOUT = Path("-")
+"""Stands for standard output."""
+
+_STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file, told by how it begins."""
+
+    name: str
+    beginnings: tuple[bytes, ...]
+
+
+JSON = Kind("JSON file", (b"{", b"["))
+SVG = Kind("SVG picture", (b"<svg", b"<?xml"))
+CLASSES = Kind("table of classes", (b"frame,",))
+RESULTS = Kind("results file", (b"rankslice results ",))
+NPZ = Kind(".npz file", (b"PK\3\4", b"PK\5\6"))
+
+
+def check_output(
+    path: Path,
+    option: str,
+    kind: Kind | None = None,
+    *,
+    force: bool | None = None,
+    may_be_stream: bool = True,
+) -> Path:
+    """Return where an option's file goes: ``path``, or :data:`STDOUT` by whatever name.
+
+    Args:
+        path: as given; ``-`` and ``/dev/stdout`` mean standard output, ``/dev/null`` is what it
+            is.
+        option: that names it, for messages.
+        kind: of the files that may be replaced; ``None``: any ordinary file.
+        force: ``False``: no file is replaced without ``--force``; ``True``: any ordinary file is.
+        may_be_stream: whether it may go to standard output or ``/dev/null``.
+
+    Raises:
+        RankSliceError: no file can be made there, or what is there may not be replaced.
+    """
+    elsewhere = f"choose another {option}"
+    if str(path) in _STDOUT_NAMES or is_null(path):
+        if not may_be_stream:
+            raise RankSliceError(Mistake(str(path), "is no file to go on with", elsewhere))
+        if is_null(path):
+            return path
+        if sys.stdout is None:
+            raise RankSliceError(Mistake("standard output", "is closed", elsewhere))
+        return STDOUT
+    try:
+        found = _what_forbids(path, None if force else kind)
+        if not found and force is False and os.path.lexists(path):
+            found, elsewhere = "exists", f"{elsewhere}, or give --force"
+        if not found:
+            _try_to_write(path)
+    except FileNotFoundError:
+        raise RankSliceError(Mistake(str(path.parent), "no such folder", "make it first")) from None
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+    except ValueError:  # a NUL
+        found = "is no file name"
+    if found:
+        raise RankSliceError(Mistake(str(path), found, elsewhere))
+    return path
+
+
+def is_null(path: Path) -> bool:
+    """Return whether a path is ``/dev/null``, and not just any file of that name."""
+    with suppress(OSError, ValueError):
+        found = path.lstat()
+        return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)
+    return False
+
+
+def write_output(path: Path, text: str, option: str) -> None:
+    """Write a file that :func:`check_output` allowed, whole or not at all.
+
+    Raises:
+        RankSliceError: it cannot be written.
+    """
+    if path == STDOUT:
+        sys.stdout.write(text)
+        return
+    if is_null(path):
+        return
+    try:
+        with whole_file(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+        raise RankSliceError(Mistake(str(path), found, f"choose another {option}")) from None
 
 
 @contextmanager
@@ -20,15 +134,63 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     It lies beside ``path`` meanwhile, and gets the permissions of the file that it replaces.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or what is no ordinary file has its name by now.
     """
-    draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    draft = _draft(path)
     try:
-        with os.fdopen(os.open(draft, flags, 0o666), "wb") as file:
+        with os.fdopen(_create(draft), "wb") as file:
             with suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), stat.S_IMODE(path.lstat().st_mode))
             yield file
+        if found := _what_forbids(path, None):
+            raise OSError(0, found)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.partial")
+
+
+def _create(draft: Path) -> int:
+    return os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _try_to_write(path: Path) -> None:
+    draft = _draft(path)
+    os.close(_create(draft))
+    draft.unlink()
+
+
+def _what_forbids(path: Path, kind: Kind | None) -> str:
+    """Return why what has a file's name may not be replaced, as a clause; empty: it may."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return ""
+    if not stat.S_ISREG(mode):
+        return _NOT_ORDINARY.get(stat.S_IFMT(mode), "is no ordinary file")
+    if not os.access(path, os.W_OK):
+        return "is write-protected"
+    if kind is None or _begins_as(path, kind):
+        return ""
+    return f"is there already, and is no {kind.name}"
+
+
+_NOT_ORDINARY = {
+    stat.S_IFDIR: "is a folder, not a file",
+    stat.S_IFLNK: "is a link, which is not followed",
+    stat.S_IFIFO: "is a pipe",
+    stat.S_IFSOCK: "is a socket",
+    stat.S_IFCHR: "is a device",
+    stat.S_IFBLK: "is a device",
+}
+
+
+def _begins_as(path: Path, kind: Kind) -> bool:
+    """Return whether a file is of a kind, or empty."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        beginning = file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return not beginning or beginning.startswith(kind.beginnings)

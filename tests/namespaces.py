@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import functools
-import os
+import json
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-from command_line import COMMAND, Ended
+from command_line import Ended, rankslice
 
 
-def run_with_mounts(mounts: Sequence[str], *arguments: str | Path, shell: str = "") -> Ended:
+def run_with_mounts(mounts: Sequence[str], *arguments: str | Path) -> Ended:
     """Run a command of the command line where mounts have been made for it alone.
 
     Args:
         mounts: shell lines that make them.
         arguments: of the command.
-        shell: what the shell adds to the line: redirections.
+    """
+    (ended,) = run_all_with_mounts(mounts, [arguments])
+    return ended
+
+
+def run_all_with_mounts(
+    mounts: Sequence[str],
+    commands: Sequence[Sequence[str | Path]],
+    afterwards: Sequence[str] = (),
+) -> list[Ended]:
+    """Run commands one after the other, in one process, where mounts have been made.
+
+    Args:
+        mounts: shell lines that make them.
+        commands: of the command line.
+        afterwards: shell lines that must succeed.
     """
     if not _can_mount():
         pytest.skip("mount namespaces take root (CAP_SYS_ADMIN)")
-    command = shlex.join([*COMMAND, *map(str, arguments)])
-    script = "\n".join(["set -e", *mounts, f"exec {command} {shell}"])
+    script = "\n".join(["set -e", *mounts, '"$@"', *afterwards])
+    lines = json.dumps([[str(word) for word in command] for command in commands])
     ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script],
+        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-W", "error", __file__],
+        input=lines,
         capture_output=True,
-        stdin=subprocess.DEVNULL,
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "COLUMNS": "200"},
     )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    assert 0 == ended.returncode, ended.stderr
+    return [Ended(*each) for each in json.loads(ended.stdout)]
 
 
 def read_only(folder: Path) -> list[str]:
@@ -55,3 +72,7 @@ def _can_mount() -> bool:
         return not subprocess.run(line, capture_output=True, check=False).returncode
     except OSError:
         return False
+
+
+if __name__ == "__main__":
+    print(json.dumps([astuple(rankslice(*line)) for line in json.load(sys.stdin)]))

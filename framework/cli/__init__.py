@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.markup import escape
 
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
 
 # isort: off
 # Each adds its commands to the program; in the order in which the help names them.
@@ -23,6 +25,9 @@ from rankslice.framework.cli import demo  # noqa: F401
 from rankslice.framework.cli.app import app
 from rankslice.framework.cli.output import talk
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 __all__ = ["app", "main"]
 
 
@@ -30,11 +35,11 @@ def main() -> NoReturn:
     """Run the command line; exit 0 on success, 1 if input or run failed, 2 on misuse."""
     # So that a terminated build removes what it has half written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    # A name that the terminal cannot show is no reason to fail.
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _open_standard_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _checked(sys.stdout)
     try:
-        app(running.with_verify_value(sys.argv[1:]))
+        _run(running.with_verify_value(sys.argv[1:]))
     except RankSliceError as error:
         for mistake in error.mistakes:
             talk.print(f"[red]error:[/red] {escape(str(mistake))}", soft_wrap=True)
@@ -43,3 +48,49 @@ def main() -> NoReturn:
         talk.print("interrupted")
         sys.exit(1)
     sys.exit(0)
+
+
+def _run(arguments: list[str]) -> None:
+    try:
+        app(arguments)
+    except SystemExit:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        raise
+
+
+def _open_standard_streams() -> None:
+    """Open those that are closed, or files of ours would get their numbers, and what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+class _Stdout(io.FileIO):
+    """Standard output whose failures are mistakes of the user's: a full disk, say."""
+
+    has_failed = False
+
+    def write(self, data: Buffer) -> int:
+        """Write, or drop what comes after a failure."""
+        if self.has_failed:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.has_failed = True
+            if error.errno == errno.EPIPE:  # whoever reads it has seen enough
+                sys.exit(1)
+            found = f"cannot be written: {error.strerror}"
+            raise RankSliceError(Mistake("standard output", found)) from None
+
+
+def _checked(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
+    # A name that the terminal cannot show is no reason to fail.
+    errors = "backslashreplace" if stdout.errors == "strict" else stdout.errors
+    raw = _Stdout(stdout.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), stdout.encoding, errors, line_buffering=stdout.line_buffering
+    )

@@ -17,9 +17,9 @@ from rankslice.framework.cli.options import (
     SshConfig,
     Window,
     parse_shapes,
-    refuse_both_on_stdout,
+    refuse_shared_files,
     refuse_with,
-    writable,
+    writes,
 )
 from rankslice.framework.cli.output import (
     end_interrupted,
@@ -27,8 +27,8 @@ from rankslice.framework.cli.output import (
     screen,
     talk,
     write_json,
-    write_text,
 )
+from rankslice.framework.output_file import STDOUT, SVG, write_output
 
 
 @app.command(
@@ -37,6 +37,7 @@ from rankslice.framework.cli.output import (
     " --profile profile.json --svg timeline.svg"
 )
 def simulate(
+    context: typer.Context,
     target: Annotated[
         Path,
         typer.Argument(readable=False, help="A folder made by 'build', or a model."),
@@ -82,7 +83,7 @@ def simulate(
     svg: Annotated[
         Path | None,
         typer.Option(
-            callback=writable,
+            callback=writes(SVG),
             readable=False,
             help="Draw which rank computes which of the first frames when; '-' for stdout.",
         ),
@@ -91,6 +92,7 @@ def simulate(
     json_file: Json = None,
 ) -> None:
     """Predict rate, latency and queues of a job without its boards, event by event."""
+    refuse_shared_files(context)
     from rankslice.framework.commands.show_simulation import print_simulation
     from rankslice.framework.commands.simulate import Scatter, Traffic
     from rankslice.framework.commands.simulate import simulate as simulate_job
@@ -100,7 +102,6 @@ def simulate(
         refuse_with("--trace", fps=fps)
     if scatter:
         refuse_with("--scatter", jitter=jitter)
-    refuse_both_on_stdout("--svg", svg, json_file)
     simulated = simulate_job(
         target,
         mapping=mapping,
@@ -112,10 +113,10 @@ def simulate(
         traced=drawn if svg is not None else 0,
     )
     if svg is not None:
-        write_text(svg, timeline_of(simulated), "--svg")
+        write_output(svg, timeline_of(simulated), "--svg")
     if json_file is not None:
         write_json(json_file, simulated.to_json())
-    if Path("-") not in (svg, json_file):
+    if STDOUT not in (svg, json_file):
         print_simulation(simulated, screen)
 
 
@@ -136,6 +137,7 @@ class _Evaluate(str, Enum):
     " | rankslice explore model.onnx --profile profile.json --method nsga2 --evaluate run"
 )
 def explore(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
     platform: Boards = "local",
     profile: Annotated[
@@ -244,6 +246,7 @@ def explore(
     json_file: Json = None,
 ) -> None:
     """Find good mappings: files for 'build', a table, and a page with the Pareto front."""
+    refuse_shared_files(context)
     from dataclasses import replace
 
     from rankslice.exploration.results import exploration_to_json
@@ -305,5 +308,5 @@ def explore(
             end_interrupted(unfinished_files(out))
     if json_file is not None:
         write_json(json_file, exploration_to_json(found))
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_exploration(found, str(out), screen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -17,12 +16,13 @@ from rankslice.framework.cli.options import (
     Shape,
     SshConfig,
     parse_shapes,
-    refuse_both_on_stdout,
+    refuse_shared_files,
     refuse_with,
-    writable,
+    writes,
 )
 from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.output_file import JSON, STDOUT, check_output, write_output
 
 
 @app.command(
@@ -30,6 +30,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
     " | rankslice profile models/digits.onnx --per-core --alone -o digits.json"
 )
 def profile(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
     platform: Boards = "local",
     out: Annotated[
@@ -37,7 +38,7 @@ def profile(
         typer.Option(
             "--out",
             "-o",
-            callback=writable,
+            callback=writes(JSON, may_be_stream=False),
             readable=False,
             help="File to make, or to go on with: only what it lacks is measured.",
         ),
@@ -104,6 +105,7 @@ def profile(
     json_file: Json = None,
 ) -> None:
     """Measure how long layers and slices take on each kind of accelerator of each kind of board."""
+    refuse_shared_files(context)
     from rankslice.framework.commands.profile import Measuring, measure_model
     from rankslice.framework.commands.show_profile import (
         ProfileTalk,
@@ -112,8 +114,6 @@ def profile(
         profile_summary,
     )
 
-    if out == Path("-"):
-        raise typer.BadParameter("a profile needs a file, to go on with", param_hint="--out")
     if fresh:
         refuse_with("--fresh", again=again)
     with progress_bars() as progress:
@@ -141,7 +141,7 @@ def profile(
         summary = profile_summary(measuring.profile, refinement)
         left_out = [each.to_json() for each in measuring.left_out()]
         write_json(json_file, {**summary, "left_out": left_out})
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_profile(measuring.profile, refinement, out, screen)
         print_left_out(measuring.left_out(), screen)
 
@@ -151,6 +151,7 @@ def profile(
     " | rankslice probe --check boards.yaml | rankslice probe --check boards.yaml out"
 )
 def probe(
+    context: typer.Context,
     hosts: Annotated[
         list[str] | None,
         typer.Argument(
@@ -161,7 +162,13 @@ def probe(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", readable=False, help="Platform file to make; '-' for stdout."),
+        typer.Option(
+            "--out",
+            "-o",
+            callback=writes(is_checked_later=True),
+            readable=False,
+            help="Platform file to make; '-' for stdout.",
+        ),
     ] = Path("platform.yaml"),
     check: Annotated[
         str | None,
@@ -178,10 +185,10 @@ def probe(
     json_file: Json = None,
 ) -> None:
     """Ask boards what they have, measure what connects them, and write it as a platform file."""
+    refuse_shared_files(context)
     if check is not None:
         _check_platform(check, hosts or [], mpirun, ssh_config, json_file)
         return
-    from rankslice.framework.commands.probe import check_target, write_new
     from rankslice.framework.commands.probe import probe as probe_boards
     from rankslice.framework.commands.probed_platform import measured_pairs, platform_text
     from rankslice.framework.commands.show_probe import print_probed
@@ -190,12 +197,10 @@ def probe(
         raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
     if mpirun is not None:
         raise RankSliceError(Mistake("--mpirun", "means nothing without --check", "leave it out"))
-    refuse_both_on_stdout("--out", out, json_file)
-    if out != Path("-"):
-        check_target(out, force=force)
+    out = check_output(out, "--out", force=force)
     with talk.status("asking boards") as status:
         found = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
-    if Path("-") not in (out, json_file):
+    if STDOUT not in (out, json_file):
         print_probed(found.probed, screen)
     if found.errors:
         mistakes = [mistake for error in found.errors for mistake in error.mistakes]
@@ -206,12 +211,9 @@ def probe(
             talk.print(warning, soft_wrap=True)
     if json_file is not None:
         write_json(json_file, found.probed.to_json())
-    text = platform_text(found.probed)
-    if out == Path("-"):
-        sys.stdout.write(text)
-        return
-    write_new(out, text, force=force)
-    if json_file != Path("-"):
+    out = check_output(out, "--out", force=force)  # measuring took its time
+    write_output(out, platform_text(found.probed), "--out")
+    if STDOUT not in (out, json_file):
         screen.print(f"written to {escape(str(out))}", soft_wrap=True)
 
 
@@ -236,7 +238,7 @@ def _check_platform(
         )
     if json_file is not None:
         write_json(json_file, {"findings": [finding.to_json() for finding in findings]})
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_findings(findings, screen)
     failed = sum(finding.state == FAIL for finding in findings)
     if failed:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.output_file import JSON, STDOUT, Kind, check_output, is_null
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.images import Preprocessing
@@ -23,26 +27,86 @@ __all__ = [
     "Shape",
     "SshConfig",
     "Window",
+    "is_written",
     "parse_preprocessing",
     "parse_shapes",
-    "refuse_both_on_stdout",
+    "refuse_shared_files",
     "refuse_with",
-    "writable",
+    "writes",
 ]
 
 _MOST_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
 
 
-def writable(file: Path | None) -> Path | None:
-    """Refuse a file that cannot be written before the work is done, and not after it."""
-    if file is None or file == Path("-"):
-        return file
-    if file.is_dir():
-        raise RankSliceError(Mistake(str(file), "is a folder", "expected a file to write"))
-    if not file.absolute().parent.is_dir():
-        raise RankSliceError(Mistake(str(file.parent), "no such folder", "make it first"))
-    return file
+_Callback: TypeAlias = Callable[[typer.CallbackParam, Path | None], Path | None]
+
+
+def writes(
+    kind: Kind | None = None, *, may_be_stream: bool = True, is_checked_later: bool = False
+) -> _Callback:
+    """Return the callback of an option that names a file to write.
+
+    What cannot be written is refused before the work is done, and not after it.
+
+    Args:
+        kind: of the files that may be replaced; ``None``: any ordinary file.
+        may_be_stream: whether it may go to standard output or ``/dev/null``.
+        is_checked_later: the command calls :func:`check_output` itself.
+    """
+
+    def check(param: typer.CallbackParam, file: Path | None) -> Path | None:
+        if file is None or is_checked_later:
+            return file
+        return check_output(file, _option(param), kind, may_be_stream=may_be_stream)
+
+    return check
+
+
+def is_written(param: Any) -> bool:
+    """Return whether an option names a file that its command writes."""
+    callback = getattr(param.callback, "__wrapped__", None)
+    return getattr(callback, "__qualname__", "").startswith(f"{writes.__name__}.")
+
+
+def refuse_shared_files(context: typer.Context) -> None:
+    """Raise if an option of this command names a file to write that another option names, too.
+
+    Results would be lost, or an input.
+    """
+    named = [
+        (_option(param), param, str(value))
+        for param in context.command.params
+        for value in _values(context.params.get(param.name))
+    ]
+    for (option, param, name), (other, beside, other_name) in itertools.combinations(named, 2):
+        are_written = [is_written(param), is_written(beside)]
+        # 'probe --check F' writes no platform file, whatever name that would have.
+        is_sure = all(are_written) or not any(_is_default(context, p) for p in (param, beside))
+        if any(are_written) and is_sure and _is_one_file(name, other_name):
+            found = f"is named by {option} and {other}"
+            place = "standard output" if Path(name) == STDOUT else name
+            raise RankSliceError(Mistake(place, found, "expected a file for each"))
+
+
+def _is_default(context: typer.Context, param: Any) -> bool:
+    return str(context.get_parameter_source(param.name)).endswith("DEFAULT")
+
+
+def _option(param: Any) -> str:
+    name = str(param.opts[0])
+    return name if name.startswith("-") else name.upper()
+
+
+def _values(value: Any) -> Sequence[Any]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [each for each in values if type(each) is str or isinstance(each, Path)]
+
+
+def _is_one_file(name: str, other: str) -> bool:
+    if is_null(Path(name)):
+        return False
+    return name == other or os.path.realpath(name) == os.path.realpath(other)
 
 
 # readable=False, here and below: what cannot be read is told like any other mistake, not by typer.
@@ -51,7 +115,7 @@ Json = Annotated[
     typer.Option(
         "--json",
         help="Write the result as JSON; '-' for stdout.",
-        callback=writable,
+        callback=writes(JSON),
         readable=False,
     ),
 ]
@@ -91,13 +155,6 @@ def refuse_with(option: str, /, **others: Any) -> None:
         raise RankSliceError(
             *(Mistake(f"--{name.replace('_', '-')}", found, "leave out one") for name in given)
         )
-
-
-def refuse_both_on_stdout(option: str, file: Path | None, json_file: Path | None) -> None:
-    """Raise if what an option names and ``--json`` are both to go to standard output."""
-    if file == json_file == Path("-"):
-        found = f"one of {option} and --json can go to stdout"
-        raise typer.BadParameter(found, param_hint=option)
 
 
 def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,9 +20,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.output_file import write_output
 
-__all__ = ["end_interrupted", "progress_bars", "screen", "talk", "write_json", "write_text"]
+__all__ = ["end_interrupted", "progress_bars", "screen", "talk", "write_json"]
 
 talk = Console(stderr=True, highlight=False)
 """Standard error: progress, warnings and mistakes."""
@@ -56,20 +55,4 @@ def end_interrupted(files: Sequence[Path]) -> NoReturn:
 
 def write_json(file: Path, record: dict[str, Any]) -> None:
     """Write what ``--json`` asks for; ``-``: to standard output."""
-    write_text(file, json.dumps(record, indent=1) + "\n", "--json")
-
-
-def write_text(file: Path, text: str, option: str) -> None:
-    """Write the file that an option names; ``-``: to standard output.
-
-    Raises:
-        RankSliceError: the file cannot be written.
-    """
-    if file == Path("-"):
-        sys.stdout.write(text)
-        return
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        found = f"cannot be written: {error.strerror}"
-        raise RankSliceError(Mistake(str(file), found, f"choose another {option}")) from None
+    write_output(file, json.dumps(record, indent=1) + "\n", "--json")

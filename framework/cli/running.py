@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -21,10 +21,16 @@ from rankslice.framework.cli.options import (
     SshConfig,
     Window,
     parse_preprocessing,
+    refuse_shared_files,
     refuse_with,
+    writes,
 )
 from rankslice.framework.cli.output import progress_bars, screen, talk, write_json
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.output_file import STDOUT
+
+if TYPE_CHECKING:
+    from rankslice.framework.commands.run import PreparedRun
 
 __all__ = ["with_verify_value"]
 
@@ -44,6 +50,7 @@ class _Overflow(str, Enum):
     " | rankslice run out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt"
 )
 def run(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
     ],
@@ -106,7 +113,11 @@ def run(
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(readable=False, help="File for the outputs (default: OUT/results.bin)."),
+        typer.Option(
+            callback=writes(is_checked_later=True),
+            readable=False,
+            help="File for the outputs: .bin, or .npz for numpy (default: OUT/results.bin).",
+        ),
     ] = None,
     mpirun: Annotated[
         Path | None, typer.Option(readable=False, help="Open MPI's mpirun to use.")
@@ -116,6 +127,7 @@ def run(
     json_file: Json = None,
 ) -> None:
     """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
+    refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.framework.commands.run import prepare
     from rankslice.framework.commands.run import run as run_folder
@@ -143,6 +155,7 @@ def run(
     )
     prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
     if dry_run:
+        _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
         return
     total = prepared.source.frames
@@ -158,13 +171,23 @@ def run(
         )
     if json_file is not None:
         write_json(json_file, finished.summary.to_json())
-    if json_file != Path("-"):
+    if STDOUT not in (json_file, prepared.options.results):
         if best:
             print_top(finished, names, best, screen)
         print_run(finished.summary, screen)
     verdict = finished.summary.verify
     if verdict is not None and not verdict.passed:
         raise RankSliceError(f"verify: {verdict.complaint}")
+
+
+def _refuse_to_show(prepared: PreparedRun) -> None:
+    """Raise if the results go where ranks cannot write them themselves."""
+    from rankslice.framework.commands.results_files import is_npz
+
+    results = prepared.options.results
+    if results == STDOUT or is_npz(results):
+        found = "can be written by 'rankslice run' alone, not by the mpirun line"
+        raise RankSliceError(Mistake(str(results), found, "leave out --results, or name a .bin"))
 
 
 def with_verify_value(arguments: Sequence[str]) -> list[str]:
@@ -180,6 +203,7 @@ def with_verify_value(arguments: Sequence[str]) -> list[str]:
     epilog="Examples: rankslice deploy out | rankslice deploy out --boards edge01,edge02 --venv"
 )
 def deploy(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
     ],
@@ -199,6 +223,7 @@ def deploy(
     json_file: Json = None,
 ) -> None:
     """Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
+    refuse_shared_files(context)
     from rankslice.framework.commands.deploy import deploy as deploy_folder
     from rankslice.framework.commands.deploy import plan_deployment
     from rankslice.framework.commands.show_deployment import print_deployed, print_deployment
@@ -215,5 +240,5 @@ def deploy(
     )
     if json_file is not None:
         write_json(json_file, {"boards": [board.to_json() for board in deployed]})
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_deployed(deployed, screen)

@@ -22,12 +22,13 @@ from rankslice.framework.cli.options import (
     Shape,
     parse_preprocessing,
     parse_shapes,
-    refuse_both_on_stdout,
+    refuse_shared_files,
     refuse_with,
-    writable,
+    writes,
 )
-from rankslice.framework.cli.output import screen, talk, write_json, write_text
+from rankslice.framework.cli.output import screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.output_file import STDOUT, SVG, write_output
 
 if TYPE_CHECKING:
     from rankslice.framework.commands.planning import MakeMapping
@@ -51,6 +52,7 @@ class _Accelerator(str, Enum):
     " --svg digits.svg | rankslice inspect out --svg out.svg"
 )
 def inspect(
+    context: typer.Context,
     model: Annotated[
         Path,
         typer.Argument(
@@ -70,7 +72,7 @@ def inspect(
     svg: Annotated[
         Path | None,
         typer.Option(
-            callback=writable,
+            callback=writes(SVG),
             readable=False,
             help="Draw the model, by rank if there is a plan; '-' for stdout.",
         ),
@@ -104,6 +106,7 @@ def inspect(
     json_file: Json = None,
 ) -> None:
     """Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
+    refuse_shared_files(context)
     others = {"shape": shape, "mapping": mapping, "platform": platform, "svg": svg}
     of_internals = {"delegate": delegate, "accelerator": accelerator, "option": option}
     if object:
@@ -121,13 +124,12 @@ def inspect(
     from rankslice.framework.commands.picture import picture_of
     from rankslice.framework.commands.show_inspection import print_inspection
 
-    refuse_both_on_stdout("--svg", svg, json_file)
     inspection = inspect_model(model, parse_shapes(shape), mapping, platform)
     if svg is not None:
-        write_text(svg, picture_of(inspection), "--svg")
+        write_output(svg, picture_of(inspection), "--svg")
     if json_file is not None:
         write_json(json_file, inspection_to_json(inspection))
-    if Path("-") not in (svg, json_file):
+    if STDOUT not in (svg, json_file):
         print_inspection(inspection, screen, cuts)
 
 
@@ -140,7 +142,7 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
     found = read_object(model)
     if json_file is not None:
         write_json(json_file, object_to_json(found))
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_object(found, screen)
 
 
@@ -169,7 +171,7 @@ def _inspect_internals(
         found = look_inside(model, wanted)
     if json_file is not None:
         write_json(json_file, internals_to_json(found))
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_internals(found, screen)
 
 
@@ -178,6 +180,7 @@ def _inspect_internals(
     " --platform local --out out"
 )
 def build(
+    context: typer.Context,
     model: Annotated[
         Path, typer.Argument(readable=False, help="An .onnx, .tflite, .keras or .h5 model.")
     ],
@@ -237,6 +240,7 @@ def build(
     json_file: Json = None,
 ) -> None:
     """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
+    refuse_shared_files(context)
     from rankslice.framework.commands.build import build as build_folder
     from rankslice.framework.commands.converting import Quantisation
     from rankslice.framework.commands.show import print_build
@@ -265,7 +269,7 @@ def build(
         talk.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     if json_file is not None:
         write_json(json_file, json.loads(plan_to_json(result.plan)))
-    if json_file != Path("-"):
+    if json_file != STDOUT:
         print_build(result, screen)
 
 

@@ -19,7 +19,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.run import FinishedRun, prepare, run, unsliced_outputs
 from rankslice.framework.commands.show import print_build, print_run, print_top
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.output_file import JSON, check_output, write_output
 from rankslice.measurement.digits import (
     digits_labels,
     digits_model,
@@ -49,12 +50,20 @@ def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
     """
     with ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankslice")))
-        place.mkdir(parents=True, exist_ok=True)
+        _make(place)
         status = stack.enter_context(talk.status("starting"))
         _show_digits(place, console, status.update)
         _show_resnet50(place, console, status.update)
     if folder is not None:
         console.print(f"everything is in {folder}")
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        found = f"is no folder, and none can be made: {error.strerror}"
+        raise RankSliceError(Mistake(str(folder), found, "choose another --folder")) from None
 
 
 def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:
@@ -141,5 +150,6 @@ def _write_mapping(
         same = sum(other == key or other.startswith(f"{key}.") for other in mapping)
         mapping[f"{key}.{same + 1}" if same else key] = layers
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(mapping, indent=1) + "\n")
+    check_output(path, "--folder", JSON)
+    write_output(path, json.dumps(mapping, indent=1) + "\n", "--folder")
     return path

@@ -38,6 +38,7 @@ from rankslice.framework.commands.show_profile import refinement_text
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.new_folder import new_folder
+from rankslice.framework.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
@@ -174,6 +175,7 @@ def _beside(out: Path, name: str) -> Path:
 def _begun(out: Path, name: str) -> Path:
     """Return where a file lies until the folder is complete, begun with an older folder's."""
     file = _beside(out, name)
+    check_output(file, "--out", JSON, may_be_stream=False)
     if not file.exists() and (out / name).is_file():
         shutil.copyfile(out / name, file)
     return file

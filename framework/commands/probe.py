@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +28,7 @@ __all__ = [
     "HERE",
     "Probing",
     "check_ssh_config",
-    "check_target",
     "probe",
-    "write_new",
 ]
 
 HERE = "local"
@@ -198,34 +195,3 @@ def _raise_doubles(boards: Sequence[ProbedBoard]) -> None:
             found = f"is the same machine as {first.host}, {board.address}"
             mistakes.append(Mistake(f"board {board.name} ({board.host})", found, "name it once"))
     raise_mistakes(mistakes)
-
-
-# The file
-
-
-def check_target(path: Path, *, force: bool) -> None:
-    """Raise if a file cannot be written, or is there and may not be replaced."""
-    if path.is_dir():
-        raise RankSliceError(Mistake(str(path), "is a folder", "expected a file to write"))
-    if not path.absolute().parent.is_dir():
-        raise RankSliceError(Mistake(str(path.parent), "no such folder", "make it first"))
-    if os.path.lexists(path) and not force:
-        raise RankSliceError(Mistake(str(path), "exists", "choose another --out, or give --force"))
-
-
-def write_new(path: Path, text: str, *, force: bool) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        RankSliceError: it cannot be written, or is there and may not be replaced.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        check_target(path, force=force)  # measuring took its time
-        draft.replace(path)
-    except OSError as error:
-        found = f"cannot be written: {error.strerror}"
-        raise RankSliceError(Mistake(str(path), found, "choose another --out")) from None
-    finally:
-        draft.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,6 +52,7 @@ from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry, Placement
 from rankslice.framework.names import safe_file_name
+from rankslice.framework.output_file import JSON, check_output, write_output
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import (
     Profile,
@@ -177,6 +177,8 @@ class Measuring:
             RankSliceError: with all mistakes that were found.
         """
         self._listener = listener or Listener()
+        if out is not None:
+            check_output(out, "--out", JSON, may_be_stream=False)
         self._listener.step("reading")
         files = _read_files(model, shapes, platform, None if fresh else out, ssh_config)
         self._model, self._platform, old = files
@@ -311,15 +313,7 @@ class Measuring:
         """
         if self._out is None or not any(kind.spans for kind in self.profile.kinds):
             return
-        part = self._out.with_name(f".{self._out.name}.{os.getpid()}.part")
-        try:
-            part.write_text(profile_to_json(self.profile), encoding="ascii")
-            part.replace(self._out)
-        except OSError as error:
-            found = f"cannot be written: {error.strerror}"
-            raise RankSliceError(Mistake(str(self._out), found, "choose another --out")) from None
-        finally:
-            part.unlink(missing_ok=True)
+        write_output(self._out, profile_to_json(self.profile), "--out")
 
     def problem(self, times: MeasuredTimes) -> Problem:
         """Return the problem of putting the model on the accelerators, if they take these times."""

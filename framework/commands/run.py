@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -31,10 +33,11 @@ from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
 from rankslice.backend.ssh import is_this_machine
 from rankslice.framework.commands.deploy import plan_deployment, read_plan
+from rankslice.framework.commands.results_files import check_results, move_results
 from rankslice.framework.commands.run_folder import run_folder
-from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
 from rankslice.framework.hashing import file_sha256
-from rankslice.framework.output_file import whole_file
+from rankslice.framework.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison
@@ -134,11 +137,10 @@ def prepare(
         inputs=tuple(
             name if name == "random" else str(_absolute(Path(name))) for name in options.inputs
         ),
-        results=_absolute(results or folder / RESULTS),
+        results=check_results(results or folder / RESULTS),
         report=folder / REPORT,
         progress=True,
     )
-    raise_mistakes(_results_mistakes(options.results))
     _check_runtime(folder)
     with _told_to_people():
         source = _open_source(load_job(folder / "plan.json").inputs, options)
@@ -189,7 +191,7 @@ def run(
         RankSliceError: the job failed; the results of finished frames are kept.
     """
     reference = _find_reference(prepared) if verify else None
-    with _run_folder(prepared.options.results) as folder:
+    with _run_folder(prepared) as folder:
         try:
             _run_job(prepared, folder, on_completed)
         except RankSliceError as error:
@@ -217,24 +219,29 @@ def run(
 
 
 @contextmanager
-def _run_folder(results: Path) -> Iterator[Path]:
+def _run_folder(prepared: PreparedRun) -> Iterator[Path]:
     """Yield a folder for the files of this run, on the file system where its results go."""
+    results = prepared.options.results
+    parent = results.parent
+    if results == STDOUT or is_null(results):
+        writable = os.access(prepared.folder, os.W_OK)
+        parent = prepared.folder if writable else Path(tempfile.gettempdir())
     with ExitStack() as stack:
         try:
-            folder = stack.enter_context(run_folder(results.parent))
+            folder = stack.enter_context(run_folder(parent))
         except OSError as error:
             found = f"cannot be written: {error.strerror}"
             hint = "choose a file elsewhere with --results"
-            raise RankSliceError(Mistake(str(results.parent), found, hint)) from None
+            raise RankSliceError(Mistake(str(parent), found, hint)) from None
         yield folder
 
 
 def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
-    """Move results and report to where they belong; of several runs, the last one's stay.
+    """Bring results and report to where they belong; of several runs, the last one's stay.
 
     A report that cannot be put into the build folder is left out: the results may lie elsewhere.
     """
-    (folder / RESULTS).replace(prepared.options.results)
+    move_results(folder / RESULTS, prepared.options.results)
     with suppress(OSError), whole_file(prepared.folder / REPORT) as file:
         file.write((folder / REPORT).read_bytes())
 
@@ -292,13 +299,6 @@ def _fetch_after_failure(
     ]
 
 
-def _results_mistakes(path: Path) -> Iterator[Mistake]:
-    if path.is_dir():
-        yield Mistake(str(path), "is a folder", "results need a file")
-    elif not path.parent.is_dir():
-        yield Mistake(str(path.parent), "no such folder", "make it, or choose another --results")
-
-
 def _absolute(path: Path) -> Path:
     try:
         return path.resolve()
@@ -335,19 +335,23 @@ def _open_source(inputs: Sequence[TensorSpec], options: RunOptions) -> Source:
     )
 
 
-def _kept(prepared: PreparedRun, folder: Path) -> list[str]:
-    """Keep the results of finished frames; the report of an older run does not belong to them."""
-    results = prepared.options.results
+def _kept(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
+    """Keep the results of finished frames; return where they are."""
     try:
         count = len(read_results(folder / RESULTS))
     except JobError:
         return []
     if not count:
         return []
-    (folder / RESULTS).replace(results)
+    try:
+        place = move_results(folder / RESULTS, prepared.options.results)
+    except RankSliceError as error:
+        return error.mistakes
+    report = prepared.folder / REPORT
     with suppress(OSError):
-        (prepared.folder / REPORT).unlink(missing_ok=True)
-    return [f"the results of {count} finished frames are in {results}"]
+        if report.is_file() and not report.is_symlink():  # that of an older run
+            report.unlink()
+    return [f"the results of {count} finished frames are in {place}"] if place else []
 
 
 def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:

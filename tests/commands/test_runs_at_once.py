@@ -162,7 +162,7 @@ def test_a_read_only_build_folder_runs_with_results_elsewhere(built: Path, tmp_p
     (built / "report.json").unlink(missing_ok=True)
     refused = run_with_mounts(read_only(built), "run", built, "--frames", "5")
     assert 1 == refused.code
-    assert refused.err.startswith(f"error: {built}: cannot be written: Read-only file system;")
+    assert refused.err.startswith(f"error: {built}/results.bin: cannot be written: Read-only ")
     assert 1 == refused.err.count("\n")
     results = tmp_path / "r.bin"
     ended = run_with_mounts(read_only(built), "run", built, "--frames", "5", "--results", results)

@@ -139,7 +139,7 @@ def test_the_first_frames_can_be_drawn(sleeping, tmp_path):
 
 
 def test_drawing_and_record_cannot_both_go_to_stdout(sleeping):
-    assert 2 == rankslice("simulate", sleeping, "--svg", "-", "--json", "-").code
+    assert 1 == rankslice("simulate", sleeping, "--svg", "-", "--json", "-").code
 
 
 def mistakes(*arguments):

@@ -123,9 +123,9 @@ def test_a_full_disk_leaves_the_older_build(here: Path, small_disk: Path) -> Non
     assert ["out"] == names(small_disk)
 
 
-def test_results_for_which_there_is_no_room_are_told(here: Path) -> None:
+def test_json_that_would_go_to_a_device_is_refused(here: Path) -> None:
     end = rankslice("build", *BUILD.split()[1:], "--json", "/dev/full")
-    expected = "error: /dev/full: cannot be written: No space left on device; choose another --json"
+    expected = "error: /dev/full: is a device; choose another --json"
     assert (1, expected) == (end.code, end.err.strip())
 
 

@@ -9,7 +9,13 @@ from typing import Protocol
 
 from .errors import JobError
 
-__all__ = ["Arrivals", "Pulled", "Timed"]
+__all__ = ["PATIENCE_S", "Arrivals", "Pulled", "Timed"]
+
+PATIENCE_S = 40.0
+"""Time for the watches to name a rank that is silent or hangs; they need up to 31 s for it."""
+
+_LOOK_EVERY_S = 0.1
+"""While it is open why a frame found no room."""
 
 
 class Arrivals(Protocol):
@@ -26,6 +32,13 @@ class Arrivals(Protocol):
 
     def take(self) -> tuple[int, float]:
         """Return number and arrival time (``time.monotonic``) of the frame that waits longest."""
+
+    def judge(self, entered: int, came_out: int) -> None:
+        """Take note of how many frames have entered the pipeline and have come out of it.
+
+        Raises:
+            JobError: a frame has found no room that may not be left out.
+        """
 
     def pause_s(self) -> float | None:
         """Seconds until the next arrival; ``None`` if arrivals do not go by the clock."""
@@ -52,6 +65,9 @@ class Pulled:
         self._next += 1
         return self._next - 1, time.monotonic()
 
+    def judge(self, entered: int, came_out: int) -> None:
+        """There is always room."""
+
     def pause_s(self) -> float | None:
         """Nothing happens by the clock."""
         return None
@@ -67,6 +83,7 @@ class Timed:
         capacity: int,
         overflow: str,
         clock: Callable[[], float] = time.monotonic,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Set the rhythm.
 
@@ -76,6 +93,8 @@ class Timed:
             capacity: how many arrived frames may wait.
             overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
             clock: seconds; the source of time.
+            patience_s: how long to wait, after a frame has found no room, for the watches to find
+                a fault.
         """
         self.dropped: list[int] = []
         self._frames = frames
@@ -86,6 +105,10 @@ class Timed:
         self._queue: deque[int] = deque()
         self._arrived = 0
         self._start_s: float | None = None
+        self._patience_s = patience_s
+        self._lost_s: float | None = None
+        """When a frame found the queue full that may not be dropped; none has arrived since."""
+        self._entered_by_then: int | None = None
 
     def is_exhausted(self) -> bool:
         """Whether all frames have arrived and none waits."""
@@ -93,11 +116,7 @@ class Timed:
         return self._arrived >= self._frames and not self._queue
 
     def is_waiting(self) -> bool:
-        """Whether a frame waits.
-
-        Raises:
-            JobError: a frame arrived, the queue was full, and overflow means to fail.
-        """
+        """Whether a frame waits."""
         self._arrive()
         return bool(self._queue)
 
@@ -106,8 +125,35 @@ class Timed:
         index = self._queue.popleft()
         return index, self._due_s(index)
 
+    def judge(self, entered: int, came_out: int) -> None:
+        """Tell why a frame has found no room, once that is known.
+
+        It may be that a rank has stopped. But a frame that entered after that and has come out was
+        with every rank: so all of them are there, and too slow.
+
+        Raises:
+            JobError: that is so; or nobody has found a fault, and no such frame has come out.
+        """
+        if self._lost_s is None:
+            return
+        if self._entered_by_then is None:
+            self._entered_by_then = entered
+        lost = f"frame {self._arrived} arrived while {self._capacity} frames were waiting"
+        if came_out > self._entered_by_then:
+            raise JobError(
+                f"{lost}: the pipeline is slower than {self._fps:g} frames/s"
+                " (--overflow drop would leave frames out)"
+            )
+        if self._clock() - self._lost_s >= self._patience_s:
+            raise JobError(
+                f"{lost}, and no frame that entered after it has come out for"
+                f" {self._patience_s:g} s"
+            )
+
     def pause_s(self) -> float | None:
-        """Seconds until the next arrival."""
+        """Seconds until the next arrival, or until the next question why a frame found no room."""
+        if self._lost_s is not None:
+            return _LOOK_EVERY_S
         if self._arrived >= self._frames:
             return None
         return max(0.0, self._due_s(self._arrived) - self._clock())
@@ -119,15 +165,16 @@ class Timed:
 
     def _arrive(self) -> None:
         now = self._clock()
-        while self._arrived < self._frames and self._due_s(self._arrived) <= now:
+        while (
+            self._lost_s is None
+            and self._arrived < self._frames
+            and self._due_s(self._arrived) <= now
+        ):
             if len(self._queue) < self._capacity:
                 self._queue.append(self._arrived)
             elif self._overflow == "drop":
                 self.dropped.append(self._arrived)
             else:
-                raise JobError(
-                    f"frame {self._arrived} arrived while {self._capacity} frames were waiting:"
-                    f" the pipeline is slower than {self._fps:g} frames/s"
-                    " (--overflow drop would leave frames out)"
-                )
+                self._lost_s = now
+                return
             self._arrived += 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from .affinity import bind_to_cores, check_binding
 from .announcer import Announcer
-from .arrivals import Arrivals, Pulled, Timed
+from .arrivals import PATIENCE_S, Arrivals, Pulled, Timed
 from .energy import BoardEnergy
 from .engines import Acceleration, Engine, engine_settings, open_engine
 from .engines.acceleration import total
@@ -46,6 +46,9 @@ _T = TypeVar("_T")
 
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
+
+_JUDGED_AFTER_S = 10.0
+"""A step's deadline is over by then, and whoever watches it has told so."""
 
 _LARGE_MESSAGE = 1 << 16
 """Bytes; Open MPI sends smaller ones over a network at once, whether they are awaited or not."""
@@ -167,7 +170,10 @@ class _Rank:
             self.arrivals = Pulled(source.frames)
         else:
             queue = options.queue or max(self.window, math.ceil(options.fps))
-            self.arrivals = Timed(source.frames, options.fps, queue, options.overflow)
+            patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
+            self.arrivals = Timed(
+                source.frames, options.fps, queue, options.overflow, patience_s=patience_s
+            )
         rings = [self.rings[ring] for ring in outputs]
         return SourceStage(source, self.arrivals, self.window, self._inputs(credit)[0], rings)
 

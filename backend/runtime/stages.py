@@ -169,10 +169,16 @@ class SourceStage:
         self._entered_s = [0.0] * window
 
     def is_ready(self) -> bool:
-        """A frame waits and the window has room, or the source is exhausted."""
+        """A frame waits and the window has room, or the source is exhausted.
+
+        Raises:
+            JobError: a frame has arrived for which there was no room.
+        """
         if self._arrivals.is_exhausted():
             return True
-        inside = self.frame - self._credit.ring.read[self._credit.place]
+        came_out = self._credit.ring.read[self._credit.place]
+        self._arrivals.judge(self.frame, came_out)
+        inside = self.frame - came_out
         return (
             self._arrivals.is_waiting()
             and inside < self._window

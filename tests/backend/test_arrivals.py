@@ -68,16 +68,57 @@ def test_arrivals_are_exhausted_once_the_last_frame_was_taken() -> None:
     assert arrivals.is_exhausted()
 
 
-def test_a_full_queue_fails_the_job_with_the_frame_and_the_rate() -> None:
-    clock = Clock()
+def overloaded(clock: Clock) -> Timed:
+    """Return arrivals whose frame 2 has found two waiting, while 7 others were inside."""
     arrivals = timed(clock, capacity=2)
     clock.now = 1001
+    assert arrivals.is_waiting()
+    arrivals.judge(entered=7, came_out=0)
+    return arrivals
+
+
+def test_a_full_queue_fails_the_job_once_a_frame_that_came_later_is_out() -> None:
+    arrivals = overloaded(Clock())
+    for came_out in range(8):
+        arrivals.judge(entered=9, came_out=came_out)
     with pytest.raises(JobError) as error:
-        arrivals.is_waiting()
+        arrivals.judge(entered=9, came_out=8)
     assert (
         "frame 2 arrived while 2 frames were waiting: the pipeline is slower than 2 frames/s"
         " (--overflow drop would leave frames out)" == str(error.value)
     )
+
+
+def test_a_pipeline_that_stands_still_is_left_to_the_watches_for_a_while() -> None:
+    clock = Clock()
+    arrivals = overloaded(clock)
+    clock.now += 39.9
+    arrivals.judge(entered=7, came_out=7)
+    assert 0 < arrivals.pause_s() < 1
+    clock.now += 0.1
+    with pytest.raises(JobError) as error:
+        arrivals.judge(entered=7, came_out=7)
+    assert (
+        "frame 2 arrived while 2 frames were waiting, and no frame that entered after it has come"
+        " out for 40 s" == str(error.value)
+    )
+
+
+def test_what_waited_when_a_frame_was_lost_still_enters_and_nothing_after_it() -> None:
+    clock = Clock()
+    arrivals = overloaded(clock)
+    clock.now += 60
+    assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
+    assert not arrivals.is_waiting()
+    assert not arrivals.is_exhausted()
+
+
+def test_a_queue_with_room_lets_the_pipeline_take_its_time() -> None:
+    clock = Clock()
+    arrivals = timed(clock, frames=2)
+    clock.now += 3600
+    arrivals.judge(entered=1, came_out=0)
+    assert arrivals.is_waiting()
 
 
 def test_a_full_queue_drops_what_arrives_and_keeps_what_waits() -> None:

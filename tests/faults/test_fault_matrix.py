@@ -317,6 +317,13 @@ FAULTS = {
         rf"no sign of life for 5 s from VICTIM, last at {STEP}",
         within_s=15,
     ),
+    "stopped, frames by the clock": Fault(
+        stopped,
+        rf"no sign of life for 5 s from VICTIM, last at {STEP}",
+        lambda folder, victim: (*UNENDING, "--fps", "30"),
+        ranks=(1, 2),
+        within_s=15,
+    ),
     "terminated": Fault(
         signalled(signal.SIGTERM), rf"VICTIM: the process was told to stop, last at {STEP}"
     ),
@@ -373,7 +380,7 @@ FAULTS = {
 
 FAST = {
     ("killed", 0, "5.0"),
-    ("stopped", 2, "5.0"),
+    ("stopped", 0, "5.0"),
     ("terminated", 1, "5.0"),
     ("engine raises", 2, "5.0"),
     ("engine hangs", 0, "5.0"),
@@ -387,7 +394,8 @@ FAST = {
     ("mpirun killed", 0, "5.0"),
     ("launcher killed", 0, "5.0"),
     ("killed", 1, "4.1"),
-    ("stopped", 0, "4.1"),
+    ("stopped, frames by the clock", 1, "4.1"),
+    ("stopped, frames by the clock", 2, "5.0"),
     ("engine raises", 1, "4.1"),
 }
 

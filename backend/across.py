@@ -8,9 +8,8 @@ is not heard of any more.
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
-import json
+import hashlib
+import secrets
 import subprocess
 import tempfile
 import threading
@@ -19,17 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from rankslice.backend.answers import Answer, AnswerError, Heard, Looked, read_answer
 from rankslice.backend.deploy import Package, on_each
-from rankslice.backend.launch import MESSAGE, MpiRun, end_session
-from rankslice.backend.on_board import MARK
-from rankslice.backend.ssh import BoardShell, ssh_options
+from rankslice.backend.launch import MESSAGE, MOST_LINES, MpiRun, end_session
+from rankslice.backend.on_board import MOST_BASES, SHORT
+from rankslice.backend.ssh import FOLDER, BoardShell, below_home, ssh_options
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.names import safe_file_name
 from rankslice.framework.wording import joined
 
-__all__ = ["BoardFacts", "Boards", "Watches", "bring_inputs", "inputs_on_board", "look_at_boards"]
+__all__ = ["Boards", "Watches", "bring_inputs", "inputs_on_board", "look_at_boards"]
 
 _START_S = 30.0
 _RANKS_S = 120.0
@@ -38,19 +37,8 @@ _SILENT_TICKS = 3
 _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has told of a failure."""
 _END_S = 5.0
+_LOOK_S = 1.0
 _UNHEARD = "it must reach this machine at any port: is there a firewall, or another network?"
-
-
-@dataclass(frozen=True, slots=True)
-class BoardFacts:
-    """What a board says of itself before a run."""
-
-    network: str
-    """Of the address at which it is reached, as CIDR; empty: unknown."""
-    run: str
-    """Absolute path of the folder where the job runs."""
-    python: str
-    machine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +46,32 @@ class Boards:
     """The boards of a job that run it, checked."""
 
     work: tuple[tuple[BoardShell, Package], ...]
-    facts: tuple[BoardFacts, ...]
+    looks: tuple[Looked, ...]
+    """What each of them has answered."""
+    run: str
+    """Name of this run on all of them: a hash of what is deployed, and a random number."""
     config: Path | None
     """Configuration for ssh."""
 
     @property
-    def job(self) -> str:
-        """Name of the job on its boards."""
-        return Path(self.facts[0].run).name
-
-    @property
     def networks(self) -> tuple[str, ...]:
         """The networks that connect the boards, as CIDR."""
-        return tuple(dict.fromkeys(facts.network for facts in self.facts if facts.network))
+        return tuple(dict.fromkeys(look.network for look in self.looks if look.network))
 
-    def of(self, board: str) -> tuple[BoardShell, BoardFacts]:
-        """Return shell and facts of a board."""
-        pairs = zip(self.work, self.facts, strict=True)
-        return next((shell, facts) for (shell, _), facts in pairs if shell.reach.board == board)
+    def of(self, board: str) -> tuple[BoardShell, Looked]:
+        """Return shell and answer of a board."""
+        pairs = zip(self.work, self.looks, strict=True)
+        return next((shell, look) for (shell, _), look in pairs if shell.reach.board == board)
+
+    def file(self, name: str) -> str:
+        """Return what people call a file of the run on each board."""
+        return f"~/{FOLDER}/runs/{self.run}/{name}"
 
     def mpirun_options(self, mpirun: MpiRun) -> list[str]:
         """Return what mpirun needs to reach the boards, to be typed after its name."""
         five = mpirun.version[0] >= 5
         flag = "--prtemca" if five else "--mca"
-        daemon = f"$HOME/.rankslice/runs/{self.job}/daemon"
+        daemon = below_home(FOLDER, "runs", self.run, "daemon")
         options = [flag, "prte_launch_agent" if five else "orte_launch_agent", daemon]
         ssh = ssh_options(self.config)
         if any(" " in word for word in ssh):
@@ -100,7 +90,8 @@ class Boards:
     @property
     def program(self) -> list[str]:
         """Return the command that mpirun starts on each board, without the driver's arguments."""
-        return ["sh", "-c", f'exec "$HOME/.rankslice/runs/{self.job}/start" "$@"', "rankslice"]
+        start = below_home(FOLDER, "runs", self.run, "start")
+        return ["sh", "-c", f'exec {start} "$@"', "rankslice"]
 
 
 def look_at_boards(
@@ -111,11 +102,16 @@ def look_at_boards(
     Raises:
         RankSliceError: with what keeps boards from it, all at once.
     """
+    deployed = "\n".join(sorted(package.manifest_sha256 for _, package in work))
+    job = hashlib.sha256(deployed.encode()).hexdigest()[:SHORT]
+    run = f"{job}-{secrets.token_hex(8)}"
 
-    def look(item: tuple[BoardShell, Package]) -> dict[str, Any]:
+    def look(item: tuple[BoardShell, Package]) -> Looked:
         shell, package = item
         return shell.ask(
+            Looked,
             "look",
+            run=run,
             open_mpi=list(mpirun.version[:2]),
             requirements=package.requirements,
             **package.identity(),
@@ -135,21 +131,9 @@ def look_at_boards(
     raise_mistakes(
         Mistake(shell.reach.place, problem)
         for (shell, _), answer in zip(work, answers, strict=True)
-        for problem in answer["problems"]
+        for problem in answer.problems
     )
-    facts = tuple(
-        BoardFacts(_network(answer["network"]), answer["run"], answer["python"], answer["machine"])
-        for answer in answers
-    )
-    return Boards(tuple(work), facts, config)
-
-
-def _network(text: str) -> str:
-    """Return a network as it is, or nothing if it is none: mpirun gets what boards say."""
-    try:
-        return str(ipaddress.ip_network(text)) if text else ""
-    except ValueError:
-        return ""
+    return Boards(tuple(work), answers, run, config)
 
 
 def inputs_on_board(inputs: Sequence[str]) -> tuple[str, ...]:
@@ -160,27 +144,30 @@ def inputs_on_board(inputs: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def bring_inputs(shell: BoardShell, facts: BoardFacts, inputs: Sequence[str]) -> None:
-    """Copy input files and folders to the source's board, as far as they are not there.
+def bring_inputs(boards: Boards, board: str, inputs: Sequence[str]) -> None:
+    """Copy input files and folders to the source's board, as far as no earlier run has them.
 
     Raises:
         RankSliceError: they could not be copied.
     """
     if set(inputs) <= {"random"}:
         return
+    shell, look = boards.of(board)
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         for name, here in zip(inputs_on_board(inputs), inputs, strict=True):
             if name != "random":
                 link = Path(folder) / name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(here)
-        shell.put(Path(folder) / "input", f"{facts.run}/input", follow_links=True)
+        bases = [f"runs/{run}/input" for run in look.bases[:MOST_BASES]]
+        target = f"runs/{boards.run}/input"
+        shell.put(Path(folder) / "input", target, bases=bases, follow_links=True)
 
 
 class _Watch:
     """The launcher's end of the line to one board."""
 
-    def __init__(self, shell: BoardShell, package: Package, lines: list[str]) -> None:
+    def __init__(self, shell: BoardShell, run: str, lines: list[str]) -> None:
         self.shell = shell
         self.ready = threading.Event()
         self.over = threading.Event()
@@ -190,46 +177,43 @@ class _Watch:
         self.silent_ticks = 0
         self._lines = lines
         self._beats = self._beats_seen = 0
-        self._process = subprocess.Popen(
-            shell.command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._write(shell.request("watch", **package.identity()))
+        self._far = shell.start()
+        self._far.write(shell.request("watch", run=run))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
-
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            text = line.decode(errors="replace")
-            if text.startswith(MARK):
-                with contextlib.suppress(ValueError):
-                    self._take(json.loads(text.removeprefix(MARK)))
+        try:
+            while (answer := self._far.answer(_LOOK_S)) is not None or not self._far.is_over:
+                if answer is not None:
+                    self._take(answer)
+        except AnswerError as error:
+            self.error = f"sends an answer that is none: {error}"
+        except RankSliceError as error:
+            first = error.mistakes[0]
+            self.error = first.found if isinstance(first, Mistake) else first
         self.over.set()
         self.ready.set()
 
-    def _take(self, answer: dict[str, Any]) -> None:
+    def _take(self, answer: Answer) -> None:
+        """Take what the board says.
+
+        Raises:
+            RankSliceError: it is nothing that a watch says.
+        """
+        if "error" in answer:
+            raise self.shell.mistake(str(answer["error"]))
+        heard = read_answer(Heard, answer, self.shell.reach.place)
         self._beats += 1
-        self.started = self.started or bool(answer.get("started"))
-        if "message" in answer:
-            self._lines.append(str(answer["message"]))
-        elif "error" in answer:
-            self.error = str(answer["error"])
-        elif "watching" in answer:
+        self.started = self.started or heard.ranks > 0
+        if heard.state == "message" and len(self._lines) < MOST_LINES:
+            self._lines.append(heard.message)
+        elif heard.state == "watching":
             self.ready.set()
 
     def tick(self) -> None:
         """Count a second; tell the board that the launcher is there."""
-        self._write(b".\n")
+        self._far.write(b".\n")
         self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
         self._beats_seen = self._beats
 
@@ -242,16 +226,11 @@ class _Watch:
         return self.over.is_set() or self.silent_ticks >= _SILENT_TICKS
 
     def ask_to_end(self) -> None:
-        self._write(b"end\n")
+        self._far.write(b"end\n")
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._far.close()
         self._reader.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(OSError):  # what was not written yet
-                pipe.close()
 
 
 class Watches:
@@ -280,7 +259,9 @@ class Watches:
             RankSliceError: a board cannot be reached, or runs the job already.
         """
         try:
-            self._watches = [_Watch(*item, self.lines) for item in self._boards.work]
+            self._watches = [
+                _Watch(shell, self._boards.run, self.lines) for shell, _ in self._boards.work
+            ]
             deadline = time.monotonic() + _START_S
             for watch in self._watches:
                 watch.ready.wait(max(0.0, deadline - time.monotonic()))

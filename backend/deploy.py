@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.on_board import SHORT
+from rankslice.backend.answers import Committed, Done, Received
+from rankslice.backend.on_board import MOST_BASES, SHORT
 from rankslice.backend.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.hashing import file_sha256
 from rankslice.framework.names import safe_file_name
 from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.specs.read_text import read_text
@@ -30,7 +31,6 @@ class Package:
 
     board: str
     folder: Path
-    plan_sha256: str
     manifest_sha256: str
     files: dict[str, dict[str, Any]]
     """Name -> ``sha256`` and ``bytes``, as the manifest says."""
@@ -53,7 +53,6 @@ class Package:
     def identity(self) -> dict[str, Any]:
         """Return what a board is told of the package."""
         return {
-            "plan_sha256": self.plan_sha256,
             "manifest_sha256": self.manifest_sha256,
             "files": self.files,
         }
@@ -96,7 +95,7 @@ def read_package(out: Path, board: str) -> Package:
             found = "is missing, or not of the size that the manifest says"
             raise RankSliceError(Mistake(str(path), found, "build again"))
     digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
-    return Package(board, folder, file_sha256(folder / "plan.json"), digest, files)
+    return Package(board, folder, digest, files)
 
 
 def _is_entry(item: tuple[Any, Any]) -> bool:
@@ -159,24 +158,27 @@ def _deploy(
     begin = time.monotonic()
     identity = package.identity()
     on_step("asking")
-    answer = shell.ask("receive", **identity)
-    files, sent = 0, 0
-    if answer["state"] == "wanted":
+    staging = f"{package.short_name}.{secrets.token_hex(8)}"
+    answer = shell.ask(Received, "receive", staging=staging, **identity)
+    state, files, sent = answer.state, 0, 0
+    if state == "wanted":
         on_step("copying")
         names = [*package.files, "manifest.json"]
-        copied = shell.put(package.folder, answer["staging"], files=names, bases=answer["bases"])
+        copied = shell.put(
+            package.folder, f"staging/{staging}", files=names, bases=answer.bases[:MOST_BASES]
+        )
         files, sent = copied.files, copied.sent_bytes
         on_step("checking")
-        answer = shell.ask("commit", staging=answer["staging"], **identity)
+        state = shell.ask(Committed, "commit", staging=staging, **identity).state
     if environment:
         on_step("installing")
-        shell.ask("make_environment", also=list(also), **identity)
+        shell.ask(Done, "make_environment", also=list(also), **identity)
     seconds = time.monotonic() - begin
     on_step("done")
     return Deployed(
         board=package.board,
         host=shell.reach.host,
-        state=answer["state"],
+        state=state,
         manifest_sha256=package.manifest_sha256,
         package_bytes=package.nbytes,
         files_sent=files,

@@ -22,6 +22,7 @@ from rankslice.framework.wording import quoted
 
 __all__ = [
     "MESSAGE",
+    "MOST_LINES",
     "MpiRun",
     "end_session",
     "find_mpirun",
@@ -32,6 +33,10 @@ __all__ = [
 
 MESSAGE = "rankslice: "
 """How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
+
+MOST_LINES = 2000
+"""Of a job's messages; of what else mpirun prints, half as many are kept."""
+_LONGEST_LINE = 1 << 14
 
 _WANTED = "expected the mpirun of Open MPI 4.1 or 5"
 
@@ -227,9 +232,9 @@ def _run(
         on_start(process)
         assert process.stdout is not None
         with process.stdout as told:
-            for line in told:
+            while line := told.readline(_LONGEST_LINE):
                 word, _, number = line.strip().partition(" ")
-                if word == "completed" and number.isdecimal():
+                if word == "completed" and number.isdecimal() and len(number) < 19:
                     on_completed(int(number))
         code = process.wait()
     except BaseException:
@@ -240,8 +245,12 @@ def _run(
 
 
 def _collect(stream: TextIO, lines: list[str]) -> None:
+    """Keep the first lines, and messages among the others: what boards print may have no end."""
     with stream:
-        lines.extend(line.rstrip("\n") for line in stream)
+        while line := stream.readline(_LONGEST_LINE):
+            most = MOST_LINES if MESSAGE in line else MOST_LINES // 2
+            if len(lines) < most:
+                lines.append(line.rstrip("\n"))
 
 
 def _explain(lines: Sequence[str], code: int) -> str:

@@ -10,26 +10,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import select
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+from rankslice.backend.answers import Answer, AnswerError, Done, read_answer
 from rankslice.backend.deploy import Package, deploy_packages
-from rankslice.backend.on_board import MARK
+from rankslice.backend.far_process import FarProcess
 from rankslice.backend.package import requirements, write_measuring_package
-from rankslice.backend.ssh import BoardShell, ssh_complaint
+from rankslice.backend.ssh import BoardShell
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.profile import Core, MeasuredBoard
+from rankslice.framework.records import Only, between
+from rankslice.framework.wording import on_one_line
 
 __all__ = [
     "Accelerator",
@@ -41,8 +39,10 @@ __all__ = [
     "measuring_package",
 ]
 
+T = TypeVar("T")
+
 _START_S = 60.0
-_BLOCK = 1 << 16
+_END_S = 2.0
 _REMEDY = "rankslice profile ... --venv"
 
 
@@ -69,22 +69,25 @@ class Runs:
     """For how many seconds it runs once more while energy is read; 0: not at all."""
 
 
+_Amount = Annotated[int, between(0, 1 << 60)]
+
+
 @dataclass(frozen=True, slots=True)
 class Greeting:
     """What an accelerator's program says first."""
 
     engine_version: str
-    rank_bytes: int
+    rank_bytes: _Amount
     """Memory of a process that has loaded the engine and no layers."""
     sensor: str | None
     """The board's energy sensor."""
-    idle_mw: int | None
+    idle_mw: _Amount | None
     host: str
     machine: str
     processor: str
     python: str
-    memory_bytes: int
-    cores: list[list[Any]]
+    memory_bytes: _Amount
+    cores: tuple[Core, ...]
 
     def board(self, name: str) -> MeasuredBoard:
         """Return the board as a profile has it."""
@@ -95,10 +98,36 @@ class Greeting:
             processor=self.processor,
             python=self.python,
             memory_bytes=self.memory_bytes,
-            cores=tuple(Core(*core) for core in self.cores),
+            cores=self.cores,
             sensor=self.sensor,
             idle_mw=self.idle_mw,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Problems:
+    """What keeps a program that measures from its start."""
+
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a program that measures says of a sub-model that has run."""
+
+    samples_ns: Annotated[
+        tuple[Annotated[int, between(1, 1 << 60)], ...], Only(len, "one time or more")
+    ]
+    memory_bytes: _Amount
+    energy_uj: _Amount | None
+
+
+@dataclass(frozen=True, slots=True)
+class _NotMeasured:
+    """Why a sub-model has not run."""
+
+    problem: str | None
+    refused: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +161,7 @@ def measuring_package(
     write_measuring_package(folder, board, wanted, sources, add_wheels)
     manifest = (folder / "manifest.json").read_bytes()
     digest = hashlib.sha256(manifest).hexdigest()
-    return Package(board, folder, digest, digest, json.loads(manifest)["files"])
+    return Package(board, folder, digest, json.loads(manifest)["files"])
 
 
 class Accelerator:
@@ -152,9 +181,7 @@ class Accelerator:
         """
         self._shell, self._package, self._rank = shell, package, rank
         self._numbers = {path: f"sources/{number}" for number, path in enumerate(sources)}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers, self._over = b"", False
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._far: FarProcess | None = None
 
     @property
     def key(self) -> str:
@@ -172,7 +199,6 @@ class Accelerator:
     ) -> None:
         """End the program on the board."""
         self._end()
-        self._errors.close()
 
     def greet(self, *, idle_s: float = 0.0) -> Greeting:
         """Start the program; return what it says of the accelerator.
@@ -195,16 +221,26 @@ class Accelerator:
             "allow_fallback": self._rank.allow_fallback,
             "idle_s": idle_s,
         }
-        self._start(json.dumps(what))
-        answer = self._answer(_START_S + idle_s)
+        far = self._start(json.dumps(what))
+        try:
+            answer = far.answer(_START_S + idle_s)
+        except AnswerError as error:
+            raise self._shell.mistake(f"sends an answer that is none: {error}") from None
         if answer is None:
-            raise self._shell.mistake(ssh_complaint(self._last_words(), self._code()))
+            raise self._shell.mistake(far.complaint())
         if "error" in answer:
             raise self._shell.mistake(f"{self._rank.key}: {answer['error']}")
         if "problems" in answer:
-            found = "; ".join(answer["problems"])
+            found = "; ".join(self._record(_Problems, answer).problems)
             raise self._shell.mistake(found.replace("rankslice deploy OUT --venv", _REMEDY))
-        return Greeting(**answer)
+        cores = answer.get("cores")
+        if isinstance(cores, list) and all(isinstance(each, list) for each in cores):
+            names = ("number", "governor", "most_khz")
+            answer["cores"] = [dict(zip(names, each, strict=False)) for each in cores]
+        return self._record(Greeting, answer)
+
+    def _record(self, kind: type[T], answer: Answer) -> T:
+        return read_answer(kind, answer, self._shell.reach.place)
 
     def measure(self, model: SubModel, runs: Runs, *, timeout_s: float = 120.0) -> Reading:
         """Return how long a sub-model takes.
@@ -223,10 +259,11 @@ class Accelerator:
         }
         answer = self._ask({**request, **self._told(model)}, timeout_s)
         if "samples_ns" not in answer:
-            refused = answer.get("refused")
-            return Reading(problem=refused or answer.get("problem"), refused=refused is not None)
-        samples = tuple(answer["samples_ns"])
-        return Reading(samples, answer["memory_bytes"], answer.get("energy_uj"))
+            told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+            problem = told.refused or told.problem or "it was not told why"
+            return Reading(problem=problem, refused=told.refused is not None)
+        measured = self._record(_Measured, {"energy_uj": None, **answer})
+        return Reading(measured.samples_ns, measured.memory_bytes, measured.energy_uj)
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
         """Let a sub-model run again and again until something else is asked.
@@ -235,11 +272,12 @@ class Accelerator:
             Why it does not; empty: it does.
         """
         answer = self._ask({"action": "compute", **self._told(model)}, timeout_s)
-        return str(answer.get("refused") or answer.get("problem") or "")
+        told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+        return told.refused or told.problem or ""
 
     def rest(self) -> None:
         """End what runs again and again."""
-        self._ask({"action": "rest"}, _START_S)
+        self._record(Done, self._ask({"action": "rest"}, _START_S))
 
     def _told(self, model: SubModel) -> dict[str, Any]:
         return {
@@ -253,93 +291,43 @@ class Accelerator:
             return base64.b64encode(piece).decode()
         return [self._numbers[piece.path], piece.offset, piece.length]
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if self._process is None:
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> Answer:
+        """Return the program's answer, or the problem that there is none; it is ended then.
+
+        Raises:
+            RankSliceError: the board cannot be reached any more, or sends what is no answer.
+        """
+        if self._far is None:
             self.greet()
-        assert self._process is not None
-        assert self._process.stdin is not None
+        assert self._far is not None
+        self._far.write(json.dumps(request).encode() + b"\n")
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-            answer = self._answer(timeout_s)
-        except OSError:
-            answer = None
+            answer = self._far.answer(timeout_s)
+        except AnswerError as error:
+            raise self._shell.mistake(f"sends an answer that is none: {error}") from None
         if answer is not None:
             return answer
-        hangs = self._process.poll() is None and not self._over
-        words = self._last_words().strip().splitlines()
+        hangs = not self._far.is_over
+        words = self._far.last_words().strip().splitlines()
         self._end()
         found = f"no answer within {timeout_s:g} s" if hangs else "the program there has ended"
-        return {"problem": f"{found}: {words[-1]}" if words else found}
+        return {"problem": f"{found}: {on_one_line(words[-1])}" if words else found}
 
-    def _start(self, what: str) -> None:
-        self._errors.seek(0)
-        self._errors.truncate()
-        self._answers, self._over = b"", False
-        local = [sys.executable, "-m", "runtime.measuring", what]
-        self._process = subprocess.Popen(
-            local if self._shell.is_here else self._shell.command(),
-            cwd=self._package.folder if self._shell.is_here else None,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,  # Ctrl-C is for us
-        )
-        if not self._shell.is_here:
-            assert self._process.stdin is not None
-            details = {"what": what, "requirements": self._package.requirements}
-            program = self._shell.request("measure", **details, **self._package.identity())
-            self._process.stdin.write(program)
-            self._process.stdin.flush()
-
-    def _answer(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next answer; ``None``: none came."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        deadline = time.monotonic() + timeout_s
-        while True:
-            line, found, rest = self._answers.partition(b"\n")
-            if found:
-                self._answers = rest
-                if line.startswith(MARK.encode()):
-                    answer: dict[str, Any] = json.loads(line[len(MARK) :])
-                    return answer
-                continue
-            left = deadline - time.monotonic()
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, left))
-            block = os.read(self._process.stdout.fileno(), _BLOCK) if ready else b""
-            if not block:
-                self._over = bool(ready)
-                return None
-            self._answers += block
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
-
-    def _code(self) -> int:
-        assert self._process is not None
-        try:
-            return self._process.wait(1)
-        except subprocess.TimeoutExpired:
-            return 0
+    def _start(self, what: str) -> FarProcess:
+        if self._shell.is_here:
+            local = [sys.executable, "-m", "runtime.measuring", what]
+            self._far = self._shell.start(local, folder=self._package.folder)
+            return self._far
+        self._far = self._shell.start()
+        details = {"what": what, "requirements": self._package.requirements}
+        self._far.write(self._shell.request("measure", **details, **self._package.identity()))
+        return self._far
 
     def _end(self) -> None:
         """End the program; closing its stdin tells it to."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except OSError:  # what was not written yet
-                continue
-        try:
-            process.wait(2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        far, self._far = self._far, None
+        if far is not None:
+            far.close(_END_S)
 
 
 def deploy_measuring(

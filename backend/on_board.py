@@ -6,8 +6,7 @@ function below; the answer is one line on stdout, behind a mark, since a shell m
 On the board, in ``~/.rankslice``:
 
 ``packages/<manifest>/``  packages that were checked, by the hash of their manifest
-``jobs/<plan>``           the package of a plan, a link that is swapped by renaming
-``runs/<plan>/``          where a job runs: its inputs and results, and what starts it
+``runs/<job>-<number>/``  where a run of a job is: its inputs and results, and what starts it
 ``checked/<manifest>``    sizes and times of a package's files when they were checked
 ``staging/``              packages that are being copied
 ``venv/``                 the environment that ``deploy --venv`` makes
@@ -22,6 +21,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import platform
 import re
@@ -29,6 +29,7 @@ import shlex
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -46,16 +47,22 @@ if TYPE_CHECKING:
 MARK = "rankslice-answer "
 HOME = Path.home() / ".rankslice"
 SHORT = 12
-KEPT_PACKAGES = 2
-KEPT_JOBS = 5
+KEPT_PACKAGES = 7
+KEPT_RUNS = 3
 MOST_BASES = 15
 OLD_STAGING_S = 3600
+OLD_RUN_S = 600
+"""After its end; what a run leaves is fetched within this time."""
+UNUSED_RUN_S = 86400
 LEAST_PYTHON = (3, 10)
 JOB_VARIABLE = "RANKSLICE_JOB"
 MESSAGES_VARIABLE = "RANKSLICE_MESSAGES"
 SILENCE_S = 10
 GUARD_S = 2.0
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
+RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
+DAEMON = re.compile(rb"^[^\0]*/(prted|orted)\0")
+PACKAGE = re.compile(r"[0-9a-f]{12}(\.[0-9a-f]+)?")
 DISK_FULL = "its disk is full; make room there, ~/.rankslice/packages has older packages"
 
 
@@ -65,6 +72,7 @@ class RefusedError(Exception):
 
 def main(request: Request) -> None:
     """Do what is asked and print the answer."""
+    answer: Answer | None
     try:
         answer = ACTIONS[request["action"]](request)
     except RefusedError as error:
@@ -73,7 +81,8 @@ def main(request: Request) -> None:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         told = DISK_FULL if is_full else f"{error.filename or 'the disk'}: {error.strerror}"
         answer = {"error": told}
-    _say(answer)
+    if answer is not None:
+        _say(answer)
 
 
 def _say(answer: Answer) -> None:
@@ -93,17 +102,17 @@ def _receive(request: Request) -> Answer:
     package = _package_of(request)
     if not _damage(package, request):
         _publish(package, request)
-        return {"state": "there"}
+        return {"state": "there", "bases": []}
     _remove_old_staging()
-    bases = [*_newest(HOME / "packages"), *_newest(HOME / "staging")][:MOST_BASES]
-    staging = HOME / "staging" / f"{package.name}.{os.getpid()}"
-    staging.mkdir()
-    return {"state": "wanted", "staging": str(staging), "bases": [str(base) for base in bases]}
+    bases = [*_newest(HOME / "packages"), *_newest(HOME / "staging")]
+    names = [str(base.relative_to(HOME)) for base in bases if PACKAGE.fullmatch(base.name)]
+    (HOME / "staging" / request["staging"]).mkdir()
+    return {"state": "wanted", "bases": names[:MOST_BASES]}
 
 
 def _commit(request: Request) -> Answer:
-    """Check what was copied, and let it be the package of its plan."""
-    staging, package = Path(request["staging"]), _package_of(request)
+    """Check what was copied, and give it its name."""
+    staging, package = HOME / "staging" / request["staging"], _package_of(request)
     wrong = _damage(staging, request)
     if wrong:
         shutil.rmtree(staging, ignore_errors=True)
@@ -121,7 +130,7 @@ def _commit(request: Request) -> Answer:
 
 def _room(request: Request) -> Answer:
     """Tell how much more the disk of a folder holds."""
-    return {"free_bytes": shutil.disk_usage(request["folder"]).free}
+    return {"free_bytes": shutil.disk_usage(HOME / request["folder"]).free}
 
 
 def _settle(folder: Path) -> None:
@@ -135,26 +144,17 @@ def _settle(folder: Path) -> None:
 
 
 def _publish(package: Path, request: Request) -> None:
-    """Swap the plan's link, note how the files look, and remove what is old."""
+    """Note how the files of a package look, and remove what is old."""
     _note(package, _looks(package, request["files"]))
-    link = _job_of(request)
-    new = link.with_name(f".{link.name}.{os.getpid()}")
-    new.symlink_to(Path("..") / "packages" / package.name)
-    new.replace(link)
     os.utime(package)
-    _prune()
-
-
-def _prune() -> None:
-    """Remove all but the newest jobs, and packages that are no job's but for the newest."""
-    for old in _newest(HOME / "jobs", follow=False)[KEPT_JOBS:]:
-        old.unlink()
-        shutil.rmtree(HOME / "runs" / old.name, ignore_errors=True)
-    used = {link.resolve() for link in (HOME / "jobs").iterdir()}
-    unused = [each for each in _newest(HOME / "packages") if each.resolve() not in used]
-    for old in unused[KEPT_PACKAGES:]:
-        shutil.rmtree(old, ignore_errors=True)
-        (HOME / "checked" / old.name).unlink(missing_ok=True)
+    old = _newest(HOME / "packages")[KEPT_PACKAGES:]
+    living = {job for job, _ in _processes().values()} if old else set()
+    runs = [run for run in _newest(HOME / "runs") if run.name in living or _is_watched(run)]
+    used = {os.path.realpath(run / "package") for run in runs}
+    for each in old:
+        if os.path.realpath(each) not in used:
+            shutil.rmtree(each, ignore_errors=True)
+            (HOME / "checked" / each.name).unlink(missing_ok=True)
 
 
 def _damage(folder: Path, request: Request) -> str:
@@ -212,31 +212,29 @@ def _package_of(request: Request) -> Path:
     return HOME / "packages" / str(request["manifest_sha256"])[:SHORT]
 
 
-def _job_of(request: Request) -> Path:
-    return HOME / "jobs" / str(request["plan_sha256"])[:SHORT]
-
-
 def _run_of(request: Request) -> Path:
-    return HOME / "runs" / str(request["plan_sha256"])[:SHORT]
+    return HOME / "runs" / str(request["run"])
 
 
 def _make_folders() -> None:
     HOME.mkdir(mode=0o700, exist_ok=True)
-    for name in ("packages", "jobs", "runs", "staging", "checked"):
+    for name in ("packages", "runs", "staging", "checked"):
         (HOME / name).mkdir(exist_ok=True)
 
 
 def _remove_old_staging() -> None:
     for left in (HOME / "staging").iterdir():
-        if time.time() - left.stat().st_mtime > OLD_STAGING_S:
+        if _age_s(left) > OLD_STAGING_S:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _newest(folder: Path, *, follow: bool = True) -> list[Path]:
+def _newest(folder: Path) -> list[Path]:
     """Return what is in a folder, the newest first."""
-    entries = [each for each in folder.iterdir() if not each.name.startswith(".")]
-    times = {each: (each.stat() if follow else each.lstat()).st_mtime_ns for each in entries}
-    return sorted(entries, key=lambda each: -times[each])
+    times = {}
+    for each in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+            times[each] = each.lstat().st_mtime_ns
+    return sorted(times, key=lambda each: -times[each])
 
 
 def _sha256_of(path: Path) -> str:
@@ -286,7 +284,7 @@ def _make_environment(request: Request) -> Answer:
             " --wheels"
         )
         raise RefusedError(f"pip could not install: {_last_line(installed)}; {remedy}")
-    return {"python": str(python)}
+    return {}
 
 
 def _base_python() -> str:
@@ -320,33 +318,31 @@ def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 def _look(request: Request) -> Answer:
-    """Check that the job can run here; write what starts it; return what the launcher must know."""
+    """Check that the job can run here, and write what starts a run of it."""
     problems = [*_package_problems(request), *_python_problems(), *_requirement_problems(request)]
     daemon, library, mpi = _open_mpi(request)
     problems += mpi
     if problems or daemon is None:
-        return {"problems": problems}
+        return {"problems": problems, "network": "", "bases": []}
     address = _address(request)
     network = _network_at(address)
     if ":" in address and not network:
         found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
-        return {"problems": [f"{found}; give it one"]}
-    run = _run_of(request)
-    run.mkdir(exist_ok=True)
-    _write_scripts(run, _package_of(request), daemon, library)
-    return {
-        "problems": [],
-        "network": network,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "hostname": socket.gethostname(),
-        "run": str(run),
-    }
+        return {"problems": [f"{found}; give it one"], "network": "", "bases": []}
+    bases = [run.name for run in _newest(HOME / "runs") if (run / "input").is_dir()]
+    if request["run"]:
+        _sweep_runs()
+        run, package = _run_of(request), _package_of(request)
+        run.mkdir(mode=0o700)
+        (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
+        _write_scripts(run, package, daemon, library)
+    bases = [name for name in bases if RUN.fullmatch(name)]
+    return {"problems": [], "network": network, "bases": bases[:MOST_BASES]}
 
 
 def _package_problems(request: Request) -> list[str]:
-    link, package = _job_of(request), _package_of(request)
-    if not link.is_symlink() or link.resolve() != package.resolve() or not package.is_dir():
+    package = _package_of(request)
+    if not package.is_dir():
         return ["does not have this package; bring it there: rankslice deploy OUT"]
     wrong = _changes(package, request)
     return [f"its package is damaged ({wrong}); mend it: rankslice deploy OUT"] if wrong else []
@@ -488,28 +484,34 @@ def _loaded_library(library: Path | None) -> list[int]:
 
 def _write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) -> None:
     """Write what mpirun starts here: they know this board's paths, which others need not share."""
-    name = run.name
-    common = [
-        "#!/bin/sh",
-        f"export {JOB_VARIABLE}={name}",
-        f"export {MESSAGES_VARIABLE}={_messages_name(name)}",
-    ]
+    variables = {JOB_VARIABLE: run.name, MESSAGES_VARIABLE: _messages_name(run.name)}
     if library:
-        common.append(f"export MPI4PY_LIBMPI={shlex.quote(str(library))}")
-    python = shlex.quote(sys.executable)
+        variables["MPI4PY_LIBMPI"] = str(library)
     start = [
-        *common,
-        f"cd {shlex.quote(str(run))} || exit 1",
-        f'exec {python} {shlex.quote(str(package / "driver.py"))} "$@"',
+        "#!/bin/sh",
+        _exports(variables),
+        f"{_words('cd', str(run))} || exit 1",
+        f'{_words("exec", sys.executable, str(package / "driver.py"))} "$@"',
     ]
-    serve = list(common)
+    prefix = str(daemon.parent.parent)
     if daemon.name == "prted":
-        prefix = shlex.quote(str(daemon.parent.parent))
-        serve += [f"export PRTE_PREFIX={prefix} PMIX_PREFIX={prefix} OPAL_PREFIX={prefix}"]
-        serve += [f'export LD_LIBRARY_PATH={prefix}/lib"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
-    serve += [f'exec {shlex.quote(str(daemon))} "$@"']
+        variables |= dict.fromkeys(("PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"), prefix)
+    serve = ["#!/bin/sh", _exports(variables)]
+    if daemon.name == "prted":
+        folder = _words(f"{prefix}/lib")
+        serve += [f'export LD_LIBRARY_PATH={folder}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
+    serve += [f'{_words("exec", str(daemon))} "$@"']
     _write(run / "start", "\n".join([*start, ""]), 0o755)
     _write(run / "daemon", "\n".join([*serve, ""]), 0o755)
+
+
+def _words(*words: str) -> str:
+    """Return words as the text of a shell that reads them as these words."""
+    return " ".join(map(shlex.quote, words))
+
+
+def _exports(variables: dict[str, str]) -> str:
+    return "export " + " ".join(f"{name}={_words(value)}" for name, value in variables.items())
 
 
 def _messages_name(job: str) -> str:
@@ -566,29 +568,49 @@ def _asked(interface: str, question: int) -> bytes:
 def _watch(request: Request) -> Answer:
     """Tell what ranks say while a job runs; end what is left of it when the launcher ends."""
     run = _run_of(request)
-    lock = (run / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise RefusedError("this job runs there already; wait for its end") from None
-    _end_processes(run.name)  # of a run whose launcher and watch were both lost
-    for name in ("results.bin", "report.json"):
-        (run / name).unlink(missing_ok=True)
+    lock = _lock(run)
     messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     messages.bind("\0" + _messages_name(run.name))
-    _say({"watching": True})
+    _say(_heard("watching", run.name))
     heard = _Launcher()
     threading.Thread(target=heard.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
-    pings, misses, started = 0, 0, False
+    pings, misses = 0, 0
     while not heard.end.is_set() and misses < SILENCE_S:
         heard.end.wait(1)
         misses = misses + 1 if pings == heard.pings else 0
         pings = heard.pings
-        started = started or _has_rank(run.name)
         with contextlib.suppress(OSError):
-            _say({"alive": True, "started": started})
-    return {"ended": _end_processes(run.name)}
+            _say(_heard("alive", run.name))
+    last = _heard("ended", run.name)
+    _end_processes(run.name)
+    os.utime(lock)
+    return last
+
+
+def _lock(run: Path) -> int:
+    """Return the open file by which others see that a run is watched."""
+    new = run / f".lock.{os.getpid()}"
+    lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        os.link(new, run / "lock")
+    except FileExistsError:
+        raise RefusedError("this run is there already; start another one") from None
+    finally:
+        new.unlink()
+    return lock
+
+
+def _heard(state: str, job: str, message: str = "") -> Answer:
+    """Return what the launcher is told: also which processes of a job there are."""
+    lines = _processes_of(job).values() if state in ("alive", "ended") else ()
+    return {
+        "state": state,
+        "message": message,
+        "ranks": sum(b"driver.py" in line for line in lines),
+        "daemon": any(DAEMON.search(line) for line in lines),
+    }
 
 
 class _Launcher:
@@ -610,7 +632,7 @@ def _tell_messages(messages: socket.socket) -> None:
     while True:
         text = messages.recv(1 << 16).decode(errors="replace")
         with contextlib.suppress(OSError):
-            _say({"message": text})
+            _say(_heard("message", "", text))
 
 
 def _end_processes(job: str) -> int:
@@ -629,26 +651,89 @@ def _end_processes(job: str) -> int:
 
 def _processes_of(job: str) -> dict[int, bytes]:
     """Return the processes that a job's scripts started here, with their command lines."""
-    wanted = f"{JOB_VARIABLE}={job}".encode()
+    return {process: line for process, (of, line) in _processes().items() if of == job}
+
+
+def _processes() -> dict[int, tuple[str, bytes]]:
+    """Return the processes that jobs' scripts started here, with job and command line."""
+    begin = f"{JOB_VARIABLE}=".encode()
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            is_ours = wanted in (folder / "environ").read_bytes().split(b"\0")
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            jobs = [each[len(begin) :] for each in variables if each.startswith(begin)]
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            if is_ours and state not in "ZX":
-                found[int(folder.name)] = (folder / "cmdline").read_bytes()
+            if jobs and state not in "ZX":
+                line = (folder / "cmdline").read_bytes()
+                found[int(folder.name)] = jobs[0].decode(errors="replace"), line
         except OSError:
             continue
     return found
 
 
-def _has_rank(job: str) -> bool:
-    return any(b"driver.py" in command for command in _processes_of(job).values())
-
-
 def _kill(process: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process, signal.SIGKILL)
+
+
+# After a run
+
+
+def _fetch(request: Request) -> None:
+    """Send a file of a run; remove it once the launcher says that it has it."""
+    path = _run_of(request) / request["name"]
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _say({"nbytes": size})
+        left = size
+        while left and (block := file.read(min(left, 1 << 20))):
+            sys.stdout.buffer.write(block)
+            left -= len(block)
+        sys.stdout.buffer.flush()
+    if sys.stdin.buffer.readline() == b"fetched\n":
+        path.unlink()
+
+
+def _sweep_runs() -> None:
+    """End what is left of runs that nobody watches any more; remove all but the newest of them."""
+    living = {job for job, _ in _processes().values()}
+    ended = [run for run in _newest(HOME / "runs") if _has_ended(run, living)]
+    for run in ended:
+        if run.name in living:
+            _end_processes(run.name)
+    for old in ended[KEPT_RUNS:]:
+        if _age_s(old / "lock") > OLD_RUN_S:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _has_ended(run: Path, living: set[str]) -> bool:
+    """Tell whether a run is ours, and over; one without a watch is typed by hand, if ever."""
+    status = run.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or _is_watched(run):
+        return False
+    return (run / "lock").exists() or (_age_s(run) > UNUSED_RUN_S and run.name not in living)
+
+
+def _is_watched(run: Path) -> bool:
+    try:
+        lock = os.open(run / "lock", os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _age_s(path: Path) -> float:
+    """Return for how long a file has been as it is; endless if it is not there."""
+    try:
+        return time.time() - path.lstat().st_mtime
+    except OSError:
+        return math.inf
 
 
 # Before a mapping is chosen
@@ -670,5 +755,6 @@ ACTIONS = {
     "make_environment": _make_environment,
     "look": _look,
     "watch": _watch,
+    "fetch": _fetch,
     "measure": _measure,
 }

@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
-import queue
 import secrets
-import subprocess
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +13,18 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankslice.backend import on_board
-from rankslice.backend.ssh import PLAIN_PYTHON, BoardShell, ssh_complaint
+from rankslice.backend.ssh import PLAIN_PYTHON, BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.probed import BoardReport, Interface, Route
-from rankslice.framework.records import read_record
+from rankslice.framework.probed import (
+    Addresses,
+    BoardReport,
+    Clock,
+    Complaints,
+    Exchange,
+    Interface,
+    Port,
+    Route,
+)
 
 __all__ = [
     "Conversation",
@@ -37,6 +40,7 @@ __all__ = [
 
 A = TypeVar("A")
 B = TypeVar("B")
+T = TypeVar("T")
 
 _MOST_AT_ONCE = 32
 _ANSWER_S = 30.0
@@ -59,73 +63,34 @@ class Conversation:
 
     def __init__(self, shell: BoardShell) -> None:
         self.shell = shell
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        try:
-            self._process = subprocess.Popen(
-                shell.command(PLAIN_PYTHON),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            self._errors.close()
-            found = "ssh is not installed on this machine: apt-get install openssh-client"
-            raise shell.mistake(found) from None
-        self._write(b"%d\n%s" % (len(_PROGRAM), _PROGRAM))
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._far = shell.start(shell.command(PLAIN_PYTHON))
+        self._far.write(b"%d\n%s" % (len(_PROGRAM), _PROGRAM))
 
-    def ask(self, action: str, *, timeout_s: float = _ANSWER_S, **details: Any) -> dict[str, Any]:
+    def ask(self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_S, **details: Any) -> T:
         """Have something done on the board; return its answer.
 
         Raises:
             RankSliceError: the board cannot be reached, or says why it does not do it.
         """
         request = {"action": action, "over_ssh": not self.shell.is_here, **details}
-        self._write(json.dumps(request).encode() + b"\n")
-        try:
-            answer = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            self._process.kill()  # what it may answer later answers nothing else
-            found = f"does not answer within {timeout_s:g} s; is it busy, or out of memory?"
-            raise self.shell.mistake(found) from None
-        if answer is None:
-            raise self.shell.mistake(self._complaint())
-        if "error" in answer:
-            raise self.shell.mistake(str(answer["error"]))
-        return answer
+        self._far.write(json.dumps(request).encode() + b"\n")
+        return self._far.ask(kind, timeout_s)
 
-    def _write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # the reader finds out why
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
+    def complaints(self, count: int, action: str, *, timeout_s: float, **details: Any) -> list[str]:
+        """Have some things done; return for each what keeps the board from it, or nothing.
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            text = line.decode(errors="replace")
-            if text.startswith(on_board.MARK):
-                with contextlib.suppress(ValueError):
-                    self._answers.put(json.loads(text[len(on_board.MARK) :]))
-        self._answers.put(None)
-
-    def _complaint(self) -> str:
-        code = self._process.wait()
-        self._errors.seek(0)
-        return ssh_complaint(self._errors.read().decode(errors="replace"), code)
+        Raises:
+            RankSliceError: the board cannot be reached, or tells of more or fewer things.
+        """
+        told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
+        if len(told) != count:
+            found = f"sends an answer that is none: {len(told)} complaints about {count} things"
+            raise self.shell.mistake(found)
+        return list(told)
 
     def close(self) -> None:
         """End the program and the connection."""
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            assert stream is not None
-            with contextlib.suppress(OSError):  # what was not written yet
-                stream.close()
+        self._far.close()
 
 
 @contextlib.contextmanager
@@ -168,8 +133,7 @@ def report_of(conversation: Conversation) -> BoardReport:
     Raises:
         RankSliceError: the board cannot be reached, or has no Python that could tell.
     """
-    answer = conversation.ask("report", timeout_s=_REPORT_S)
-    return read_record(BoardReport, answer, conversation.shell.reach.place)
+    return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S)
 
 
 def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) -> str:
@@ -182,8 +146,7 @@ def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) 
         conversation: with this machine.
         reports: of the boards.
     """
-    answer = conversation.ask("addresses")["interfaces"]
-    own = [read_record(Interface, each, "this machine") for each in answer]
+    own = conversation.ask(Addresses, "addresses").interfaces
     for report in reports:
         for interface in own:
             if report.address and _is_in_network(report.address, interface):
@@ -207,9 +170,9 @@ def clock_ahead_s(conversation: Conversation) -> float:
 
     def reading() -> tuple[float, float]:
         begin = time.time_ns()
-        board = conversation.ask("clock")["now_us"]
+        board = conversation.ask(Clock, "clock").now_us
         end = time.time_ns()
-        return (end - begin) / 1e9, (int(board) * 1000 - (begin + end) / 2) / 1e9
+        return (end - begin) / 1e9, (board * 1000 - (begin + end) / 2) / 1e9
 
     return min(reading() for _ in range(_CLOCK_READINGS))[1]
 
@@ -227,8 +190,7 @@ def load_complaints(
         RankSliceError: the board cannot be reached any more.
     """
     wanted = [{"name": name, "environment": variables} for name, variables in libraries]
-    answer = conversation.ask("load", libraries=wanted, timeout_s=_LOAD_S)
-    return [str(complaint) for complaint in answer["complaints"]]
+    return conversation.complaints(len(wanted), "load", libraries=wanted, timeout_s=_LOAD_S)
 
 
 class Network:
@@ -252,8 +214,7 @@ class Network:
 
     def _listen(self, name: str) -> int:
         address = self._addresses[name]
-        answer = self._boards[name].ask("listen", address=address, token=self._token)
-        return int(answer["port"])
+        return self._boards[name].ask(Port, "listen", address=address, token=self._token).port
 
     def complaints(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """Return for each pair what keeps the first from connecting to the second, or nothing."""
@@ -272,20 +233,20 @@ class Network:
     def _reach(self, source: str, targets: Sequence[str]) -> list[str]:
         places = [(self._addresses[target], self._ports[target]) for target in targets]
         details = {"targets": places, "token": self._token}
-        answer = self._boards[source].ask("reach", timeout_s=_REACH_S, **details)
-        return [str(complaint) for complaint in answer["complaints"]]
+        board = self._boards[source]
+        return board.complaints(len(places), "reach", timeout_s=_REACH_S, **details)
 
     def route(self, source: str, target: str, seconds: float) -> Route:
         """Return what is measured from one board to another; it takes that long and a bit."""
         place = {"address": self._addresses[target], "port": self._ports[target]}
         details = {**place, "token": self._token, "seconds": seconds}
         try:
-            told = self._boards[source].ask("exchange", timeout_s=_EXCHANGE_S, **details)
+            told = self._boards[source].ask(Exchange, "exchange", timeout_s=_EXCHANGE_S, **details)
         except RankSliceError as error:
             return Route(source, target, _found(error))
-        if not told["bits_per_s"]:
+        if not told.bits_per_s:
             return Route(source, target, "hardly anything came through")
-        return Route(source, target, "", int(told["latency_us"]), int(told["bits_per_s"]))
+        return Route(source, target, "", told.latency_us, told.bits_per_s)
 
 
 def _by_target(

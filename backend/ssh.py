@@ -6,16 +6,16 @@ import ipaddress
 import json
 import os
 import shlex
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rankslice.backend import on_board
+from rankslice.backend.answers import Fetched, Room
+from rankslice.backend.far_process import TOO_OLD, FarProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reach import Reach
 
@@ -23,14 +23,18 @@ __all__ = [
     "PLAIN_PYTHON",
     "BoardShell",
     "Copied",
+    "below_home",
     "is_this_machine",
-    "ssh_complaint",
+    "shell_words",
     "ssh_options",
     "write_ssh_config",
 ]
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_S = 8
 _ANSWER_TIMEOUT_S = 900.0
+_END_S = 2.0
 
 _OPTIONS = (
     "BatchMode=yes",  # never ask for a password
@@ -42,37 +46,36 @@ _OPTIONS = (
 
 _PROGRAM = Path(on_board.__file__).read_text(encoding="utf-8")
 
-_TOO_OLD = "3.10 or later is needed"
+FOLDER = ".rankslice"
+"""What boards keep of ours, in the home folder of the account."""
+
 _OLDEST = (3, 8)
 """Pythons before it cannot even read the program, which tells of those that are too old."""
 
 _READ_PROGRAM = (
     f"import sys;v=sys.version_info;v<{_OLDEST} and"
-    f" sys.exit('its Python is %d.%d, and {_TOO_OLD}'%v[:2]);"
+    f" sys.exit('its Python is %d.%d, and {TOO_OLD}'%v[:2]);"
     "i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 )
 
+
+def shell_words(*words: str) -> str:
+    """Return words as the text of a shell that reads them as these words, whatever is in them."""
+    return shlex.join(words)
+
+
+def below_home(*parts: str) -> str:
+    """Return a path below the account's home folder, as one word of a shell on its board."""
+    return f"~/{shell_words('/'.join(parts))}"
+
+
 _CHOOSE_PYTHON = (
-    'p="$HOME/.rankslice/venv/bin/python3"; [ -x "$p" ] || p=python3; '
-    f'exec "$p" -c "{_READ_PROGRAM}"'
+    f'p={below_home(FOLDER, "venv", "bin", "python3")}; [ -x "$p" ] || p=python3; '
+    f'exec "$p" {shell_words("-c", _READ_PROGRAM)}'
 )
 
-PLAIN_PYTHON = f'exec python3 -c "{_READ_PROGRAM}"'
+PLAIN_PYTHON = shell_words("exec", "python3", "-c", _READ_PROGRAM)
 """Instead of the Python that jobs run with: the first one of the board, whatever its version."""
-
-_COMPLAINTS = {
-    "Permission denied": "ssh is not let in without a password; bring your key there: ssh-copy-id",
-    "IDENTIFICATION HAS CHANGED": "its host key is another one than before; if it was set up anew,"
-    " forget the old key: ssh-keygen -R HOST",
-    "Host key verification failed": "its host key is not known yet; log in once with ssh by hand",
-    "Could not resolve": "there is no such host; see `host` in the platform, or your ssh config",
-    "No route to host": "it cannot be reached; is it on, and its cable plugged in?",
-    "Connection refused": "nothing answers to ssh there; install openssh-server",
-    "timed out": "it cannot be reached; is it on, and its cable plugged in?",
-    "command not found": "there is no python3; install Python 3.10 or later there",
-    "not found": "there is no python3; install Python 3.10 or later there",
-}
-"""What stands in ssh's own message -> what to tell."""
 
 
 def is_this_machine(host: str) -> bool:
@@ -147,8 +150,8 @@ class BoardShell:
         if self.is_here:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
             return ["env", f"PATH={path}", "sh", "-c", python]
-        shell = f"exec sh -c {shlex.quote(python)}"
-        return ["ssh", *ssh_options(self.config), "--", self._target(), shell]
+        line = shell_words("exec", "sh", "-c", python)
+        return ["ssh", *ssh_options(self.config), "--", self._target(), line]
 
     def _target(self) -> str:
         user = f"{self.reach.user}@" if self.reach.user else ""
@@ -161,33 +164,30 @@ class BoardShell:
         program = (_PROGRAM + call).encode()
         return b"%d\n%s" % (len(program), program)
 
+    def start(
+        self, command: Sequence[str] | None = None, *, folder: Path | None = None
+    ) -> FarProcess:
+        """Start a program there: that of :meth:`command`, or another one.
+
+        Raises:
+            RankSliceError: this machine lacks what it takes.
+        """
+        try:
+            return FarProcess(command or self.command(), self.reach.place, folder=folder)
+        except FileNotFoundError as error:
+            raise self.mistake(_missing(str(error.filename))) from None
+
     def ask(
-        self, action: str, *, timeout_s: float = _ANSWER_TIMEOUT_S, **details: Any
-    ) -> dict[str, Any]:
+        self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_TIMEOUT_S, **details: Any
+    ) -> T:
         """Have something done on the board; return its answer.
 
         Raises:
             RankSliceError: the board cannot be reached, or says why it does not do it.
         """
-        try:
-            ended = subprocess.run(
-                self.command(),
-                input=self.request(action, **details),
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise self.mistake(_missing(str(error.filename))) from None
-        except subprocess.TimeoutExpired:
-            raise self.mistake(f"does not answer within {timeout_s:g} s") from None
-        answer = answer_in(ended.stdout.decode(errors="replace"))
-        if answer is None:
-            errors = ended.stderr.decode(errors="replace")
-            raise self.mistake(ssh_complaint(errors, ended.returncode))
-        if "error" in answer:
-            raise self.mistake(str(answer["error"]))
-        return answer
+        with self.start() as far:
+            far.write(self.request(action, **details))
+            return far.ask(kind, timeout_s)
 
     def mistake(self, found: str) -> RankSliceError:
         """Return an error that names the board."""
@@ -205,95 +205,86 @@ class BoardShell:
         """Bring a folder's content, or some of its files, into a folder of the board.
 
         Args:
-            source: a folder, or a file.
-            target: absolute path of a folder on the board.
+            source: a folder.
+            target: a folder, below what the board keeps of ours.
             files: names below ``source``; all if empty.
-            bases: absolute paths of folders on the board; files that are like theirs are
-                hard-linked, and do not travel.
-            follow_links: bring what links lead to; remove in the target what is not in the source.
+            bases: such folders on the board; files that are like theirs are hard-linked, and do
+                not travel.
+            follow_links: bring what links lead to.
 
         Raises:
             RankSliceError: rsync failed; with what it said.
         """
         options = ["--recursive", "--checksum", "--perms", "--executability", "--stats"]
-        options += [f"--link-dest={base}" for base in bases]
-        options += ["--copy-links", "--delete"] if follow_links else []
+        up = "../" * len(Path(target).parts)
+        options += [f"--link-dest={up}{base}" for base in bases]
+        options += ["--copy-links"] if follow_links else []
         options += ["--from0", "--files-from=-"] if files else []
         names = "\0".join(files).encode()
-        told = self._rsync(options, f"{source}/" if source.is_dir() else str(source), target, names)
+        told = self._rsync(options, source, target, names)
         return Copied(
             _figure(told, "Number of regular files transferred"), _figure(told, "Total bytes sent")
         )
 
-    def get(self, source: str, target: Path) -> None:
-        """Fetch a file of the board; ``source`` is its absolute path.
+    def get(self, run: str, name: str, target: Path, *, most_bytes: int) -> None:
+        """Fetch a file of a run, which the board then removes.
+
+        Args:
+            run: name of the run.
+            name: of the file.
+            target: to write; it may be written in part if that fails.
+            most_bytes: more is refused.
 
         Raises:
-            RankSliceError: rsync failed; with what it said.
+            RankSliceError: the board cannot be reached, has no such file, or too large a one.
         """
-        if self.is_here:
-            shutil.copyfile(source, target)
-        else:
-            self._rsync([], source, str(target), b"", fetch=True)
+        with self.start() as far:
+            far.write(self.request("fetch", run=run, name=name))
+            nbytes = far.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
+            if nbytes > most_bytes:
+                found = f"has {nbytes} bytes in {name}, and {most_bytes} are the most"
+                raise self.mistake(f"{found} that this job can leave")
+            try:
+                with target.open("wb") as file:
+                    far.copy(file, nbytes)
+            except OSError as error:
+                raise RankSliceError(Mistake(str(target), str(error.strerror))) from None
+            far.write(b"fetched\n")
+            far.close(_END_S)
 
-    def _rsync(
-        self, options: Sequence[str], source: str, target: str, names: bytes, *, fetch: bool = False
-    ) -> str:
+    def _rsync(self, options: Sequence[str], source: Path, target: str, names: bytes) -> str:
         command = ["rsync", "--protect-args", "--timeout=60", *options]
-        far = ""
-        if not self.is_here:
+        end = f"{FOLDER}/{target}"
+        if self.is_here:
+            end = str(Path.home() / end)
+        else:
             host = f"[{self.reach.host}]" if ":" in self.reach.host else self.reach.host
-            far = f"{self.reach.user}@{host}:" if self.reach.user else f"{host}:"
-            command += ["--rsh", shlex.join(["ssh", *ssh_options(self.config)])]
-        ends = [f"{far}{source}", target] if fetch else [source, f"{far}{target}"]
+            end = f"{self.reach.user}@{host}:{end}" if self.reach.user else f"{host}:{end}"
+            command += ["--rsh", shell_words("ssh", *ssh_options(self.config))]
+        variables = {**os.environ, "LC_ALL": "C"}
         try:
-            ended = subprocess.run(
-                [*command, "--", *ends],
-                input=names,
-                capture_output=True,
-                check=False,
-                env={**os.environ, "LC_ALL": "C"},
+            far = FarProcess(
+                [*command, "--", f"{source}/", end], self.reach.place, environment=variables
             )
         except FileNotFoundError:
             raise RankSliceError(Mistake("rsync", "not found", _missing("rsync"))) from None
-        if ended.returncode:
-            errors = ended.stderr.decode(errors="replace")
+        with far:
+            far.write(names)
+            far.end_input()
+            told, code = far.rest()
+            errors = far.last_words()
+        if code:
             # It can end before what the far side says of its error is through.
-            is_silent = not fetch and not errors.strip()
-            is_full = is_silent and not self._has_room(Path(source), target)
-            complaint = _rsync_complaint(errors, ended.returncode)
+            is_full = not errors.strip() and not self._has_room(source, target)
+            complaint = _rsync_complaint(errors, code)
             raise self.mistake(on_board.DISK_FULL if is_full else complaint)
-        return ended.stdout.decode(errors="replace")
+        return told
 
     def _has_room(self, source: Path, target: str) -> bool:
         """Whether the disk of a folder of the board holds each file of what is copied there."""
-        found = source.rglob("*") if source.is_dir() else [source]
-        largest: int = max((path.stat().st_size for path in found if path.is_file()), default=0)
-        free: int = self.ask("room", folder=target)["free_bytes"]
-        return largest <= free
-
-
-def answer_in(text: str) -> dict[str, Any] | None:
-    """Return the answer of the program for boards among what its shell printed."""
-    for line in reversed(text.splitlines()):
-        if line.startswith(on_board.MARK):
-            answer: dict[str, Any] = json.loads(line.removeprefix(on_board.MARK))
-            return answer
-    return None
-
-
-def ssh_complaint(errors: str, code: int) -> str:
-    """Return what an ssh that brought no answer means, and what to do.
-
-    Args:
-        errors: what it wrote to stderr.
-        code: with which it ended.
-    """
-    last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
-    if last.endswith(_TOO_OLD):
-        return last
-    told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
-    return f"{told} (ssh said: {last})" if told else f"gives no answer: {last}"
+        found = (path for path in source.rglob("*") if path.is_file())
+        largest = max((path.stat().st_size for path in found), default=0)
+        return largest <= self.ask(Room, "room", folder=target).free_bytes
 
 
 def _rsync_complaint(errors: str, code: int) -> str:
@@ -314,5 +305,6 @@ def _figure(text: str, name: str) -> int:
     """Return a number of rsync's statistics."""
     for line in text.splitlines():
         if line.startswith(name):
-            return int("".join(letter for letter in line.split(":")[1] if letter.isdigit()))
+            digits = "".join(letter for letter in line.split(":")[1] if letter in "0123456789")
+            return int(digits[:18] or "0")
     return 0

@@ -14,6 +14,7 @@ from null_jobs import let_sleep
 
 from rankslice.backend.launch import find_mpirun, launch_command
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.ssh import FOLDER, below_home, shell_words
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.deploy import deploy, plan_deployment
 from rankslice.framework.commands.run import PreparedRun, prepare, run
@@ -90,8 +91,8 @@ class Job:
             board.put(script, _SCRIPT)
         boards, mpirun = self.prepared(1).boards, find_mpirun()
         assert boards is not None
-        package = f'"$HOME/.rankslice/jobs/{boards.job}"'
-        start = f'cd {package} && exec {sys.executable} {_SCRIPT} "$@"'
+        package = below_home(FOLDER, "runs", boards.run, "package")
+        start = f'cd {package} && exec {shell_words(sys.executable, _SCRIPT)} "$@"'
         command = launch_command(
             self.plan,
             self.folder,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from rankslice.framework.records import Only, between
 
 __all__ = [
+    "Addresses",
     "BoardReport",
+    "Clock",
     "Cluster",
+    "Complaints",
     "Device",
     "Environment",
+    "Exchange",
     "Interface",
     "Library",
     "OpenMpi",
+    "Port",
     "PowerSensor",
     "Probed",
     "ProbedBoard",
@@ -21,15 +30,38 @@ __all__ = [
 ]
 
 
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return re.fullmatch(r"[0-9A-Za-z.:_%-]{1,80}", text, re.ASCII) is not None
+
+
+def _is_ipv4(text: str) -> bool:
+    return ":" not in text and _is_address(text)
+
+
+_Core = Annotated[int, between(0, 1 << 16)]
+_Megabytes = Annotated[int, between(0, 1 << 40)]
+_Megahertz = Annotated[int, between(0, 1 << 40)]
+_Word = Annotated[str, Only(re.compile(r"[\w.+-]{1,64}", re.ASCII).fullmatch, "one word")]
+_Version = Annotated[
+    str, Only(re.compile(r"(\d{1,6}(\.\d{1,9}){0,4}\S{0,64})?", re.ASCII).fullmatch, "a version")
+]
+_Address = Annotated[str, Only(_is_address, "an IP address")]
+_NoAddress = Annotated[str, Only(lambda text: not text or _is_address(text), "an IP address")]
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Cores of one kind, speed and capacity."""
 
-    cores: tuple[int, ...]
+    cores: tuple[_Core, ...]
     kind: str
     """``Cortex-A78``, or the processor's name; empty: unknown."""
-    least_mhz: int | None
-    most_mhz: int | None
+    least_mhz: _Megahertz | None
+    most_mhz: _Megahertz | None
     capacity: int | None
     """Of 1024, which the board's fastest cores have, as Linux rates them."""
     source: str
@@ -82,8 +114,8 @@ class Interface:
     """A network interface with an IPv4 address."""
 
     name: str
-    address: str
-    prefix: int
+    address: Annotated[str, Only(_is_ipv4, "an IPv4 address")]
+    prefix: Annotated[int, between(0, 32)]
     """Bits of the address that are its network's."""
     mbps: int | None
     """Rate of the link, in megabits per second; ``None``: not told, or not of a real device."""
@@ -97,7 +129,7 @@ class Environment:
 
     python: str
     """Its path."""
-    version: str
+    version: _Version
     """Empty: it does not run."""
     packages: tuple[tuple[str, str], ...]
     """Distributions that jobs may need, with their versions; empty: not told."""
@@ -117,7 +149,7 @@ class OpenMpi:
     """An installation of Open MPI."""
 
     mpirun: str
-    version: str
+    version: _Version
     has_daemon: bool
     """Whether there is what an mpirun of another machine starts."""
 
@@ -127,17 +159,17 @@ class BoardReport:
     """What a board says of itself."""
 
     hostname: str
-    arch: str
+    arch: _Word
     model: str
     model_source: str
     system: str
-    cores: tuple[int, ...]
+    cores: tuple[_Core, ...]
     """Those on which the account's programs may run."""
     clusters: tuple[Cluster, ...]
-    memory_mb: int
-    available_mb: int
+    memory_mb: _Megabytes
+    available_mb: _Megabytes
     """Memory that programs can still get."""
-    disk_free_mb: int
+    disk_free_mb: _Megabytes
     """In the account's home folder."""
     home: str
     devices: tuple[Device, ...]
@@ -147,12 +179,12 @@ class BoardReport:
     zones: tuple[ThermalZone, ...]
     sensors: tuple[PowerSensor, ...]
     interfaces: tuple[Interface, ...]
-    address: str
+    address: _NoAddress
     """At which it was reached over ssh; empty: it is this machine."""
-    caller: str
+    caller: _NoAddress
     """This machine's address, as the board sees it; empty: it is this machine."""
     has_rsync: bool
-    environments: tuple[Environment, ...]
+    environments: Annotated[tuple[Environment, ...], Only(len, "one or more")]
     """The first is the board's own Python; a second one is that of ``deploy --venv``."""
     open_mpi: tuple[OpenMpi, ...]
 
@@ -160,6 +192,43 @@ class BoardReport:
     def environment(self) -> Environment:
         """The Python that jobs run with."""
         return self.environments[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """What a board answers that is asked for its addresses."""
+
+    interfaces: tuple[Interface, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a board answers that is asked for the time."""
+
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complaints:
+    """What a board answers that is asked to do several things."""
+
+    complaints: tuple[str, ...]
+    """What keeps it from each; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where a board listens."""
+
+    port: Annotated[int, between(1, 65535)]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a board has measured towards another one."""
+
+    latency_us: Annotated[int, between(0, 1 << 40)]
+    bits_per_s: Annotated[int, between(0, 1 << 50)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.wording import bare, described, joined, quoted
 
-__all__ = ["read_record", "record_schema"]
+__all__ = ["Only", "between", "read_record", "record_schema"]
 
 T = TypeVar("T")
 
-_WORDS = {str: "a text", int: "a whole number", bool: "true or false"}
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _SCHEMAS: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer", "minimum": 0},
@@ -23,12 +24,27 @@ _SCHEMAS: dict[Any, dict[str, Any]] = {
 _PAIRS = tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Which values of a type a field takes: stands in ``Annotated[str, Only(...)]``."""
+
+    accepts: Callable[[Any], object]
+    what: str
+    """For messages: ``a version``."""
+
+
+def between(least: float, most: float) -> Only:
+    """Return that numbers are to lie between two others, these included."""
+    return Only(lambda value: least <= value <= most, f"a number from {least} to {most}")
+
+
 def read_record(kind: type[T], value: object, place: str) -> T:
     """Return the dataclass ``kind`` with the values of a JSON object.
 
     The object has exactly the fields of the dataclass. Their types may be ``str``, ``int``,
-    ``bool``, other such dataclasses, tuples of one type, ``None`` besides any of these, and
-    tuples of pairs of ``str``, which JSON has as an object.
+    ``float`` (finite), ``bool``, other such dataclasses, tuples of one type, ``None`` besides any
+    of these, and tuples of pairs of ``str``, which JSON has as an object. :class:`Only` narrows
+    one of these.
 
     Args:
         kind: The dataclass.
@@ -56,9 +72,13 @@ def record_schema(kind: type[Any]) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{kind.__name__}", "$defs": kinds}
 
 
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (UnionType, Union)
+
+
 def _describe(hint: Any, kinds: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a type; put those of dataclasses into ``kinds``."""
-    if isinstance(hint, UnionType):
+    if _is_optional(hint):
         return {"anyOf": [_describe(get_args(hint)[0], kinds), {"type": "null"}]}
     if hint == _PAIRS:
         return {"type": "object", "additionalProperties": {"type": "string"}}
@@ -80,15 +100,29 @@ def _describe(hint: Any, kinds: dict[str, Any]) -> dict[str, Any]:
 
 def _faults(hint: Any, value: object, path: str) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a value that should have the type ``hint``: where, what, why."""
-    if isinstance(hint, UnionType):
+    if _is_optional(hint):
         if value is not None:
             yield from _faults(get_args(hint)[0], value, path)
+    elif get_origin(hint) is Annotated:
+        yield from _narrow_faults(hint, value, path)
     elif is_dataclass(hint) or hint == _PAIRS:
         yield from _object_faults(hint, value, path)
     elif get_origin(hint) is tuple:
         yield from _list_faults(get_args(hint)[0], value, path)
+    elif hint is float:
+        if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+            yield path, f"found {described(value)}", f"expected {_WORDS[hint]}"
     elif type(value) is not hint:
         yield path, f"found {described(value)}", f"expected {_WORDS[hint]}"
+
+
+def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield what is wrong with a value of which a field does not take all."""
+    inner, only = get_args(hint)
+    faults = [*_faults(inner, value, path)]
+    yield from faults
+    if not faults and value is not None and not only.accepts(value):
+        yield path, f"found {described(value)}", f"expected {only.what}"
 
 
 def _list_faults(hint: Any, value: object, path: str) -> Iterator[tuple[str, str, str]]:
@@ -105,7 +139,9 @@ def _object_faults(hint: Any, value: object, path: str) -> Iterator[tuple[str, s
     if not isinstance(value, dict):
         yield path, f"found {described(value)}", "expected an object"
         return
-    hints = dict.fromkeys(value, str) if hint == _PAIRS else get_type_hints(hint)
+    hints = (
+        dict.fromkeys(value, str) if hint == _PAIRS else get_type_hints(hint, include_extras=True)
+    )
     for name in value:
         if name not in hints:
             yield path, f"there is no field {quoted(name)}", f"expected {joined([*hints], 'or')}"
@@ -120,7 +156,7 @@ def _read(hint: Any, value: Any) -> Any:
     """Return a value without mistakes as its type has it."""
     if value is None:
         return None
-    if isinstance(hint, UnionType):
+    if _is_optional(hint) or get_origin(hint) is Annotated:
         return _read(get_args(hint)[0], value)
     if hint == _PAIRS:
         return tuple(value.items())

@@ -22,7 +22,10 @@ _BUSY = 0.7
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """One rank's part in a run; times are per frame."""
+    """One rank's part in a run; times are per frame.
+
+    What a rank tells has its form in ``report.py``, too.
+    """
 
     rank: int
     key: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +158,14 @@ def report_of(root: Path, files: dict[str, str], software: Environment, **more: 
         "address": "192.168.1.11",
         "caller": "192.168.1.2",
         "has_rsync": True,
-        "environments": [],
+        "environments": [
+            {
+                **asdict(software),
+                "packages": dict(software.packages),
+                "providers": [*software.providers],
+            }
+        ],
         "open_mpi": [],
     }
     report = read_record(BoardReport, told, "edge01")
-    return replace(report, environments=(software,), **more)
+    return replace(report, **more)

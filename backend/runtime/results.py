@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import JobError, reason_of
-from .job import TensorSpec
+from .job import Job, TensorSpec
 
-__all__ = ["Results", "ResultsWriter", "read_results"]
+__all__ = ["Results", "ResultsWriter", "most_bytes", "read_results", "results_of"]
 
 _MAGIC = b"rankslice results 1\n"
 _HEAD = struct.Struct("<Qd")
+_MOST_HEAD = 1 << 20
 
 
 class ResultsWriter:
@@ -128,6 +129,11 @@ class Results:
         return np.asarray(self.records[f"output_{output}"])
 
 
+def most_bytes(outputs: Sequence[TensorSpec], frames: int) -> int:
+    """Return how large a results file of so many frames can be."""
+    return len(_MAGIC) + _MOST_HEAD + frames * (_HEAD.size + sum(spec.nbytes for spec in outputs))
+
+
 def read_results(path: Path) -> Results:
     """Open a results file, complete or cut short.
 
@@ -138,7 +144,7 @@ def read_results(path: Path) -> Results:
         with path.open("rb") as file:
             if file.readline(len(_MAGIC)) != _MAGIC:
                 raise JobError(f"{path}: not a results file")
-            head = json.loads(file.readline())
+            head = json.loads(file.readline(_MOST_HEAD))
             offset = file.tell()
         plan_sha256 = head["plan_sha256"]
         outputs = tuple(
@@ -152,8 +158,28 @@ def read_results(path: Path) -> Results:
     except OSError as error:
         raise JobError(f"{path}: {error.strerror}") from None
     # SyntaxError: numpy reads the name of a type as if it were Python.
-    except (ValueError, KeyError, TypeError, RecursionError, SyntaxError) as error:
+    except (
+        *(ValueError, KeyError, TypeError, RecursionError, SyntaxError),
+        *(OverflowError, MemoryError, AttributeError),
+    ) as error:
         raise JobError(f"{path}: not a results file ({error})") from None
     # A file without records cannot be mapped.
     records = np.memmap(path, record, "r", offset, (count,)) if count else np.empty(0, record)
     return Results(plan_sha256, outputs, records)
+
+
+def results_of(job: Job, path: Path) -> Results:
+    """Open the results file of a run of a job that came to its end.
+
+    Raises:
+        JobError: it is missing or no results file, those of another job, or its frames are not in
+            order.
+    """
+    results = read_results(path)
+    if (results.plan_sha256, results.outputs) != (job.sha256, job.outputs):
+        raise JobError(f"{path}: has the results of another job")
+    frames, times = results.records["frame"], results.completed_s
+    in_order = np.array_equal(frames, np.arange(len(results), dtype=np.uint64))
+    if not in_order or not np.all(np.isfinite(times)) or np.any(np.diff(times) < 0):
+        raise JobError(f"{path}: has frames that are out of order")
+    return results

@@ -6,10 +6,17 @@ import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
-from rich.console import Console
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    RenderableType,
+    RenderHook,
+    RenderResult,
+)
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -22,11 +29,54 @@ from rich.progress import (
 
 from rankslice.framework.output_file import write_output
 
-__all__ = ["end_interrupted", "progress_bars", "screen", "talk", "write_json"]
+__all__ = [
+    "end_interrupted",
+    "new_console",
+    "progress_bars",
+    "screen",
+    "talk",
+    "write_json",
+]
 
-talk = Console(stderr=True, highlight=False)
+
+class _Harmless:
+    """Something to print whose texts, from whatever file or board, steer no terminal."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._renderable, options):
+            text = segment.text
+            if segment.control or text.replace("\n", "").isprintable():
+                yield segment
+            else:
+                yield segment._replace(text="".join(map(_harmless, text)))
+
+
+def _harmless(letter: str) -> str:
+    """Return a character, or one that stands for it and is as wide."""
+    return letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+
+
+class _Harmlessly(RenderHook):
+    """Has all that is printed made harmless; the console's own colours are none of it."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return what to print instead."""
+        return [_Harmless(renderable) for renderable in renderables]
+
+
+def new_console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
+    """Return a console on which no text steers the terminal."""
+    console = Console(stderr=stderr, file=file, highlight=False)
+    console.push_render_hook(_Harmlessly())
+    return console
+
+
+talk = new_console(stderr=True)
 """Standard error: progress, warnings and mistakes."""
-screen = Console(highlight=False)
+screen = new_console()
 """Standard output: results."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rankslice.backend.answers import Looked
 from rankslice.backend.deploy import Package, read_package
 from rankslice.backend.launch import MpiRun, find_mpirun
 from rankslice.backend.probe import (
@@ -325,13 +326,15 @@ def _package_findings(answer: _Answer, package: Package, launcher: MpiRun) -> li
     """Return what `run` would say of a board and its package before the start."""
     name = answer.board.name
     told = answer.talk.shell.ask(
+        Looked,
         "look",
+        run="",
         open_mpi=list(launcher.version[:2]),
         requirements=package.requirements,
         **package.identity(),
     )
-    if told["problems"]:
-        return [_failed(name, "package", str(problem)) for problem in told["problems"]]
+    if told.problems:
+        return [_failed(name, "package", problem) for problem in told.problems]
     return [Finding(name, "package", OK, "is there, with all that it needs")]
 
 

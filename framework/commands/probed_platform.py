@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import yaml
 
 from rankslice.framework.commands.probed_accelerators import Usable, accelerators_of
 from rankslice.framework.probed import (
@@ -25,8 +27,6 @@ from rankslice.framework.wording import joined, on_one_line
 
 __all__ = ["Pair", "measured_pairs", "platform_text"]
 
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|\d+\.\d+\.\d+\.\d+")
-_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 _BANDWIDTH_DIFFERS = 0.1
 _LATENCY_DIFFERS = 0.5
 _LEAST_DIFFERENCE_MS = 0.1
@@ -98,7 +98,7 @@ def _python_lines(report: BoardReport) -> Iterator[str]:
         old = tuple(map(int, re.findall(r"\d+", short))) < _LEAST_PYTHON
         remark = "; too old, jobs need 3.10 or later" if old else ""
         source = f"{environment.python}, {environment.version}{remark}"
-        yield _entry("python", f'"{short}"', source)
+        yield _entry("python", _scalar(short), source)
     for each in report.environments:
         yield _comment(_environment_text(each))
     yield _comment(_open_mpi_text(report.open_mpi))
@@ -145,10 +145,10 @@ def _cluster_lines(clusters: Sequence[Cluster]) -> Iterator[str]:
 
 
 def _accelerator_lines(usable: Usable) -> Iterator[str]:
-    pairs = [f"{key}: {_scalar(value)}" for key, value in usable.spec]
+    pairs = [f"{_scalar(key)}: {_scalar(value)}" for key, value in usable.spec]
     for name, values in (("options", usable.options), ("environment", usable.environment)):
         if values:
-            inner = ", ".join(f"{key}: {_scalar(value)}" for key, value in values)
+            inner = ", ".join(f"{_scalar(key)}: {_scalar(value)}" for key, value in values)
             pairs.append(f"{name}: {{{inner}}}")
     yield _comment(f"{usable.unit}: found {usable.source}")
     yield f"{usable.unit}: {{{', '.join(pairs)}}}"
@@ -278,7 +278,9 @@ def _comment(text: str, indent: int = 0) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Return a text as YAML: as it is where that is safe."""
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+    """Return a text as YAML, also where brackets and commas part values."""
+    plain = yaml.safe_dump([text], default_flow_style=True, width=math.inf)[1:-2]
+    if plain == text:
         return text
-    return json.dumps(text)
+    quoted: str = yaml.safe_dump(text, default_style='"', width=math.inf)
+    return quoted.removesuffix("\n")

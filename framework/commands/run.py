@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import Results, read_results
+from rankslice.backend.runtime.results import Results, most_bytes, read_results, results_of
 from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
 from rankslice.backend.ssh import is_this_machine
@@ -39,6 +38,7 @@ from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceEr
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
+from rankslice.measurement.report import MOST_REPORT_BYTES, read_report
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison
 
@@ -202,8 +202,8 @@ def run(
             _kept(prepared, folder)
             raise
         with _told_to_people():
-            results = read_results(folder / RESULTS)
-        records = json.loads((folder / REPORT).read_text())["ranks"]
+            results = results_of(load_job(prepared.folder / "plan.json"), folder / RESULTS)
+        records = read_report(folder / REPORT, prepared.plan, len(results))
         _put_in_place(prepared, folder)
     with _told_to_people():
         arrivals = _arrivals(records, len(results))
@@ -262,8 +262,7 @@ def _run_across(
     watches = Watches(boards, prepared.options.start_timeout_s)
     try:
         with watches:
-            source = boards.of(ranks[prepared.plan.source].board)
-            bring_inputs(*source, prepared.options.inputs)
+            bring_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
             command = prepared.command_in(folder)
             run_job(command, on_completed, lines=watches.lines, on_start=watches.oversee)
     except RankSliceError as error:
@@ -278,23 +277,25 @@ def _run_across(
 
 
 def _fetch(prepared: PreparedRun, boards: Boards, folder: Path, names: Sequence[str]) -> None:
-    """Fetch files from the sink's board into a folder."""
-    shell, facts = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    outputs = load_job(prepared.folder / "plan.json").outputs
+    most = {RESULTS: most_bytes(outputs, prepared.source.frames), REPORT: MOST_REPORT_BYTES}
     for name in names:
-        shell.get(f"{facts.run}/{name}", folder / name)
+        shell.get(boards.run, name, folder / name, most_bytes=most[name])
 
 
 def _fetch_after_failure(
     prepared: PreparedRun, boards: Boards, watches: Watches, folder: Path
 ) -> list[Mistake | str]:
     """Fetch the results of finished frames; return where they are if that is not possible."""
-    shell, facts = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     if shell.reach.board not in watches.lost_boards():
         with suppress(RankSliceError):  # there may be none
             _fetch(prepared, boards, folder, (RESULTS,))
         return []
     return [
-        f"results of finished frames may be on {shell.reach.place} in {facts.run}/{RESULTS};"
+        f"results of finished frames may be on {shell.reach.place} in {boards.file(RESULTS)};"
         " fetch them once it answers"
     ]
 

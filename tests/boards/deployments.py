@@ -87,8 +87,7 @@ def home(board: Board) -> Path:
 
 def package(board: Board) -> Path:
     """Return where this machine sees the package that a board was given last."""
-    link = max((home(board) / "jobs").iterdir(), key=lambda path: path.lstat().st_mtime_ns)
-    return home(board) / "packages" / link.readlink().name
+    return max((home(board) / "packages").iterdir(), key=lambda path: path.stat().st_mtime_ns)
 
 
 def submodel(board: Board) -> Path:

@@ -154,7 +154,6 @@ def test_old_packages_are_removed(rack: Boards, tmp_path: Path) -> None:
         mapping = {"board1_cpu0": [f"conv1..{last}"], "board2_cpu0": [f"{following}..softmax"]}
         out = build_for(rack, tmp_path, DIGITS, mapping)
         assert 0 == deploy(rack, out, "--boards", "board1").code
-    assert 5 == len(list((home(rack[0]) / "jobs").iterdir()))
     assert 7 == len(list((home(rack[0]) / "packages").iterdir()))
 
 
@@ -182,8 +181,8 @@ def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     built = rankslice("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "o")
     assert 0 == built.code, built.err
     assert 0 == rankslice("deploy", tmp_path / "o").code
-    (link,) = (tmp_path / "home" / ".rankslice" / "jobs").iterdir()
-    assert (link / "driver.py").is_file()
+    (package,) = (tmp_path / "home" / ".rankslice" / "packages").iterdir()
+    assert (package / "driver.py").is_file()
 
 
 def test_an_environment_that_cannot_be_filled_is_not_left_empty(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
 from probed_boards import JETSON, PC, RASPBERRY_PI, RUBIK_PI, environment, report_of
 
 from rankslice.framework.commands.probed_accelerators import accelerators_of
@@ -187,6 +190,26 @@ def test_what_a_board_says_cannot_leave_its_comment(rubik_pi: BoardReport) -> No
     (found,) = read(platform_text(probed(board("edge01", evil)))).boards
     assert "" == found.user
     assert tuple(range(8)) == found.cores
+
+
+@given(text=st.text())
+@example(text='3.12"\n  evil:\n    host: "evil')
+@example(text="y")
+@example(text="1_0")
+@example(text="# no")
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_boards_say_there_is_one_board(rubik_pi: BoardReport, text: str) -> None:
+    said = replace(LITERT, version=text, python=text, packages=(("ai-edge-litert", text),))
+    evil = replace(
+        rubik_pi,
+        model=text,
+        arch=text,
+        environments=(said,),
+        libraries=tuple(replace(each, path=text) for each in rubik_pi.libraries),
+    )
+    written = platform_text(probed(board("edge01", evil)))
+    assert ["edge01"] == list(yaml.safe_load(written)["boards"])
+    assert text == yaml.safe_load(written)["boards"]["edge01"]["arch"]
 
 
 def test_the_link_of_two_boards_is_its_slower_direction(rubik_pi: BoardReport) -> None:

@@ -1,0 +1,154 @@
+"""What boards answer: data of a declared form, checked here, where it enters.
+
+An answer is one line: a mark, since a shell may print, too, and a JSON object, limited as
+:mod:`rankslice.framework.far_json` says. It becomes a record with exactly the fields below.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from rankslice.backend.on_board import MARK
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.far_json import MOST_NUMBER, FarJsonError, far_json
+from rankslice.framework.records import Only, between, read_record
+
+__all__ = [
+    "MOST_BYTES",
+    "Answer",
+    "AnswerError",
+    "Committed",
+    "Done",
+    "Fetched",
+    "Heard",
+    "Looked",
+    "Received",
+    "Room",
+    "answer_in",
+    "read_answer",
+]
+
+MOST_BYTES = 8 << 20
+"""Of an answer, and of all that is printed before it."""
+Answer = dict[str, Any]
+T = TypeVar("T")
+
+_BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
+_RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
+
+
+class AnswerError(Exception):
+    """A board sends what is no answer; the text says what is wrong with it."""
+
+
+def answer_in(line: bytes) -> Answer | None:
+    """Return the answer that a line is; ``None``: a shell has printed it.
+
+    Raises:
+        AnswerError: it is no JSON object, or has something that no answer has.
+    """
+    if not line.startswith(MARK.encode()):
+        return None
+    try:
+        answer = far_json(line[len(MARK) :])
+    except FarJsonError as error:
+        raise AnswerError(str(error)) from None
+    if not isinstance(answer, dict):
+        raise AnswerError("it is no object")
+    return answer
+
+
+def read_answer(kind: type[T], answer: Answer, place: str) -> T:
+    """Return the record that an answer is.
+
+    Args:
+        kind: the dataclass.
+        answer: from :func:`answer_in`.
+        place: the board, for messages.
+
+    Raises:
+        RankSliceError: it is another one.
+    """
+    try:
+        return read_record(kind, answer, place)
+    except RankSliceError as error:
+        first = error.mistakes[0]
+        assert isinstance(first, Mistake)
+        where = first.place.removeprefix(place).removeprefix(": ")
+        told = ": ".join(part for part in (where, first.found) if part)
+        found = f"sends an answer that is none: {told}"
+        raise RankSliceError(Mistake(place, found, first.expected)) from None
+
+
+def _is_network(text: str) -> bool:
+    if not text:
+        return True
+    try:
+        return "/" in text and str(ipaddress.IPv4Network(text)) == text
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Whether a package is there."""
+
+    state: Annotated[str, Only({"there", "wanted"}.__contains__, "'there' or 'wanted'")]
+    bases: tuple[Annotated[str, Only(_BASE.fullmatch, "the name of a package")], ...]
+    """Packages of which it may have files, by their folder and name in ``~/.rankslice``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A package has its place."""
+
+    state: Annotated[str, Only({"copied"}.__contains__, "'copied'")]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a disk still holds."""
+
+    free_bytes: Annotated[int, between(0, MOST_NUMBER)]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Whether a job can run."""
+
+    problems: tuple[str, ...]
+    network: Annotated[str, Only(_is_network, "an IPv4 network such as 192.168.1.0/24")]
+    """Of the address at which the board is reached, as CIDR; empty: unknown."""
+    bases: tuple[Annotated[str, Only(_RUN.fullmatch, "the name of a run")], ...]
+    """Runs that may have the same inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file follows."""
+
+    nbytes: Annotated[int, between(0, MOST_NUMBER)]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a watch says."""
+
+    state: Annotated[
+        str,
+        Only({"watching", "alive", "message", "ended"}.__contains__, "a state of a watch"),
+    ]
+    message: str
+    """Of a rank, or a guard; empty: none."""
+    ranks: Annotated[int, between(0, MOST_NUMBER)]
+    """How many processes of ranks there are."""
+    daemon: bool
+    """Whether there is mpirun's daemon."""

@@ -1,0 +1,319 @@
+"""A program whose output comes from a board: never waited for without end, nor kept without end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, TypeVar
+
+from rankslice.backend.answers import MOST_BYTES, Answer, AnswerError, answer_in, read_answer
+from rankslice.framework.errors import Mistake, RankSliceError
+
+__all__ = ["TOO_OLD", "FarProcess", "ssh_complaint"]
+
+T = TypeVar("T")
+
+_BLOCK = 1 << 16
+_KEPT = 1 << 14
+"""Bytes of what was said on stderr: the first, and as many of the last."""
+_WAITING = 1 << 24
+"""Bytes that may wait to be written; a board that takes nothing gets no more."""
+_END_S = 2.0
+_LOOK_S = 1.0
+_STALLED_S = 60.0
+
+TOO_OLD = "3.10 or later is needed"
+
+_COMPLAINTS = {
+    "Permission denied": "ssh is not let in without a password; bring your key there: ssh-copy-id",
+    "IDENTIFICATION HAS CHANGED": "its host key is another one than before; if it was set up anew,"
+    " forget the old key: ssh-keygen -R HOST",
+    "Host key verification failed": "its host key is not known yet; log in once with ssh by hand",
+    "Could not resolve": "there is no such host; see `host` in the platform, or your ssh config",
+    "No route to host": "it cannot be reached; is it on, and its cable plugged in?",
+    "Connection refused": "nothing answers to ssh there; install openssh-server",
+    "timed out": "it cannot be reached; is it on, and its cable plugged in?",
+    "command not found": "there is no python3; install Python 3.10 or later there",
+    "not found": "there is no python3; install Python 3.10 or later there",
+}
+"""What stands in ssh's own message -> what to tell."""
+
+
+def ssh_complaint(errors: str, code: int) -> str:
+    """Return what an ssh that brought no answer means, and what to do.
+
+    Args:
+        errors: what it wrote to stderr.
+        code: with which it ended.
+    """
+    last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+    if last.endswith(TOO_OLD):
+        return last
+    told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
+    return f"{told} (ssh said: {last})" if told else f"gives no answer: {last}"
+
+
+class FarProcess:
+    """A running program on a board, or one that talks to it: a context manager, which ends it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        place: str,
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start a program.
+
+        Args:
+            command: it and its arguments.
+            place: the board, for messages.
+            folder: where it runs; here by default.
+            environment: its variables; those of this process by default.
+
+        Raises:
+            FileNotFoundError: there is no such program.
+        """
+        self._place = place
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes if pipe)
+        os.set_blocking(self._stdin, False)
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._to_write = bytearray()
+        self._read = bytearray()
+        self._searched = self._since_answer = 0
+        self._errors = b""
+        self._open = {self._stdout, self._stderr}
+        self._ends_input = self._is_closed = False
+
+    def __enter__(self) -> FarProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or told all that it has to."""
+        return self._stdout not in self._open or self._process.poll() is not None
+
+    def write(self, data: bytes) -> None:
+        """Have something written to its stdin, as soon as it is taken."""
+        with self._writing:
+            if len(self._to_write) < _WAITING:
+                self._to_write += data
+        self._flush()
+
+    def end_input(self) -> None:
+        """Close its stdin once all is written."""
+        self._ends_input = True
+        self._flush()
+
+    def _flush(self) -> None:
+        with self._writing:
+            if self._is_closed:
+                return
+            try:
+                while self._to_write:
+                    del self._to_write[: os.write(self._stdin, self._to_write[:_BLOCK])]
+            except BlockingIOError:
+                return
+            except OSError:  # it has ended: whoever reads finds out
+                self._to_write.clear()
+            if self._ends_input:
+                self._close_input()
+
+    def _close_input(self) -> None:
+        self._is_closed = True
+        self._to_write.clear()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def answer(self, timeout_s: float) -> Answer | None:
+        """Return its next answer; ``None``: none came within that time, or none will come.
+
+        Raises:
+            AnswerError: what came is none; the program is ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._reading:
+            try:
+                while True:
+                    line = self._line()
+                    found = answer_in(line) if line else None
+                    if found is not None:
+                        self._since_answer = len(self._read)
+                        return found
+                    if not line and not self._pass(deadline):
+                        return None
+            except AnswerError:
+                self._process.kill()
+                raise
+
+    def ask(self, kind: type[T], timeout_s: float) -> T:
+        """Return its next answer as a record.
+
+        Raises:
+            RankSliceError: it says why there is none, has ended, or sends something else.
+        """
+        try:
+            answer = self.answer(timeout_s)
+        except AnswerError as error:
+            raise self._mistake(f"sends an answer that is none: {error}") from None
+        if answer is None and not self.is_over:
+            self._process.kill()  # what it may answer later answers nothing else
+            found = f"does not answer within {timeout_s:g} s; is it busy, or out of memory?"
+            raise self._mistake(found)
+        if answer is None:
+            raise self._mistake(self.complaint())
+        if "error" in answer:
+            raise self._mistake(str(answer["error"]))
+        return read_answer(kind, answer, self._place)
+
+    def _mistake(self, found: str) -> RankSliceError:
+        return RankSliceError(Mistake(self._place, found))
+
+    def _line(self) -> bytes:
+        """Return the next whole line of what was read, with its end; empty: there is none."""
+        end = self._read.find(b"\n", self._searched)
+        if end < 0:
+            self._searched = len(self._read)
+            return b""
+        line = bytes(self._read[: end + 1])
+        del self._read[: end + 1]
+        self._searched = 0
+        return line
+
+    def _pass(self, deadline: float) -> bool:
+        """Read and write once what is there; tell whether there may be more."""
+        if self._stdout not in self._open:
+            return False
+        block = self._step(deadline)
+        if block is None:
+            return False
+        self._read += block
+        self._since_answer += len(block)
+        if self._since_answer > MOST_BYTES:
+            raise AnswerError(f"there are more than {MOST_BYTES >> 20} MiB of it")
+        return True
+
+    def _step(self, deadline: float) -> bytes | None:
+        """Return what comes next on stdout, which may be nothing; ``None``: the time is over."""
+        left = deadline - time.monotonic()
+        writing = [self._stdin] if self._to_write else []
+        ready, able, _ = select.select([*self._open], writing, [], min(_LOOK_S, max(0.0, left)))
+        if able:
+            self._flush()
+        if self._stderr in ready:
+            block = self._block_of(self._stderr)
+            self._since_answer += len(block)
+            self._errors = _ends_of(self._errors + block)
+        if self._stdout in ready:
+            return self._block_of(self._stdout)
+        return b"" if ready or able or left > _LOOK_S else None
+
+    def _block_of(self, pipe: int) -> bytes:
+        block = os.read(pipe, _BLOCK)
+        if not block:
+            self._open.discard(pipe)
+        return block
+
+    def copy(self, target: BinaryIO, nbytes: int) -> None:
+        """Write the next bytes of its stdout into a file.
+
+        Raises:
+            RankSliceError: there are fewer, or they do not come.
+            OSError: the file cannot be written.
+        """
+        left = nbytes
+        with self._reading:
+            while left:
+                block = bytes(self._read[:left])
+                del self._read[: len(block)]
+                if not block and self._stdout in self._open:
+                    some = self._step(time.monotonic() + _STALLED_S)
+                    block, rest = (some or b"")[:left], (some or b"")[left:]
+                    self._read += rest
+                    if some is None:
+                        raise self._mistake(f"has sent nothing for {_STALLED_S:g} s")
+                elif not block:
+                    raise self._mistake("has sent a part of a file alone")
+                target.write(block)
+                left -= len(block)
+            self._searched = self._since_answer = 0
+
+    def rest(self) -> tuple[str, int]:
+        """Return what it prints until it ends, and its exit code.
+
+        Raises:
+            RankSliceError: it prints without end.
+        """
+        try:
+            with self._reading:
+                while self._pass(time.monotonic() + _STALLED_S) or not self.is_over:
+                    continue
+        except AnswerError:
+            self._process.kill()
+            raise self._mistake("sends text without end") from None
+        return self._read.decode(errors="replace"), self._code()
+
+    def last_words(self) -> str:
+        """Return what it has said on stderr, its middle left out if that is much."""
+        deadline = time.monotonic() + _END_S
+        with self._reading:
+            while self._stderr in self._open and self._since_answer <= MOST_BYTES:
+                if self._step(deadline) is None:
+                    break
+        return self._errors.decode(errors="replace")
+
+    def complaint(self) -> str:
+        """Return why it brought no answer; it has told all."""
+        return ssh_complaint(self.last_words(), self._code())
+
+    def _code(self) -> int:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_END_S)
+        return 0
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """End it; one that ends with its stdin gets some time for that."""
+        with self._writing:
+            self._close_input()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        self._process.kill()
+        self._process.wait()
+        with self._reading:
+            for output in (self._process.stdout, self._process.stderr):
+                assert output is not None
+                output.close()
+            self._open.clear()
+
+
+def _ends_of(text: bytes) -> bytes:
+    """Return the beginning and the end of what is too much to keep."""
+    return text if len(text) <= 2 * _KEPT else text[:_KEPT] + text[-_KEPT:]

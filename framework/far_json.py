@@ -1,0 +1,82 @@
+"""JSON that another machine wrote: limited before anything looks at its values."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+__all__ = ["MOST_NUMBER", "FarJsonError", "far_json"]
+
+MOST_NUMBER = 1 << 63
+"""Whole numbers are smaller, without their sign."""
+_MOST_DEPTH = 8
+_MOST_TEXT = 4000
+
+
+class FarJsonError(ValueError):
+    """What another machine wrote is no such JSON; the text says why."""
+
+
+def far_json(text: bytes) -> Any:
+    """Return what a JSON text holds.
+
+    Numbers are finite and of 64 bits, and nothing is nested deeper than eight brackets. Texts are
+    cut after 4,000 characters, and what is not printable in them becomes an escape sequence: no
+    text of another machine steers a terminal, or ends a line.
+
+    Raises:
+        FarJsonError: it is none, or holds something else.
+    """
+    try:
+        value = json.loads(
+            text.decode(errors="replace"),
+            parse_constant=_refuse,
+            parse_int=_whole_number,
+            parse_float=_number,
+        )
+    except FarJsonError:
+        raise
+    except RecursionError:
+        raise FarJsonError("brackets are nested too deeply") from None
+    except ValueError:
+        raise FarJsonError("it is no JSON") from None
+    return _cleaned(value, _MOST_DEPTH)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise FarJsonError(f"{constant} is no number")
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > 20 or abs(number := int(digits)) >= MOST_NUMBER:
+        raise FarJsonError("a number has too many digits")
+    return number
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise FarJsonError("a number is too large")
+    return number
+
+
+def _cleaned(value: Any, depth: int) -> Any:
+    """Return a value with its texts printable and not endless."""
+    if isinstance(value, str):
+        return _printable(value)
+    if not isinstance(value, (list, dict)):
+        return value
+    if not depth:
+        raise FarJsonError("brackets are nested too deeply")
+    if isinstance(value, list):
+        return [_cleaned(item, depth - 1) for item in value]
+    return {_printable(name): _cleaned(item, depth - 1) for name, item in value.items()}
+
+
+def _printable(text: str) -> str:
+    if len(text) > _MOST_TEXT:
+        text = f"{text[:_MOST_TEXT]}..."
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -1,0 +1,161 @@
+"""The report that a job's sink writes, read strictly: it may come from another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.far_json import FarJsonError, far_json
+from rankslice.framework.plan import Plan
+from rankslice.framework.wording import described
+
+__all__ = ["MOST_REPORT_BYTES", "read_report"]
+
+MOST_REPORT_BYTES = 64 << 20
+
+_SHAPE = "expected the report of a run of this build folder; run it again"
+_Count = Annotated[int, Field(ge=0)]
+_Figure = Annotated[float, Field(ge=0, lt=1e15)]
+
+
+class _Record(BaseModel):
+    """An object of a report; what else it has is not used."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Spread(_Record):
+    mean: _Figure
+    p50: _Figure
+    p99: _Figure
+    max: _Figure
+
+
+class _Latency(_Spread):
+    p90: _Figure
+
+
+class _Steady(_Record):
+    frames: _Count
+    compute_share: _Figure
+    cpu_share: _Figure
+
+
+class _Accelerated(_Record):
+    by: str
+    operators: _Count | None
+    of: _Count | None
+    partitions: _Count | None
+    others: list[str]
+    tf32: bool | None = None
+
+
+class _Source(_Record):
+    frames: _Count
+    window: Annotated[int, Field(gt=0)]
+    fps: Annotated[float, Field(gt=0)] | None
+    latency_ms: _Latency
+    preprocess_ms: _Spread
+    dropped: list[_Count]
+
+
+class _Sink(_Record):
+    postprocess_ms: _Spread
+
+
+class _Energy(_Record):
+    model_config = ConfigDict(extra="forbid")
+
+    board: str
+    source: Literal["measured", "absent"]
+    sensor: str | None
+    joules: _Figure | None = None
+    seconds: _Figure | None = None
+    mean_w: _Figure | None = None
+    reason: str | None = None
+
+
+class _Rank(_Record):
+    rank: _Count
+    key: str
+    host: str
+    cores: list[_Count]
+    engine: str
+    accelerated: _Accelerated | None
+    compute_ms: _Spread
+    wait_ms: _Figure
+    send_ms: _Figure
+    cpu_ms: _Figure
+    memory_mb: _Figure
+    warm_up_ms: _Figure
+    not_warmed_up: list[str]
+    steady: _Steady | None
+    source: _Source | None = None
+    sink: _Sink | None = None
+    energy: _Energy | None = None
+
+
+class _Report(_Record):
+    ranks: list[_Rank]
+
+
+def read_report(path: Path, plan: Plan, completed: int) -> list[dict[str, Any]]:
+    """Return the ranks' measurements, as :func:`~rankslice.measurement.summary.summarise` takes.
+
+    Args:
+        path: of the file.
+        plan: of the job.
+        completed: how many frames came out.
+
+    Raises:
+        RankSliceError: the file cannot be read, or is no report of a run of this plan.
+    """
+    place = str(path)
+    try:
+        with path.open("rb") as file:
+            content = far_json(file.read(MOST_REPORT_BYTES))
+        report = _Report.model_validate(content)
+    except OSError as error:
+        raise RankSliceError(Mistake(place, f"cannot be read: {error.strerror}")) from None
+    except FarJsonError as error:
+        raise RankSliceError(Mistake(place, str(error), _SHAPE)) from None
+    except ValidationError as error:
+        raise RankSliceError(Mistake(place, _first_fault(error), _SHAPE)) from None
+    raise_mistakes(Mistake(place, found, _SHAPE) for found in _contradictions(report, plan))
+    source = report.ranks[plan.source].source
+    assert source is not None
+    if completed > source.frames:
+        found = f"{source.frames} frames entered, and {completed} came out"
+        raise RankSliceError(Mistake(place, found, _SHAPE))
+    optional = ("source", "sink", "energy")
+    return [
+        {name: value for name, value in record.items() if value is not None or name not in optional}
+        for record in content["ranks"]
+    ]
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Return what is wrong first, and where."""
+    detail = error.errors()[0]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
+    found = "is missing" if detail["type"] == "missing" else f"is {described(detail['input'])}"
+    return f"{where.removeprefix('.') or 'the report'} {found}"
+
+
+def _contradictions(report: _Report, plan: Plan) -> Iterator[str]:
+    """Yield what a report says that the plan does not."""
+    if len(report.ranks) != len(plan.ranks):
+        yield f"has {len(report.ranks)} ranks, and the plan {len(plan.ranks)}"
+        return
+    for number, (rank, planned) in enumerate(zip(report.ranks, plan.ranks, strict=True)):
+        if (rank.rank, rank.key) != (number, planned.key):
+            yield f"ranks[{number}] is rank {rank.rank} ({rank.key})"
+        for name, owner in (("source", plan.source), ("sink", plan.sink)):
+            if (getattr(rank, name) is not None) != (number == owner):
+                yield f"ranks[{number}] is {'not ' if number == owner else ''}the {name}"
+        if rank.source is not None and sorted(set(rank.source.dropped)) != rank.source.dropped:
+            yield f"ranks[{number}].source.dropped is not in order"

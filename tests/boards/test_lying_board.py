@@ -1,0 +1,344 @@
+"""A board that lies, in every field of every answer: nothing it says does anything here.
+
+Its ``ssh`` is a program of the tests, found first in ``PATH``, so all else is as with boards: no
+root, and no other machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import os
+import re
+import shlex
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
+from probed_boards import RUBIK_PI, environment, report_of
+
+from rankslice.backend.across import Boards, Watches, bring_inputs, look_at_boards
+from rankslice.backend.answers import Committed, Done, Fetched, Heard, Looked, Received, Room
+from rankslice.backend.deploy import Package, deploy_packages
+from rankslice.backend.launch import MpiRun
+from rankslice.backend.measuring import Accelerator, Runs, SubModel
+from rankslice.backend.probe import (
+    Conversation,
+    Network,
+    address_towards,
+    clock_ahead_s,
+    load_complaints,
+)
+from rankslice.backend.probe import (
+    report_of as asked_report,
+)
+from rankslice.backend.ssh import BoardShell
+from rankslice.framework.cli import output
+from rankslice.framework.commands.probed_platform import platform_text
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Placement
+from rankslice.framework.probed import (
+    BoardReport,
+    Cluster,
+    Interface,
+    OpenMpi,
+    PowerSensor,
+    Probed,
+    ProbedBoard,
+)
+from rankslice.framework.reach import Reach
+from rankslice.framework.specs.platform_yaml import parse_platform_yaml
+
+SSH = """#!/bin/sh
+while :; do
+    case "$1" in
+        -F | -l) shift 2 ;;
+        -*) shift ;;
+        *) break ;;
+    esac
+done
+shift
+case "$*" in "rsync --server"*) cd "$BOARD" && exec sh -c "$*" ;; esac
+. "$LIE"
+exec 3>&1
+exec sed -n '/^end$/q' > /dev/null
+"""
+MARK = "rankslice-answer "
+MPIRUN = MpiRun(Path("/usr/bin/mpirun"), (5, 0, 8))
+SHA = "ab" * 32
+NETWORK = "10.0.0.0/24"
+
+ENDLESS = ["exec yes", "exec yes >&2", f"exec yes '{MARK}'", f"printf '{MARK}'; exec cat /dev/zero"]
+
+
+@dataclass
+class Liar:
+    """A board that says what it is told to."""
+
+    folder: Path
+    shell: BoardShell = field(
+        default_factory=lambda: BoardShell(Reach("edge01", "liar.invalid", "pi"))
+    )
+
+    def says(self, *answers: str) -> None:
+        lines = "".join(f"{MARK}{answer}\n" for answer in answers)
+        (self.folder / "answers").write_text(lines, errors="surrogatepass")
+        self.does(f"cat {shlex.quote(str(self.folder / 'answers'))}")
+
+    def does(self, script: str) -> None:
+        (self.folder / "lie").write_text(script + "\n")
+
+
+@pytest.fixture
+def liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Liar:
+    programs, board, here = (tmp_path / name for name in ("bin", "board", "here"))
+    for path in (programs, board, here):
+        path.mkdir()
+    (programs / "ssh").write_text(SSH)
+    (programs / "ssh").chmod(0o755)
+    for name, value in {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "BOARD": str(board),
+        "HOME": str(here),
+        "LIE": str(tmp_path / "lie"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(here)
+    return Liar(tmp_path)
+
+
+def package(folder: Path) -> Package:
+    """Return a package without anything that a board would need."""
+    folder.mkdir(exist_ok=True)
+    for name in ("manifest.json", "requirements.txt", "driver.py"):
+        (folder / name).write_text("")
+    return Package("edge01", folder, SHA, {"driver.py": {"sha256": SHA, "bytes": 0}})
+
+
+# What boards are asked, and what an honest one answers
+
+
+def deploy(liar: Liar) -> None:
+    deploy_packages([(liar.shell, package(liar.folder / "package"))])
+
+
+def ask_for(kind: type) -> Callable[[Liar], None]:
+    return lambda liar: liar.shell.ask(kind, "asked") and None
+
+
+def look(liar: Liar) -> None:
+    boards = look_at_boards([(liar.shell, package(liar.folder / "package"))], None, MPIRUN)
+    words = [*boards.mpirun_options(MPIRUN), *boards.program[:2], boards.program[-1]]
+    assert all(re.fullmatch(r"[A-Za-z0-9_~/.,=: -]+", word) for word in words), words
+    (liar.folder / "frames.npz").write_text("")
+    (liar.folder / "board" / ".rankslice" / "runs" / boards.run).mkdir(parents=True)
+    bring_inputs(boards, "edge01", [str(liar.folder / "frames.npz")])
+
+
+def watch(liar: Liar) -> None:
+    looks = (Looked((), NETWORK, ()),)
+    work = ((liar.shell, package(liar.folder / "package")),)
+    watches = Watches(Boards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    with watches:
+        pass
+    assert all(line.isprintable() for line in watches.lines)
+
+
+def report(liar: Liar) -> None:
+    talk = Conversation(liar.shell)
+    try:
+        told = asked_report(talk)
+    finally:
+        talk.close()
+    found = ProbedBoard("edge01", "liar.invalid", "", "10.0.0.1", told)
+    text = platform_text(Probed((found,), ()))
+    assert text.replace("\n", "").isprintable()
+    assert ["edge01"] == [board.name for board in parse_platform_yaml(text, "x").boards]
+
+
+def talk(liar: Liar, do: Callable[[Conversation], object]) -> None:
+    conversation = Conversation(liar.shell)
+    try:
+        do(conversation)
+    finally:
+        conversation.close()
+
+
+def network(liar: Liar) -> None:
+    def measure(conversation: Conversation) -> None:
+        both = {"edge01": conversation, "edge02": conversation}
+        reached = Network({"edge01": conversation}, dict.fromkeys(both, "10.0.0.1"))
+        (complaint,) = reached.complaints([("edge01", "edge01")])
+        route = reached.route("edge01", "edge01", 0.1) if not complaint else None
+        assert (route.complaint if route else complaint).isprintable()
+
+    talk(liar, measure)
+
+
+def accelerator(liar: Liar) -> None:
+    rank = Placement(0, "edge01_cpu0", "edge01", "liar.invalid", "cpu0", (0,), "onnxruntime", ())
+    with Accelerator(liar.shell, package(liar.folder / "package"), rank, ()) as found:
+        found.greet().board("edge01")
+        model = SubModel({"x.onnx": [b""]}, (), ())
+        found.measure(model, Runs())
+        found.compute(model)
+        found.rest()
+
+
+def fetch(liar: Liar) -> None:
+    liar.shell.get("run", "results.bin", liar.folder / "here" / "fetched", most_bytes=1000)
+
+
+def full_report(folder: Path) -> dict[str, Any]:
+    """Return a report that has something of everything."""
+    software = environment(onnxruntime="1.20.0", litert="2")
+    software = dataclasses.replace(software, providers=("CPUExecutionProvider",), library="x")
+    more = {
+        "interfaces": (Interface("eth0", "10.0.0.1", 24, 1000, "wired"),),
+        "open_mpi": (OpenMpi("/usr/bin/mpirun", "5.0.8", has_daemon=True),),
+        "sensors": (PowerSensor("/sys/x", "ina", 5, may_read=True),),
+        "clusters": (Cluster((0,), "Cortex-A55", 300, 1900, 300, "/sys/y"),),
+        "drivers": ("/usr/share/vulkan/icd.d/x.json",),
+        "environments": (software,),
+    }
+    told = report_of(folder, RUBIK_PI, software, **more)
+    short = {
+        name: value[:1] if isinstance(value, tuple) else value
+        for name in (each.name for each in dataclasses.fields(BoardReport))
+        for value in [getattr(told, name)]
+    }
+    plain = asdict(dataclasses.replace(told, **short))
+    plain["environments"][0]["packages"] = dict(software.packages)
+    return plain
+
+
+GREETING = {
+    "engine_version": "1",
+    "rank_bytes": 1,
+    "sensor": "ina",
+    "idle_mw": 1,
+    "host": "edge01",
+    "machine": "aarch64",
+    "processor": "A",
+    "python": "3.12",
+    "memory_bytes": 1,
+    "cores": [[0, "performance", 1]],
+}
+MEASURED = {"samples_ns": [1], "memory_bytes": 1, "energy_uj": 1}
+HEARD = [asdict(Heard(state, "x", 1, True)) for state in ("watching", "alive", "message", "ended")]
+BASES = ("packages/0123456789ab", "staging/0123456789ab.01234567")
+INTERFACE = asdict(Interface("eth0", "10.0.0.1", 24, 1000, "wired"))
+NO_BOARD = BoardReport.__dataclass_fields__
+
+ASKED: dict[str, tuple[Callable[[Liar], None], list[dict[str, Any]]]] = {
+    "receive": (deploy, [asdict(Received("there", ()))]),
+    "receive bases": (ask_for(Received), [asdict(Received("wanted", BASES))]),
+    "commit": (ask_for(Committed), [asdict(Committed("copied"))]),
+    "room": (ask_for(Room), [asdict(Room(1))]),
+    "make_environment": (ask_for(Done), [{}]),
+    "look": (look, [asdict(Looked((), NETWORK, ("0123456789ab-0123456789abcdef",)))]),
+    "problems": (look, [asdict(Looked(("is broken",), "", ()))]),
+    "watch": (watch, HEARD),
+    "report": (report, [{}]),
+    "addresses": (
+        lambda liar: talk(liar, lambda t: address_towards(t, [])),
+        [{"interfaces": [INTERFACE]}],
+    ),
+    "clock": (lambda liar: talk(liar, clock_ahead_s), [{"now_us": 1}] * 5),
+    "load": (
+        lambda liar: talk(liar, lambda t: load_complaints(t, [("x.so", {})])),
+        [{"complaints": [""]}],
+    ),
+    "network": (
+        network,
+        [{"port": 5000}, {"complaints": [""]}, {"latency_us": 5, "bits_per_s": 10**9}],
+    ),
+    "measure": (accelerator, [GREETING, MEASURED, {}, {}]),
+    "fetch": (fetch, [asdict(Fetched(0))]),
+}
+
+
+def honest(name: str, folder: Path) -> tuple[Callable[[Liar], None], list[dict[str, Any]]]:
+    """Return who asks, and what an honest board answers."""
+    do, answers = ASKED[name]
+    return do, [full_report(folder / "tree")] if name == "report" else answers
+
+
+def lies(answers: list[dict[str, Any]], *, every: bool) -> Iterator[list[str]]:
+    """Yield answers with a lie each: every one in every field, or some in each."""
+    rest = itertools.cycle(HOSTILE)
+    told = [as_text(answer) for answer in answers]
+    for number, answer in enumerate(answers):
+        for path in paths_in(answer):
+            for lie in HOSTILE if every else itertools.islice(rest, 4):
+                lied = as_text(with_lie(answer, path, lie))
+                yield [*told[:number], lied, *told[number + 1 :]]
+        for whole in (as_text({**answer, "extra": "$(touch owned)"}), *WHOLE):
+            yield [*told[:number], whole, *told[number + 1 :]]
+
+
+def printed(error: RankSliceError) -> str:
+    """Return what a terminal gets of an error."""
+    screen = io.StringIO()
+    console = output.new_console(file=screen)
+    for mistake in error.mistakes:
+        console.print(str(mistake), markup=False, soft_wrap=True)
+    return screen.getvalue()
+
+
+def check(liar: Liar, do: Callable[[Liar], None]) -> None:
+    """Ask the liar; what it says may be a mistake, and does nothing else."""
+    told = ""
+    try:
+        do(liar)
+    except RankSliceError as error:
+        told = printed(error)
+    assert told.replace("\n", "").isprintable()
+    assert len(told) < 20_000
+
+
+def walk(name: str, liar: Liar, *, every: bool) -> None:
+    do, answers = honest(name, liar.folder)
+    for lied in lies(answers, every=every):
+        liar.says(*lied)
+        check(liar, do)
+    left = {str(path.relative_to(liar.folder)) for path in liar.folder.rglob("*owned*")}
+    assert set() == left
+    assert not Path("/tmp/rankslice-owned").exists()
+    assert {"fetched"} >= {path.name for path in (liar.folder / "here").iterdir()}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_honest_board_is_understood(name: str, liar: Liar) -> None:
+    do, answers = honest(name, liar.folder)
+    liar.says(*map(as_text, answers))
+    if name == "problems":
+        with pytest.raises(RankSliceError, match="is broken"):
+            do(liar)
+    else:
+        do(liar)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_lies_in_every_field_do_nothing(name: str, liar: Liar) -> None:
+    walk(name, liar, every=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ASKED)
+def test_every_lie_in_every_field_does_nothing(name: str, liar: Liar) -> None:
+    walk(name, liar, every=True)
+
+
+@pytest.mark.parametrize("script", ENDLESS)
+@pytest.mark.parametrize("name", ["look", "watch"])
+def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> None:
+    liar.does(script)
+    with pytest.raises(RankSliceError, match=r"MiB|no JSON|no answer|no watch"):
+        ASKED[name][0](liar)
+    assert 1 == threading.active_count()

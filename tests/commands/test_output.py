@@ -1,0 +1,42 @@
+"""What reaches a terminal: text, tables and our own colours, and nothing that others send to it."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from rankslice.framework.cli.output import new_console
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e\u2028"
+
+
+def on_a_terminal(*things: str | Text | Table) -> str:
+    screen = io.StringIO()
+    console = new_console(file=screen)
+    console._force_terminal = True
+    for thing in things:
+        console.print(thing, soft_wrap=True)
+    return screen.getvalue()
+
+
+def test_no_text_steers_the_terminal() -> None:
+    table = Table("name", STEERING)
+    table.add_row(escape(STEERING), "x")
+    told = on_a_terminal(escape(STEERING), Text(STEERING), table)
+    assert told.replace("\n", "").isprintable()
+    assert "owned" in told
+
+
+def test_colours_and_tables_of_our_own_stay() -> None:
+    table = Table("a", "b")
+    table.add_row("[red]1[/red]", "2\n3")
+    screen, plain = io.StringIO(), io.StringIO()
+    console = new_console(file=screen)
+    for each in (console, Console(file=plain, highlight=False)):
+        each.print(table)
+        each.print("[red]error:[/red] two\nlines", soft_wrap=True)
+    assert plain.getvalue() == screen.getvalue()

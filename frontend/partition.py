@@ -112,8 +112,8 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     raise_mistakes(_output_mistakes(graph))
     copies = copied_layers(graph, rank_of)
     copied = [layer for layer in graph.layers if layer.name in copies]
-    used = used_layers(graph)
-    layers = [layer for layer in graph.layers if layer.name in used - copies]
+    kept = used_layers(graph) - copies
+    layers = [layer for layer in graph.layers if layer.name in kept]
     reads = layer_reads(layers, copied)
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))

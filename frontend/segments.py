@@ -72,9 +72,73 @@ def fewest_blocks(
         predecessors: The items on which each item depends directly.
         budget: Number of states that the exact search may expand.
     """
-    members = tuple((item,) for item in range(len(ranks)))
-    direct = tuple(tuple(sorted(set(before))) for before in predecessors)
-    return _solve(_problem(members, tuple(ranks), direct), budget)
+    items = _Items(
+        [(item,) for item in range(len(ranks))],
+        ranks,
+        [tuple(sorted(set(before))) for before in predecessors],
+    )
+    items = _without_runs(_without_runs(items).reversed()).reversed()
+    return _solve(_problem(items.members, items.ranks, items.direct), budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Items in a topological order, as many as a model has layers."""
+
+    members: Sequence[Block]
+    """What each item stands for: items of the caller."""
+    ranks: Sequence[int]
+    direct: Sequence[tuple[int, ...]]
+    """Direct predecessors of each item, all of them smaller than it."""
+
+    def reversed(self) -> _Items:
+        """Return the same items seen from the end."""
+        last = len(self.ranks) - 1
+        successors: list[list[int]] = [[] for _ in self.ranks]
+        for item, direct in enumerate(self.direct):
+            for predecessor in direct:
+                successors[last - predecessor].append(last - item)
+        return _Items(self.members[::-1], self.ranks[::-1], [tuple(s) for s in successors])
+
+    def grouped(self, groups: Sequence[Sequence[int]]) -> _Items:
+        """Return one item for each group of items that can be executed together."""
+        group_of = {item: group for group, items in enumerate(groups) for item in items}
+        needs = {
+            group: sorted({group_of[p] for item in items for p in self.direct[item]} - {group})
+            for group, items in enumerate(groups)
+        }
+        order = list(TopologicalSorter(needs).static_order())
+        number = {group: new for new, group in enumerate(order)}
+        return _Items(
+            [tuple(sorted(m for i in groups[g] for m in self.members[i])) for g in order],
+            [self.ranks[groups[group][0]] for group in order],
+            [tuple(sorted(number[p] for p in needs[group])) for group in order],
+        )
+
+
+def _without_runs(items: _Items) -> _Items:
+    """Merge each item with the one item of its rank after which it comes at once.
+
+    These wait for the same items of other ranks, like those of a rank that wait for none. It takes
+    time in proportion to the items, and leaves few for the search, whose sets grow with the square.
+    """
+    groups: list[list[int]] = []
+    group_of: list[int] = []
+    waiting_for_none: dict[int, int] = {}
+    for item, (rank, direct) in enumerate(zip(items.ranks, items.direct, strict=True)):
+        found = {group_of[p] for p in direct} - {waiting_for_none.get(rank)}
+        foreign = any(items.ranks[p] != rank for p in direct)
+        if len(found) == 1 and not foreign:
+            group = found.pop()
+        elif not found:
+            group = waiting_for_none.setdefault(rank, len(groups))
+        else:
+            group = len(groups)
+        if group == len(groups):
+            groups.append([])
+        groups[group].append(item)
+        group_of.append(group)
+    return items if len(groups) == len(items.ranks) else items.grouped(groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +184,8 @@ class _Problem:
 
     def reversed(self) -> _Problem:
         """Return the same problem seen from the end."""
-        last = len(self.ranks) - 1
-        successors: list[list[int]] = [[] for _ in self.ranks]
-        for item, direct in enumerate(self.direct):
-            for predecessor in direct:
-                successors[last - predecessor].append(last - item)
-        return _problem(
-            self.members[::-1], self.ranks[::-1], [tuple(later) for later in successors]
-        )
+        mirror = _Items(self.members, self.ranks, self.direct).reversed()
+        return _problem(mirror.members, mirror.ranks, mirror.direct)
 
 
 def _problem(
@@ -181,19 +239,8 @@ def _merge(problem: _Problem, waiting: Sequence[int]) -> _Problem:
         groups[rank, waiting[item]].append(item)
     if len(groups) == len(problem.ranks):
         return problem
-    grouped = list(groups.values())
-    group_of = {item: group for group, items in enumerate(grouped) for item in items}
-    needs = {
-        group: sorted({group_of[p] for item in items for p in problem.direct[item]} - {group})
-        for group, items in enumerate(grouped)
-    }
-    order = list(TopologicalSorter(needs).static_order())
-    number = {group: new for new, group in enumerate(order)}
-    return _problem(
-        [tuple(sorted(m for i in grouped[g] for m in problem.members[i])) for g in order],
-        [problem.ranks[grouped[group][0]] for group in order],
-        [tuple(sorted(number[p] for p in needs[group])) for group in order],
-    )
+    items = _Items(problem.members, problem.ranks, problem.direct).grouped(list(groups.values()))
+    return _problem(items.members, items.ranks, items.direct)
 
 
 def _peeled_off(problem: _Problem) -> tuple[list[Block], _Problem]:

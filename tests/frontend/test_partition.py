@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -252,3 +253,40 @@ def test_a_model_without_outputs_is_refused():
     assert ["model.onnx: the model has no outputs"] == mistakes(
         line_graph("a: x -> y", outputs=""), {"a": 0}
     )
+
+
+def chain(count):
+    return line_graph(
+        "\n".join(f"n{n}: {'x' if not n else f't{n - 1}'} -> t{n}" for n in range(count)),
+        f"t{count - 1}",
+    )
+
+
+def branches(count):
+    lines = [f"n{n}: x -> t{n}" for n in range(count - 1)]
+    inputs = " ".join(f"t{n}" for n in range(count - 1))
+    return line_graph("\n".join([*lines, f"n{count - 1}: {inputs} -> y"]), "y")
+
+
+def skips(count):
+    before = ["x", "x", *(f"t{n}" for n in range(count))]
+    lines = [f"n{n}: {before[n + 1]} {before[n]} -> t{n}" for n in range(count)]
+    return line_graph("\n".join(lines), f"t{count - 1}")
+
+
+def seconds(make, count):
+    """Return the processor time that it takes to partition a graph over three ranks."""
+    graph = make(count)
+    ranks = {layer.name: 3 * n // count for n, layer in enumerate(graph.layers)}
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        assert 3 == len({segment.rank for segment in partition(graph, ranks).segments})
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+@pytest.mark.parametrize("make", [chain, branches, skips])
+def test_eight_times_the_layers_take_no_more_than_some_eight_times_as_long(make):
+    # Time in proportion to the square would make it 64.
+    assert 20 > seconds(make, 8_000) / seconds(make, 1_000)

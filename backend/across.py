@@ -251,6 +251,8 @@ class Watches:
         self._watches: list[_Watch] = []
         self._stop = threading.Event()
         self._lost: list[_Watch] = []
+        self.has_ended_mpirun = False
+        """Whether mpirun was ended from here, as it did not end itself."""
 
     def __enter__(self) -> Watches:
         """Start a watch on each board.
@@ -313,14 +315,18 @@ class Watches:
             if now - begin > self._start_s and failed_at is None:
                 self._without_rank = [watch for watch in self._watches if not watch.started]
                 if self._without_rank:
-                    end_session(process)
+                    self._end(process)
                     return
             failed = self._has_message()
             if failed_at is None and (failed or any(watch.is_lost for watch in self._watches)):
                 failed_at = now
             if failed_at is not None and now - failed_at > _PATIENCE_S:
-                end_session(process)
+                self._end(process)
                 return
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        self.has_ended_mpirun = True
+        end_session(process)
 
     def lost_boards(self) -> list[str]:
         """Return the names of boards that did not answer at the end."""

@@ -184,6 +184,7 @@ def run_job(
     *,
     lines: list[str] | None = None,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
+    was_ended: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run an mpirun command to its end.
 
@@ -192,6 +193,7 @@ def run_job(
         on_completed: called with the number of frames that have come out, now and then.
         lines: where lines of stderr are put; what ranks said may come into it another way, too.
         on_start: called with mpirun's process.
+        was_ended: whether the launcher itself has ended mpirun; asked at its end.
 
     Raises:
         RankSliceError: the job failed; with the message of the rank that ended it.
@@ -200,7 +202,7 @@ def run_job(
     with tempfile.TemporaryDirectory(prefix="rankslice-", ignore_cleanup_errors=True) as session:
         code = _run(command, session, on_completed, errors, on_start)
     if code:
-        raise RankSliceError(_explain(errors, code))
+        raise RankSliceError(_explain(errors, code, was_killed=code < 0 and not was_ended()))
 
 
 def _run(
@@ -253,9 +255,19 @@ def _collect(stream: TextIO, lines: list[str]) -> None:
                 lines.append(line.rstrip("\n"))
 
 
-def _explain(lines: Sequence[str], code: int) -> str:
-    """Return the message of the rank that failed first, or else all that was printed."""
+def _explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
+    """Return the message of the rank that failed first, or else all that was printed.
+
+    Args:
+        lines: of stderr.
+        code: mpirun's exit code.
+        was_killed: whether somebody else than the launcher has ended mpirun; then the ranks have
+            ended as it did.
+    """
     messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
+    if was_killed:
+        messages = [message for message in messages if not _is_sudden(message)]
+        lines = [line for line in lines if MESSAGE not in line]
     # mpirun stops the other ranks once one has failed.
     first, cut_off = _first_ended(lines), _cut_off(lines)
     messages.sort(
@@ -269,6 +281,11 @@ def _explain(lines: Sequence[str], code: int) -> str:
         return messages[0]
     ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return "\n".join([f"mpirun ended with {ended}", *lines])
+
+
+def _is_sudden(message: str) -> bool:
+    """Tell whether a guard told of a process that ended without a word of its own."""
+    return "was told to stop" in message or "was killed or crashed" in message
 
 
 def _first_ended(lines: Sequence[str]) -> str:

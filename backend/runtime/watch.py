@@ -159,7 +159,8 @@ class Heartbeat:
     def _raise_alarm(self, silent_s: int, reason: str) -> NoReturn:
         last = self._last_step or "its start"
         raise JobError(
-            f"no sign of life for {silent_s} s from {self._watched.place}, last at {last}: {reason}"
+            f"no sign of life for {silent_s} s from {self._watched.place}, last heard at {last}:"
+            f" {reason}"
         )
 
     def _is_expected(self) -> bool:

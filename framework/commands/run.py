@@ -264,7 +264,13 @@ def _run_across(
         with watches:
             bring_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
             command = prepared.command_in(folder)
-            run_job(command, on_completed, lines=watches.lines, on_start=watches.oversee)
+            run_job(
+                command,
+                on_completed,
+                lines=watches.lines,
+                on_start=watches.oversee,
+                was_ended=lambda: watches.has_ended_mpirun,
+            )
     except RankSliceError as error:
         told = watches.explained(error)
         raise RankSliceError(

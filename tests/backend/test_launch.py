@@ -229,6 +229,32 @@ def test_an_mpirun_that_is_killed_is_told_with_the_signal(tmp_path: Path) -> Non
     assert "mpirun ended with signal SIGKILL" == failure(tmp_path, "kill -9 $$")
 
 
+SUDDEN_ENDS = [
+    "rank 1 (b_cpu0 on b): the process was told to stop, last at segment 0, frame 3",
+    "rank 2 (c_cpu0 on c): the process was killed or crashed, last at segment 0, frame 3",
+]
+
+
+def test_ranks_that_ended_as_mpirun_was_killed_are_not_to_blame(tmp_path: Path) -> None:
+    told = "\n".join(f"echo 'rankslice: {message}' >&2" for message in SUDDEN_ENDS)
+    assert "mpirun ended with signal SIGKILL" == failure(tmp_path, f"{told}\nkill -9 $$")
+
+
+def test_a_rank_that_told_of_a_fault_is_to_blame_also_if_mpirun_was_killed_later(
+    tmp_path: Path,
+) -> None:
+    told = f"echo 'rankslice: {SUDDEN_ENDS[0]}' >&2\necho 'rankslice: rank 0: a fault' >&2"
+    assert "rank 0: a fault" == failure(tmp_path, f"{told}\nkill -9 $$")
+
+
+def test_a_rank_that_was_killed_is_to_blame_where_the_launcher_has_ended_mpirun(
+    tmp_path: Path,
+) -> None:
+    path = script(tmp_path, f"echo 'rankslice: {SUDDEN_ENDS[1]}' >&2\nkill -9 $$")
+    with pytest.raises(RankSliceError, match=r"rank 2 .* was killed or crashed"):
+        run_job([str(path)], lambda count: None, was_ended=lambda: True)
+
+
 def test_output_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
     text = "printf 'completed 1\\n\\377\\n'; printf 'rankslice: \\377\\n' >&2; exit 1"
     assert "\ufffd" == failure(tmp_path, text)

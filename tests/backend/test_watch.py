@@ -123,7 +123,7 @@ def test_five_ticks_without_a_beat_name_the_silent_rank_and_where_it_was() -> No
     with pytest.raises(JobError) as error:
         tick(watcher, "")
     assert (
-        "no sign of life for 5 s from rank 1 (edge1_cpu0 on 10.0.0.1), last at"
+        "no sign of life for 5 s from rank 1 (edge1_cpu0 on 10.0.0.1), last heard at"
         " segment 0, frame 17: it is stopped, overloaded, or cannot be reached"
     ) == str(error.value)
 
@@ -132,7 +132,9 @@ def test_a_rank_that_was_never_heard_was_last_at_its_start() -> None:
     watcher = Heartbeat(ranks(3), 0)
     for _ in range(4):
         tick(watcher, "")
-    with pytest.raises(JobError, match=r"rank 2 \(edge2_cpu0 on 10\.0\.0\.2\), last at its start:"):
+    with pytest.raises(
+        JobError, match=r"rank 2 \(edge2_cpu0 on 10\.0\.0\.2\), last heard at its start:"
+    ):
         tick(watcher, "")
 
 
@@ -226,8 +228,8 @@ def test_a_rank_that_gets_no_core_is_not_missed(monkeypatch: pytest.MonkeyPatch)
     number, message = ticks_of_silence(monkeypatch, [*[False, True, True, True] * 4, False])
     assert 17 == number
     assert (
-        "no sign of life for 17 s from rank 1 (edge1_cpu0 on 10.0.0.1), last at its start: it is"
-        " stopped, overloaded, or cannot be reached"
+        "no sign of life for 17 s from rank 1 (edge1_cpu0 on 10.0.0.1), last heard at its start: it"
+        " is stopped, overloaded, or cannot be reached"
     ) == message
 
 
@@ -237,8 +239,8 @@ def test_a_rank_that_gets_no_core_for_half_a_minute_ends_the_job(
     number, message = ticks_of_silence(monkeypatch, [True] * 40)
     assert 30 == number
     assert (
-        "no sign of life for 30 s from rank 1 (edge1_cpu0 on 10.0.0.1), last at its start: other"
-        " work on its cores leaves it no processor time"
+        "no sign of life for 30 s from rank 1 (edge1_cpu0 on 10.0.0.1), last heard at its start:"
+        " other work on its cores leaves it no processor time"
     ) == message
 
 

@@ -46,8 +46,8 @@ SOURCE, MIDDLE, SINK = range(3)
 PLACES = {SOURCE: "source", MIDDLE: "middle", SINK: "sink"}
 STEP = r"(source|segment 0|sink), frame \d+"
 CUT_OFF = (
-    r"no sign of life for 5 s from VICTIM, last at STEP.*; board BOARD \(HOST\) did not answer:"
-    " is it on, and is its cable plugged in"
+    r"no sign of life for 5 s from VICTIM, last heard at STEP.*; board BOARD"
+    r" \(HOST\) did not answer: is it on, and is its cable plugged in"
 )
 
 
@@ -88,7 +88,7 @@ FAULTS = {
     ),
     "rank stopped": Fault(
         lambda board: signal_rank(board, signal.SIGSTOP),
-        "no sign of life for 5 s from VICTIM, last at STEP: it is stopped, overloaded",
+        "no sign of life for 5 s from VICTIM, last heard at STEP: it is stopped, overloaded",
     ),
     "power cut": Fault(Board.cut_power, CUT_OFF, Board.power_on, reachable=False),
     "cable pulled": Fault(Board.unplug, CUT_OFF, Board.plug_in, reachable=False),

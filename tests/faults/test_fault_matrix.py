@@ -314,12 +314,12 @@ FAULTS = {
     ),
     "stopped": Fault(
         stopped,
-        rf"no sign of life for 5 s from VICTIM, last at {STEP}",
+        rf"no sign of life for 5 s from VICTIM, last heard at {STEP}",
         within_s=15,
     ),
     "stopped, frames by the clock": Fault(
         stopped,
-        rf"no sign of life for 5 s from VICTIM, last at {STEP}",
+        rf"no sign of life for 5 s from VICTIM, last heard at {STEP}",
         lambda folder, victim: (*UNENDING, "--fps", "30"),
         ranks=(1, 2),
         within_s=15,

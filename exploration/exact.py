@@ -134,6 +134,7 @@ def optimal_pipeline(
         send_memory_bytes=send_memory_bytes,
         bandwidth_bytes_s=bandwidth_bytes_s,
         latency_s=latency_s,
+        counts_power=objective == "energy",
     )
     raise_faults(_objective_mistakes(chain, objective, throughput_floor_fps))
     period = 1 / throughput_floor_fps if throughput_floor_fps else math.inf

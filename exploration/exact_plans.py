@@ -13,8 +13,8 @@ its link for itself. Where every board has one stage and no tensor skips one, th
 * where some places share a board: the planner does not count what messages over the network take of
   the cores.
 
-Then the planner's plans are the best ones by its own count; :func:`difference` says by how much it
-is off.
+Then the planner's plans are the best ones by its own count alone, and a search by the cost model
+goes on from there. :meth:`ExactPlanner.bound_s` is certain nevertheless.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rankslice.exploration.messages import producer_of
 from rankslice.exploration.problem import Problem
 from rankslice.exploration.seeds import crossing_bytes
 
-__all__ = ["ExactPlanner", "Planned", "apart", "difference", "exact_seeds", "exact_sweep"]
+__all__ = ["ExactPlanner", "Planned", "apart", "exact_seeds", "exact_sweep"]
 
 Floats = NDArray[np.float64]
 
@@ -47,10 +47,6 @@ _LIMITS = 8
 """Steps between the least and the greatest value of an objective that is held down."""
 
 _MOST_STEPS = 20_000
-
-
-_WORTH_TELLING = 0.01
-"""Share by which the cost model has to differ from the planner before that is said."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +97,72 @@ class ExactPlanner:
         for stage in found.stages:
             row[stage.first : stage.last + 1] = places[stage.index]
         return Planned(row, found.bottleneck_s)
+
+    def bound_s(self) -> float:
+        """Return what no mapping of contiguous slices falls short of, by the cost model.
+
+        That is a bottleneck in seconds; infinite if there is no such mapping.
+        """
+        sent, bandwidth = self._least_sent()
+        try:
+            found = optimal_pipeline(
+                self.problem.times_s,
+                sent,
+                np.zeros(len(self.problem.layers)),
+                [Device(place.key, place.kind) for place in self.problem.places],
+                spans_s=self.least_spans_s(),
+                bandwidth_bytes_s=bandwidth,
+                most_steps=_MOST_STEPS,
+            )
+        except NoPlanError as error:
+            return 0.0 if error.limit == "steps" else math.inf
+        return found.bound_s or 0.0
+
+    def least_spans_s(self) -> Floats:
+        """Return (kinds, layers, layers): what slices take at least of their cores."""
+        return self._spans(range(len(self.problem.places)))
+
+    def _least_sent(self) -> tuple[Floats, Floats]:
+        """Return what crosses cuts at least from slice to slice, and how fast at most, in bytes.
+
+        Over the cable of the board behind a cut come, from wherever, the tensors that the first
+        layer there reads; over that of the board before it go those that the last layer makes.
+        """
+        problem, layers = self.problem, len(self.problem.layers)
+        taken, given = np.zeros(layers), np.zeros(layers)
+        for tensor in problem.tensors:
+            if not math.isfinite(tensor.nbytes):
+                continue
+            made = producer_of(problem, tensor)
+            readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+            for reader in (reader for reader in readers if reader > made):
+                taken[reader - 1] += tensor.nbytes
+            given[made] += tensor.nbytes if max(readers, default=-1) > made else 0.0
+        return np.maximum(taken, given), self._fastest_cables()
+
+    def _fastest_cables(self) -> Floats:
+        """Return (places, places): the faster one of what leaves a board and comes to another."""
+        problem, boards = self.problem, self.problem.place_boards
+        if self._is_chain and len({*boards.tolist()}) == len(boards):
+            return np.asarray(problem.bandwidth_bytes_s[np.ix_(boards, boards)])
+        between = problem.bandwidth_bytes_s.copy()
+        np.fill_diagonal(between, 0.0)
+        shared = np.bincount(boards, minlength=len(between)) > 1
+        out, into = (np.where(shared, np.inf, between.max(axis=axis)) for axis in (1, 0))
+        rates: Floats = np.maximum.outer(out, into)
+        np.fill_diagonal(rates, np.inf)
+        return rates[np.ix_(boards, boards)]
+
+    @property
+    def _is_chain(self) -> bool:
+        """Whether each tensor goes to the next layer alone."""
+        problem = self.problem
+        for tensor in problem.tensors:
+            readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+            made = producer_of(problem, tensor)
+            if not readers <= {made, made + 1}:
+                return False
+        return True
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
@@ -250,28 +312,6 @@ def exact_seeds(problem: Problem) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(-1, len(problem.layers))
 
 
-def difference(problem: Problem) -> str:
-    """Return in words by how much planner and cost model differ of the fastest plan on all places.
-
-    Empty: by a hundredth at most, or there is no plan.
-    """
-    planned = ExactPlanner(problem).plan(apart(problem, range(len(problem.places))))
-    if planned is None:
-        return ""
-    found = evaluate(problem, planned.assignment[np.newaxis], latency=False)
-    counted = float(found.bottleneck_s[0])
-    share = planned.bottleneck_s / counted - 1
-    if abs(share) <= _WORTH_TELLING:
-        return ""
-    more_or_fewer = "fewer" if share < 0 else "more"
-    return (
-        f"Of its fastest plan the exact planner expects {1 / planned.bottleneck_s:.4g} frames/s,"
-        f" the cost model {1 / counted:.4g}, {100 * abs(share):.1f} % {more_or_fewer}:"
-        " the planner does not add up what stages of a board send over its cable, and lets tensors"
-        " that skip a stage pass through. All figures here are the cost model's."
-    )
-
-
 def place_sets(problem: Problem) -> Iterator[list[int]]:
     """Yield sets of places worth a plan: all of each set of different boards; then of one kind.
 
@@ -353,9 +393,8 @@ def exact_sweep(
     if not len(fastest):
         return
     everywhere = apart(problem, range(len(problem.places)))
-    rates = 1 / evaluate(problem, fastest, latency=False).bottleneck_s
-    steps = np.linspace(0, float(rates.max()), _LIMITS + 1)[1:]
-    floors = [*map(float, steps), *([floor_fps] if floor_fps else [])]
+    floors = _floors(evaluate(problem, fastest, latency=False).bottleneck_s)
+    floors += [floor_fps] if floor_fps else []
     wanted: list[Objective] = []
     wanted += ["energy"] if "energy" in objectives else []
     wanted += ["latency"] if "latency" in objectives else []
@@ -365,6 +404,13 @@ def exact_sweep(
             yield planned.assignment
     if "memory" in objectives:
         yield from _within_memory(planner, fastest)
+
+
+def _floors(bottlenecks_s: Floats) -> list[float]:
+    """Return rates up to the fastest one; what takes no time at all reaches any rate."""
+    known = bottlenecks_s[np.isfinite(bottlenecks_s) & (bottlenecks_s > 0)]
+    fastest = 1 / float(known.min()) if known.size else 1.0
+    return [float(step) for step in np.linspace(0, fastest, _LIMITS + 1)[1:]]
 
 
 def _within_memory(

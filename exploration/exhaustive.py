@@ -25,6 +25,7 @@ def exhaustive(
     most: int = MOST_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
     otherwise: str = "take nsga2 or exact",
+    found: Archive | None = None,
 ) -> Archive:
     """Return the best of all mappings there are, in each respect.
 
@@ -36,6 +37,7 @@ def exhaustive(
         most: how many mappings may be tried.
         on_mappings: told how many are done.
         otherwise: what to do if there are more, as a clause.
+        found: takes them; what is there already goes before what is as good.
 
     Raises:
         RankSliceError: there are more than ``most``.
@@ -49,7 +51,7 @@ def exhaustive(
             f"{genes} {what} on {space.places} accelerators can be mapped in {_counted(count)}"
             f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
-    found = Archive(space.layers, space.objectives)
+    found = Archive(space.layers, space.objectives) if found is None else found
     for start in range(0, count, _AT_ONCE):
         population = every_mapping(space.places, genes, start, min(start + _AT_ONCE, count))
         population = population[:, blocks]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rankslice.exploration.answer import rate_text
 from rankslice.exploration.choices import Kept, choices_of, kept_of
-from rankslice.exploration.exact_plans import difference, exact_seeds, exact_sweep
+from rankslice.exploration.contiguous import Fastest, Proof, prove
+from rankslice.exploration.exact_plans import exact_seeds, exact_sweep
 from rankslice.exploration.exhaustive import MOST_MAPPINGS, exhaustive
 from rankslice.exploration.front import Archive, nondominated
-from rankslice.exploration.nsga2 import Genetics, Population, Score, Scores, nsga2
+from rankslice.exploration.improving import improve
+from rankslice.exploration.nsga2 import Genetics, Population, Scores, nsga2
 from rankslice.exploration.problem import Problem
 from rankslice.exploration.results import Choice, Failure
 from rankslice.exploration.scoring import scorer, space_of
@@ -25,6 +28,15 @@ METHODS = ("exact", "nsga2", "exhaustive")
 
 EVALUATIONS = {"simulator": 1000, "run": 50}
 """How many mappings are simulated or run at most, if nobody says: some minutes."""
+
+_MOST_WORK = 1 << 23
+"""Layers that ``exact`` places in each of its searches: some seconds for a large network."""
+
+_MOST_SEARCHED, _MOST_TRIED = 20_000, 1 << 16
+"""Mappings that it looks at while it changes known ones, and while it tries all, at most."""
+
+_SAME = 1e-9
+"""Relative difference below which two times are the same."""
 
 _LEAST_POPULATION, _MOST_POPULATION = 8, 100
 _FIRST_GENERATIONS = 100
@@ -132,7 +144,8 @@ class _Searching:
         self._problem, self._wanted, self._on_progress = problem, wanted, on_progress
         self._objectives = objectives
         self._space = space_of(problem, objectives, coarse=wanted.coarse)
-        self._score = _Counted(scorer(problem, objectives))
+        self._score = Fastest(scorer(problem, objectives), len(problem.places))
+        self._proof: Proof | None = None
         self._expected = wanted.evaluations
 
     def _on_trial(self, done: int) -> None:
@@ -144,7 +157,7 @@ class _Searching:
         """Return what is found where the cost model evaluates all mappings."""
         kept = kept_of(self._best_by_model(self._wanted.genetics), self._wanted.keep)
         choices = choices_of(self._problem, kept)
-        return Found(choices, self._method(), self._score.count, notes=self._notes())
+        return Found(choices, self._method(), self._score.count, notes=tuple(self._notes()))
 
     def by_trials(self, attempt: Callable[[Choice], Choice]) -> Found:
         """Return what is found where mappings are tried."""
@@ -157,7 +170,7 @@ class _Searching:
             self._score.count,
             trials.count,
             tuple(trials.failures),
-            self._notes(),
+            tuple(self._notes()),
         )
 
     def _kept_by_trials(self, trials: Trials) -> Kept:
@@ -210,16 +223,35 @@ class _Searching:
         return int(self._space.places**genes)
 
     def _planned(self) -> Archive:
+        """Return what is best of the exact planner's mappings, and of those they lead to."""
+        space, score = replace(self._space, blocks=None), self._score
+        archive = Archive(space.layers, space.objectives)
+        seeds = np.unique(np.concatenate([self._plans(), contiguous_seeds(self._problem)]), axis=0)
+        most = max(1, _MOST_WORK // space.layers)
+        tried, searched = min(_MOST_TRIED, most), min(_MOST_SEARCHED, most)
+        if space.places**space.layers <= tried:
+            _add_possible(archive, seeds, score(seeds))
+            return exhaustive(score, space, tried, found=archive)
+        improve(
+            score,
+            space,
+            seeds,
+            archive,
+            searched,
+            lambda done: self._on_progress("searching by the cost model", done, searched),
+        )
+        self._proof = prove(self._problem, score, archive, tried)
+        return archive
+
+    def _plans(self) -> Population:
         """Return the exact planner's mappings."""
-        archive = Archive(self._space.layers, self._space.objectives)
+        rows = []
         floor_fps = self._wanted.target_fps or 0.0
         plans = exact_sweep(self._problem, self._objectives, floor_fps)
         for number, row in enumerate(plans, 1):
             self._on_progress("planning", number, number + 1)
-            scores = self._score(row[np.newaxis])
-            possible = scores.excess <= 0
-            archive.add(row[np.newaxis][possible], scores.values[possible], scores.groups[possible])
-        return archive
+            rows.append(row)
+        return np.array(rows, np.int64).reshape(-1, self._space.layers)
 
     def _ranked_anew(self, kept: Kept, trials: Trials) -> Kept:
         """Return mappings, and which of them are on the front now that the best were tried.
@@ -238,12 +270,25 @@ class _Searching:
         """Return the mappings that are most worth a trial, and the others."""
         rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._space.layers)
         scores = self._score(rows)
-        chosen = worth_trying(1 / scores.values[:, 0], scores.groups, most)
+        with np.errstate(divide="ignore"):  # what takes no time is the fastest
+            rates = 1 / scores.values[:, 0]
+        chosen = worth_trying(rates, scores.groups, most)
         return rows[chosen], np.delete(rows, chosen, axis=0)
 
-    def _notes(self) -> tuple[str, ...]:
-        differing = difference(self._problem) if self._wanted.method == "exact" else ""
-        return (differing,) if differing else ()
+    def _notes(self) -> Iterator[str]:
+        """Yield what is proven of the fastest mapping, and what is not."""
+        proof, fastest_s = self._proof, self._score.any_s
+        if self._wanted.method == "exact" and proof is None:
+            yield "Every mapping was tried: by the cost model, none is better than these."
+        if proof is None:
+            return
+        yield _certain(proof)
+        if fastest_s < proof.bottleneck_s * (1 - _SAME):
+            yield (
+                "Mappings in which a rank's layers are no neighbours can be faster: the fastest one"
+                f" found gives {rate_text(1 / fastest_s)} frames/s by the cost model; that is not"
+                " proven to be the best."
+            )
 
     def _method(self) -> str:
         """Return in words how mappings were found."""
@@ -251,7 +296,7 @@ class _Searching:
         if wanted.method == "exhaustive":
             return "trying every mapping"
         if wanted.method == "exact":
-            return "the exact planner: the best contiguous slices, for several limits"
+            return "the exact planner, and a search that begins with its plans"
         limit = "" if wanted.evaluate == "model" else "at most "
         return (
             f"NSGA-II, {limit}{genetics.generations} generations of {genetics.population},"
@@ -259,13 +304,30 @@ class _Searching:
         )
 
 
-class _Counted:
-    """Scores populations, and counts the mappings in them."""
+def _certain(proof: Proof) -> str:
+    """Return a sentence about the fastest mapping of contiguous slices."""
+    found, bound = (_rate(seconds) for seconds in (proof.bottleneck_s, proof.bound_s))
+    if math.isinf(proof.bottleneck_s):
+        which = "can run" if proof.is_proven else "that can run was found"
+        return f"No mapping of contiguous slices {which}."
+    if proof.is_proven:
+        return (
+            f"By the cost model no mapping of contiguous slices gives more than {found} frames/s:"
+            " that is proven."
+        )
+    if not proof.bound_s:
+        return f"Not proven: no bound is known of what contiguous slices give, found were {found}."
+    return (
+        f"Not proven: the fastest mapping of contiguous slices that was found gives {found}"
+        f" frames/s by the cost model, and none gives more than {bound},"
+        f" {proof.bottleneck_s / proof.bound_s:.3g} times as much."
+    )
 
-    def __init__(self, score: Score) -> None:
-        self._score = score
-        self.count = 0
 
-    def __call__(self, population: Population) -> Scores:
-        self.count += len(population)
-        return self._score(population)
+def _rate(seconds: float) -> str:
+    return rate_text(1 / seconds) if seconds else "endless"
+
+
+def _add_possible(archive: Archive, rows: Population, scores: Scores) -> None:
+    possible = scores.excess <= 0
+    archive.add(rows[possible], scores.values[possible], scores.groups[possible])

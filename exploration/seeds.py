@@ -85,18 +85,13 @@ def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
     Model inputs come from the layer at which frames enter; model outputs go to the last layer that
     makes one.
     """
-    changes = np.zeros(len(problem.layers) + 1)
+    finite, endless = np.zeros((2, len(problem.layers) + 1))
     for tensor in problem.tensors:
         first = problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
         last = max((*tensor.readers, problem.sink_layer if tensor.is_output else 0))
         if last > first:
-            changes[first] += tensor.nbytes
-            changes[last] -= tensor.nbytes
-    return _running_sum(changes)
-
-
-def _running_sum(changes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cumulative sum, also where endless ones come and go."""
-    endless = np.cumsum(np.where(np.isposinf(changes), 1, np.where(np.isneginf(changes), -1, 0)))
-    finite = np.cumsum(np.where(np.isfinite(changes), changes, 0.0))
-    return np.where(endless > 0, np.inf, finite)[:-2]
+            changes, size = (finite, tensor.nbytes) if np.isfinite(tensor.nbytes) else (endless, 1)
+            changes[first] += size
+            changes[last] -= size
+    crossing = np.maximum(np.cumsum(finite), 0.0)  # what is added and taken away may leave a rest
+    return np.where(np.cumsum(endless) > 0, np.inf, crossing)[:-2]

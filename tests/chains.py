@@ -19,7 +19,7 @@ def random_case(seed: int) -> dict[str, Any]:
     layers = int(draw.integers(1, 11))
     case: dict[str, Any] = {
         "times_s": _times(draw, kinds, layers),
-        "output_bytes": draw.integers(0, 20, layers) * draw.choice([1, 10]),
+        "output_bytes": _output_bytes(draw, layers),
         "memory_bytes": draw.integers(0, 10, layers),
         "devices": _devices(draw, kinds, _most_devices(layers)),
     }
@@ -27,6 +27,12 @@ def random_case(seed: int) -> dict[str, Any]:
         if draw.random() < 0.4:
             add(draw, case)
     return case
+
+
+def _output_bytes(draw: np.random.Generator, layers: int) -> np.ndarray:
+    """Return what crosses cuts; sometimes nothing, and sometimes there can be no cut."""
+    sent = draw.integers(0, 20, layers) * draw.choice([0.0, 1.0, 10.0], p=[0.1, 0.45, 0.45])
+    return np.where(draw.random(layers) < draw.choice([0.0, 0.1]), math.inf, sent)
 
 
 def _most_devices(layers: int) -> int:
@@ -39,6 +45,7 @@ def _times(draw: np.random.Generator, kinds: int, layers: int) -> np.ndarray:
         times = draw.integers(0, 6, (kinds, layers)).astype(float)
     else:
         times = draw.random((kinds, layers)) * draw.choice([1.0, 1e-3, 1e3])
+    times = times * draw.choice([0.0, 1.0], p=[0.05, 0.95])
     if draw.random() < 0.3:
         times[draw.random((kinds, layers)) < 0.15] = math.inf
     return times
@@ -203,4 +210,6 @@ class Tried:
 def _quotient(size: float, rate: float) -> float:
     if size == 0:
         return 0.0
+    if math.isinf(size):
+        return math.inf
     return size / rate if rate else math.inf

@@ -72,6 +72,10 @@ class Chain:
     link_s: Floats
     """(links + 1, cuts): time of the message at a cut; infinite where no message can be. The last
     row stands for no message at all: the first stage's."""
+    closed: Flags
+    """(cuts,): where there can be no cut, whatever the link."""
+    counts_power: bool = True
+    """Whether devices that differ in their power alone are told apart."""
 
     @property
     def layers(self) -> int:
@@ -96,7 +100,8 @@ class Chain:
 
     def _type(self, device: int) -> tuple[int, float, float]:
         it = self.devices[device]
-        return it.kind, self.capacity_bytes[self.board_of[device]], it.busy_w or 0.0
+        watts = it.busy_w or 0.0 if self.counts_power else 0.0
+        return it.kind, self.capacity_bytes[self.board_of[device]], watts
 
     @cached_property
     def boards(self) -> tuple[tuple[int, ...], ...]:
@@ -201,6 +206,7 @@ def make_chain(
     send_memory_bytes: ArrayLike = 0.0,
     bandwidth_bytes_s: ArrayLike = math.inf,
     latency_s: ArrayLike = 0.0,
+    counts_power: bool = True,
 ) -> Chain:
     """Return the chain that :func:`rankslice.exploration.optimal_pipeline`'s arguments describe.
 
@@ -215,10 +221,11 @@ def make_chain(
     raise_faults(_device_mistakes(devices, kinds))
     spans = spans_s if spans_s is None or callable(spans_s) else _spans(spans_s, kinds, layers)
     board_of, capacity = _boards(devices)
+    sent = _shaped(output_bytes, "output_bytes", {(layers,): "(layers,)"}, endless=True)
     link_of, link_s = _links(
         devices,
         board_of,
-        _shaped(output_bytes, "output_bytes", {(layers,): "(layers,)"}, endless=True),
+        sent,
         _pairs(bandwidth_bytes_s, "bandwidth_bytes_s", len(devices), endless=True),
         _pairs(latency_s, "latency_s", len(devices), endless=False),
     )
@@ -233,6 +240,8 @@ def make_chain(
         capacity,
         link_of,
         link_s,
+        np.concatenate([[False], np.isinf(sent[:-1]), [False]]),
+        counts_power,
     )
 
 

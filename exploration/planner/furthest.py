@@ -6,14 +6,19 @@ of devices of each type, the furthest cut that they reach within a limit; the sm
 which some reach the end is the optimum. Other chains are *relaxed* to that: each message takes the
 fastest link there is, and from a cut a device reaches whatever it reaches from an earlier one. What
 comes out then is a bound, and whether the plan reaches it is seen by looking at the plan.
+
+Where the combinations of numbers do not fit into memory, types that take nearly the same times are
+counted as one that is as fast as the fastest of them: a bound again. The plan is then searched by
+keeping, of equally many devices, only some of the most promising combinations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +26,13 @@ from numpy.typing import NDArray
 from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.plans import Placed, bottleneck_s
 
-__all__ = ["MOST_COUNTS", "Furthest", "furthest"]
+__all__ = ["Furthest", "furthest"]
 
-MOST_COUNTS = 1 << 18
-"""Most combinations of numbers of devices that are looked at."""
+_MOST_BYTES = 1 << 27
+"""Most memory of the tables of all combinations of numbers of devices."""
+
+_KEPT = 400
+"""Combinations of equally many devices that are kept where there are too many."""
 
 _HALVINGS = 12
 """Steps of halving the interval before single values are looked at."""
@@ -45,18 +53,51 @@ class Furthest:
     """The best plan of the relaxed chain that is one of the real chain, too; empty: none is."""
     value_s: float
     """Its bottleneck in the real chain; infinite if there is none."""
+    is_exact: bool = True
+    """Whether all combinations were looked at."""
 
 
-def furthest(chain: Chain) -> Furthest | None:
-    """Return bound and plan of the relaxed chain; None if there are too many combinations."""
-    counts = _counts(chain)
-    if math.prod(count + 1 for count in counts) > MOST_COUNTS:
-        return None
-    return _Search(chain, counts).run()
+def furthest(chain: Chain) -> Furthest:
+    """Return bound and plan of the relaxed chain."""
+    alone: Groups = tuple((index,) for index in range(len(chain.types)))
+    if _bytes_of(_counts(chain, alone)) <= _MOST_BYTES:
+        return _Search(chain, alone).run()
+    coarse = _Search(chain, _merged(chain, alone)).run()
+    if math.isinf(coarse.bound_s):
+        return coarse
+    found = min(coarse, _Narrow(chain, alone).run(), key=lambda one: one.value_s)
+    return Furthest(coarse.bound_s, found.plan, found.value_s, is_exact=False)
 
 
-def _counts(chain: Chain) -> list[int]:
-    return [chain.type_of.count(index) for index in range(len(chain.types))]
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+"""Types of devices that are counted as one."""
+
+
+def _counts(chain: Chain, groups: Groups) -> list[int]:
+    """Return how many devices each group has."""
+    return [sum(map(chain.type_of.count, group)) for group in groups]
+
+
+def _bytes_of(counts: list[int]) -> int:
+    """Return how much memory the tables of all combinations take."""
+    return math.prod(count + 1 for count in counts) * 8 * (1 + 3 * len(counts))
+
+
+def _merged(chain: Chain, groups: Groups) -> Groups:
+    """Return so few groups that the tables fit: those joined first whose times differ least."""
+    times = np.array([chain.times_s[kind] for kind, _, _ in chain.types])
+    speeds = 1 / np.maximum(np.median(np.where(np.isfinite(times), times, 0.0), axis=1), 1e-300)
+    groups = tuple(sorted(groups, key=lambda group: float(speeds[group[0]])))
+    while len(groups) > 1 and _bytes_of(_counts(chain, groups)) > _MOST_BYTES:
+        # How much work the slower ones of two neighbours seem to do on top when they are joined.
+        more = [
+            sum(chain.type_of.count(one) for one in slow)
+            * (1 - speeds[slow[-1]] / speeds[fast[-1]])
+            for slow, fast in pairwise(groups)
+        ]
+        at = int(np.argmin(more))
+        groups = (*groups[:at], groups[at] + groups[at + 1], *groups[at + 2 :])
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +130,35 @@ def _level(members: Cuts, grid: Cuts, strides: list[int]) -> _Level:
 class _Search:
     """Tries limits of the bottleneck, each by looking how far the devices get."""
 
-    def __init__(self, chain: Chain, counts: list[int]) -> None:
-        self.chain = chain
-        self.shape = [count + 1 for count in counts]
-        self.strides = [math.prod(self.shape[index + 1 :]) for index in range(len(counts))]
-        self.size = math.prod(self.shape)
-        self.levels = _levels(self.shape, self.strides)
-        self.sent_s = [_fastest(chain, index, chain.link_of) for index in range(len(counts))]
-        self.received_s = [_fastest(chain, index, chain.link_of.T) for index in range(len(counts))]
+    def __init__(self, chain: Chain, groups: Groups) -> None:
+        self.chain, self.groups = chain, groups
+        self.counts = _counts(chain, groups)
+        self.links = [
+            (_fastest(chain, group, chain.link_of), _fastest(chain, group, chain.link_of.T))
+            for group in groups
+        ]
         summed = chain.spans_s is None and chain.memory_bytes.ndim == 2
         make = _Summed if summed else _Tabled
         self.reaches: tuple[_Summed | _Tabled, ...] = tuple(
             make(chain, index) for index in range(len(chain.types))
         )
-
         self.best: tuple[Placed, ...] = ()
         self.best_s = math.inf
+        self.prepare()
+
+    def prepare(self) -> None:
+        """List all combinations."""
+        self.shape = [count + 1 for count in self.counts]
+        self.strides = [math.prod(self.shape[index + 1 :]) for index in range(len(self.counts))]
+        self.size = math.prod(self.shape)
+        self.levels = _levels(self.shape, self.strides)
 
     def run(self) -> Furthest:
         """Return the smallest limit that is enough, and the best real plan met on the way."""
         if not self.is_enough(math.inf):
             return Furthest(math.inf, (), math.inf)
+        if self.is_enough(0.0):
+            return Furthest(0.0, self.best, self.best_s)
         low, high = 0.0, min(self.best_s, self.most())
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -131,24 +180,21 @@ class _Search:
 
     def most(self) -> float:
         """Return a limit that is as good as none."""
-        messages = np.concatenate([*self.sent_s, *self.received_s])
+        messages = np.concatenate([times for link in self.links for times in link])
         longest = max(reach.longest_s for reach in self.reaches)
         return max(longest, float(messages[np.isfinite(messages)].max()))
 
     def values(self, low: float, high: float) -> Floats:
         """Return the times in between that a limit can be: others change nothing."""
         found = [reach.values(low, high) for reach in self.reaches]
-        values = np.unique(np.concatenate([*found, *self.sent_s, *self.received_s]))
+        values = np.unique(
+            np.concatenate([*found, *(times for two in self.links for times in two)])
+        )
         return values[(values > low) & (values < high)]
 
     def is_enough(self, limit: float) -> bool:
         """Return whether the relaxed chain has a plan within a limit; keep it if it is real."""
-        reached_from = [
-            reach.furthest(limit, _allowed(sent, limit), _allowed(received, limit))
-            for reach, sent, received in zip(
-                self.reaches, self.sent_s, self.received_s, strict=True
-            )
-        ]
+        reached_from = self.reached_from(limit)
         reached = np.zeros(self.size, np.intp)
         for level in self.levels:
             best = np.zeros(level.members.size, np.intp)
@@ -157,30 +203,48 @@ class _Search:
             reached[level.members] = best
             goal = int(best.argmax())
             if best[goal] == self.chain.layers:
-                self._keep(self._placed(int(level.members[goal]), reached, reached_from))
+                self.keep(self.placed(self._steps(int(level.members[goal]), reached, reached_from)))
                 return True
         return False
 
-    def _keep(self, plan: tuple[Placed, ...]) -> None:
+    def reached_from(self, limit: float) -> list[Cuts]:
+        """Return for each group the furthest cut that a device of it reaches from each cut."""
+        return [
+            np.maximum.reduce(
+                [
+                    self.reaches[index].furthest(
+                        limit, _allowed(sent, limit), _allowed(received, limit)
+                    )
+                    for index in group
+                ]
+            )
+            for group, (sent, received) in zip(self.groups, self.links, strict=True)
+        ]
+
+    def keep(self, plan: tuple[Placed, ...]) -> None:
         value = bottleneck_s(self.chain, plan)
         if value < self.best_s:
             self.best, self.best_s = plan, value
 
-    def _placed(self, goal: int, reached: Cuts, reached_from: list[Cuts]) -> tuple[Placed, ...]:
-        """Return the stages that led to a combination of devices, on devices of those types."""
-        of_type: dict[int, list[int]] = {}
-        for device, index in enumerate(self.chain.type_of):
-            of_type.setdefault(index, []).append(device)
-        stages = []
-        for index, begin, end in self._steps(goal, reached, reached_from):
-            if begin < end:
-                stages.append(Placed(of_type[index].pop(), begin, end))
+    def placed(self, steps: Iterable[tuple[int, int, int]]) -> tuple[Placed, ...]:
+        """Return stages on devices of some groups.
+
+        Args:
+            steps: group, first and last cut of each stage, from the last stage on.
+        """
+        of_group = [
+            [device for device, index in enumerate(self.chain.type_of) if index in group]
+            for group in self.groups
+        ]
+        stages = [
+            Placed(of_group[group].pop(), begin, end) for group, begin, end in steps if begin < end
+        ]
         return tuple(reversed(stages))
 
     def _steps(
         self, goal: int, reached: Cuts, reached_from: list[Cuts]
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield type, first and last cut of the stages, from the last stage on."""
+        """Yield group, first and last cut of the stages, from the last stage on."""
         while reached[goal]:
             for index, reach in enumerate(reached_from):
                 source = goal - self.strides[index]
@@ -190,13 +254,82 @@ class _Search:
                     break
 
     def _has(self, combination: int, index: int) -> bool:
-        """Return whether a combination has a device of a type."""
+        """Return whether a combination has a device of a group."""
         return combination // self.strides[index] % self.shape[index] > 0
 
 
-def _fastest(chain: Chain, index: int, link_of: Cuts) -> Floats:
-    """Return the least time of messages of a type's devices at each cut: row to column."""
-    is_type = np.array(chain.type_of) == index
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Combinations of equally many devices."""
+
+    used: Cuts
+    """(combinations, groups): numbers of devices."""
+    reached: Cuts
+    """(combinations,)"""
+    group: Cuts
+    """(combinations,): of the last device."""
+    before: Cuts
+    """(combinations,): without that: which one of the combinations of one device less."""
+
+
+class _Narrow(_Search):
+    """Looks at some combinations of equally many devices only: there may be better plans."""
+
+    def prepare(self) -> None:
+        """Weigh layers by the mean time of all devices, and number combinations at random."""
+        times = np.array([self.chain.times_s[kind] for kind, _, _ in self.chain.types])
+        work = np.where(np.isfinite(times), times, 0.0).mean(axis=0)
+        self.work = np.concatenate([[0.0], np.cumsum(work)])
+        self.numbers = np.random.default_rng(0).integers(1 << 62, size=len(self.counts))
+
+    def is_enough(self, limit: float) -> bool:
+        """Return whether a plan within a limit is found; keep it if it is real."""
+        reached_from = self.reached_from(limit)
+        does = np.array([np.mean(self.work[reach] - self.work) for reach in reached_from])
+        nothing = np.zeros(1, np.intp)
+        kept = [_Kept(np.zeros((1, len(self.counts)), np.intp), nothing, nothing, nothing)]
+        while kept[-1].reached.size:
+            goal = int(kept[-1].reached.argmax())
+            if kept[-1].reached[goal] == self.chain.layers:
+                self.keep(self.placed(_steps_to(kept, goal)))
+                return True
+            kept.append(self._next(kept[-1], reached_from, does))
+        return False
+
+    def _next(self, last: _Kept, reached_from: list[Cuts], does: Floats) -> _Kept:
+        """Return the combinations of one more device that promise most."""
+        made = []
+        for group, reach in enumerate(reached_from):
+            free = np.flatnonzero(last.used[:, group] < self.counts[group])
+            free = free[reach[last.reached[free]] > last.reached[free]]
+            used = last.used[free]
+            used[:, group] += 1
+            made.append(_Kept(used, reach[last.reached[free]], np.full(free.size, group), free))
+        used, reached, groups, before = (
+            np.concatenate([getattr(one, name) for one in made])
+            for name in ("used", "reached", "group", "before")
+        )
+        # Of each combination the furthest one, then those that do most with the least devices.
+        order = np.lexsort((-reached, used @ self.numbers))
+        first = np.ones(order.size, np.bool_)
+        first[1:] = np.diff(used[order] @ self.numbers) != 0
+        order = order[first]
+        promise = self.work[reached[order]] - used[order] @ does
+        best = order[np.argsort(-promise, kind="stable")[:_KEPT]]
+        return _Kept(used[best], reached[best], groups[best], before[best])
+
+
+def _steps_to(kept: list[_Kept], goal: int) -> Iterator[tuple[int, int, int]]:
+    """Yield group, first and last cut of the stages to a combination, from the last stage on."""
+    for last, before in zip(reversed(kept), reversed(kept[:-1]), strict=False):
+        source = int(last.before[goal])
+        yield int(last.group[goal]), int(before.reached[source]), int(last.reached[goal])
+        goal = source
+
+
+def _fastest(chain: Chain, group: tuple[int, ...], link_of: Cuts) -> Floats:
+    """Return the least time of messages of a group's devices at each cut: row to column."""
+    is_type = np.isin(chain.type_of, group)
     others = ~np.eye(is_type.size, dtype=np.bool_)
     links = np.unique(link_of[is_type[:, None] & others])
     times: Floats = chain.link_s[links].min(axis=0, initial=np.inf)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from rankslice.exploration.planner.chain import Chain
+from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.plans import bottleneck_s
 from rankslice.exploration.planner.solve import Found, can_be_placed, fastest
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -18,7 +18,7 @@ from rankslice.framework.wording import joined
 
 __all__ = ["Limit", "NoPlanError", "no_plan"]
 
-Limit = Literal["layers", "memory", "links", "devices", "throughput", "steps"]
+Limit = Literal["layers", "memory", "links", "cuts", "devices", "throughput", "steps"]
 
 
 class NoPlanError(RankSliceError):
@@ -28,8 +28,9 @@ class NoPlanError(RankSliceError):
         """Take what is in the way, and how to tell it."""
         super().__init__(*mistakes)
         self.limit = limit
-        """``layers``: some can run nowhere. ``memory``: without its limits there is a pipeline.
-        ``links``: likewise. ``devices``: too few of those that can run some layers.
+        """``layers``: some can run nowhere, or in no slices that make a whole. ``memory``: without
+        its limits there is a pipeline. ``links``: likewise. ``cuts``: likewise, of those that
+        infinite bytes forbid. ``devices``: too few of those that can run some layers.
         ``throughput``: the floor is above what can be reached. ``steps``: none was found in so
         many steps, and it is not proven that there is none."""
 
@@ -72,12 +73,19 @@ def _too_slow(chain: Chain, best: Found, period_s: float) -> NoPlanError:
 
 
 def _lonely_layers(chain: Chain) -> Iterator[Mistake]:
-    """Yield the layers that no device can run, or that fit into none's memory."""
-    kinds = [kind for kind, _, _ in chain.types]
-    for layer in np.flatnonzero(np.isinf(chain.times_s[kinds]).all(axis=0)).tolist():
+    """Yield the layers that no device can run, alone or with others."""
+    spans = np.minimum.reduce(chain.span_s)
+    for layer in np.flatnonzero(np.isinf(_least_around(spans))).tolist():
         yield Mistake(
             f"layer {layer}", "no device can run it", "expected a finite time of one kind"
         )
+
+
+def _least_around(spans: Floats) -> Floats:
+    """Return for each layer the least value of the spans it is in, (layers,) of (cuts, cuts)."""
+    begun = np.minimum.accumulate(spans, axis=0)
+    least = np.minimum.accumulate(begun[:, ::-1], axis=1)[:, ::-1]
+    return np.diagonal(least, 1)
 
 
 def _limit_in_the_way(chain: Chain) -> NoPlanError:
@@ -85,36 +93,75 @@ def _limit_in_the_way(chain: Chain) -> NoPlanError:
     roomy = replace(chain, capacity_bytes=(math.inf,) * len(chain.boards))
     if can_be_placed(roomy):
         return NoPlanError("memory", *_memory_mistakes(chain))
-    linked = replace(roomy, link_s=np.where(chain.link_s < math.inf, chain.link_s, 0.0))
-    linked.link_s[:-1, [0, -1]] = math.inf
+    linked = _with_links(roomy, ~chain.closed)
     if can_be_placed(linked):
         found = "every pipeline sends over a link without bandwidth"
         return NoPlanError("links", Mistake("bandwidth_bytes_s", found, "expected more than 0"))
-    able = f"the layers change {_changes(chain)} times between kinds that can run them"
+    able = _able_spans(roomy)
+    if not _reaches_end(able, ~chain.closed):
+        return _no_whole(chain, able)
+    changes = f"the layers change {_changes(chain)} times between kinds that can run them"
     found = f"{len(chain.devices)} devices are too few, or of the wrong kinds"
-    return NoPlanError("devices", Mistake("devices", found, able))
+    return NoPlanError("devices", Mistake("devices", found, changes))
+
+
+def _with_links(chain: Chain, cuts: Flags) -> Chain:
+    """Return a chain whose messages can all be sent at some cuts."""
+    opened = np.where(cuts & np.isinf(chain.link_s), 0.0, chain.link_s)
+    opened[:-1, [0, -1]] = math.inf
+    return replace(chain, link_s=opened)
+
+
+def _able_spans(chain: Chain) -> Flags:
+    """Return which spans some device can run and hold, (cuts, cuts)."""
+    able: Flags = np.logical_or.reduce(chain.fits)
+    return able
+
+
+def _reaches_end(able: Flags, cuts: Flags) -> bool:
+    """Return whether spans make a whole that meet at some cuts, were there devices enough."""
+    reached = np.zeros(cuts.size, np.bool_)
+    reached[0] = True
+    for cut in range(cuts.size - 1):
+        if reached[cut] and cuts[cut]:
+            reached |= able[cut]
+    return bool(reached[-1])
+
+
+def _no_whole(chain: Chain, able: Flags) -> NoPlanError:
+    """Tell that the layers cannot be cut into slices that devices can run."""
+    found = "no device can run a slice that begins and ends where there can be cuts"
+    if not chain.closed.any() or not _reaches_end(able, np.ones_like(chain.closed)):
+        return NoPlanError("layers", Mistake("spans_s", found, "expected more finite times"))
+    behind = ", ".join(str(cut - 1) for cut in np.flatnonzero(chain.closed).tolist())
+    text = f"{found}; the bytes are infinite behind the layers {behind}"
+    return NoPlanError("cuts", Mistake("output_bytes", text, "expected fewer of these"))
 
 
 def _memory_mistakes(chain: Chain) -> Iterator[Mistake]:
-    """Yield the layers that fit nowhere even alone; without such, the sums of both sides."""
-    alone = np.array([np.diagonal(fits, 1) for fits in chain.fits])
-    tight = np.flatnonzero(~alone.any(axis=0)).tolist()
+    """Yield the layers that fit nowhere, alone or with others; without such, the sums."""
+    needs = _least_around(np.minimum.reduce(_bytes_where_able(chain)))
+    fits = _least_around(np.where(_able_spans(chain), 0.0, np.inf))
+    tight = np.flatnonzero(np.isinf(fits)).tolist()
     for layer in tight:
-        needs = min(
-            float(table[layer, layer + 1])
-            for table, span in zip(chain.span_bytes, chain.span_s, strict=True)
-            if math.isfinite(span[layer, layer + 1])
-        )
         yield Mistake(
             f"layer {layer}",
-            f"takes {bytes_text(round(needs))} of memory",
+            f"takes {bytes_text(round(needs[layer]))} of memory",
             f"the boards that can run it have less: {_memories(chain)}",
         )
     if not tight:
-        needs = float(chain.memory_bytes.min(axis=0).sum()) if chain.memory_bytes.ndim == 2 else 0
+        total = float(chain.memory_bytes.min(axis=0).sum()) if chain.memory_bytes.ndim == 2 else 0
         found = "the layers do not fit into the boards' memory"
-        total = f"; the layers take {bytes_text(round(needs))} without buffers" if needs else ""
-        yield Mistake("memory_bytes", found, f"there are {_memories(chain)}{total}")
+        told = f"; the layers take {bytes_text(round(total))} without buffers" if total else ""
+        yield Mistake("memory_bytes", found, f"there are {_memories(chain)}{told}")
+
+
+def _bytes_where_able(chain: Chain) -> list[Floats]:
+    """Return of each type the memory of spans, (cuts, cuts); infinite where it cannot run them."""
+    return [
+        np.where(np.isfinite(span), held, np.inf)
+        for span, held in zip(chain.span_s, chain.span_bytes, strict=True)
+    ]
 
 
 def _memories(chain: Chain) -> str:

@@ -71,13 +71,13 @@ def fastest(chain: Chain, most_steps: int) -> Found:
     if _overflows(chain):
         return _NONE
     quick = furthest(chain)
-    if quick is None:
-        return _Fastest(chain, most_steps, Found((), math.inf, 0.0, False)).run()
     if math.isinf(quick.bound_s):
         return _NONE
     if quick.value_s <= quick.bound_s * (1 + SAME):
         return Found(quick.plan, quick.value_s, quick.value_s, True)
     known = Found(quick.plan, quick.value_s, quick.bound_s, False)
+    if quick.plan and not quick.is_exact:
+        return known  # what is left of such chains is too much for a search of states, too
     return _Fastest(chain, most_steps, known).run()
 
 

@@ -147,7 +147,8 @@ def _alike(
         idle = chain.devices[devices[0]].idle_w
         for index, other in enumerate(found):
             same = hardware[board] == hardware[other]
-            same = same and idle == chain.devices[boards[other][0]].idle_w
+            if chain.counts_power:
+                same = same and idle == chain.devices[boards[other][0]].idle_w
             if same and _may_swap(chain, devices, boards[other]):
                 classes.append(index)
                 break

@@ -152,8 +152,8 @@ def explore(
     method: Annotated[
         _Method,
         typer.Option(
-            help="exact: the best contiguous slices; nsga2: any mapping, by a genetic algorithm;"
-            " exhaustive: every mapping, for small cases."
+            help="exact: the best contiguous slices, and what they lead to; nsga2: any mapping, by"
+            " a genetic algorithm; exhaustive: every mapping, for small cases."
         ),
     ] = _Method.exact,
     objectives: Annotated[

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rankslice.exploration import ArgumentError, Device, NoPlanError, Pipeline, optimal_pipeline
+from rankslice.exploration.exact import Objective
 
 
 def devices(*kinds: int, **what: Any) -> list[Device]:
@@ -154,6 +155,30 @@ def test_what_takes_no_time_has_an_endless_rate() -> None:
     assert math.inf == plan(times_s=[[0.0] * 4]).throughput_fps
 
 
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+def test_a_bottleneck_of_nothing_is_found_where_only_one_device_takes_no_time(
+    objective: Objective,
+) -> None:
+    times = [[0.0, *(4.0**n for n in range(-20, 0))], [1.0, *[0.0] * 20]]
+    sums = [[[sum(row[a : b + 1]) for b in range(21)] for a in range(21)] for row in times]
+    found = optimal_pipeline(
+        times, [0] * 21, [1] * 21, devices(0, 1), spans_s=sums, objective=objective
+    )
+    assert (0.0, 0.0, True) == (found.bottleneck_s, found.bound_s, found.proven)
+    assert [("device 0", 0, 0), ("device 1", 1, 20)] == spans(found)
+
+
+def test_devices_that_differ_in_power_alone_are_alike_unless_energy_counts() -> None:
+    where = [Device(f"device {index}", 0, busy_w=1.0 + index) for index in range(30)]
+    times = np.random.default_rng(0).random((1, 100))
+    case: dict[str, Any] = {"output_bytes": np.zeros(100), "memory_bytes": np.ones(100)}
+    found = plan(times_s=times, where=where, **case, most_steps=1)
+    assert found.proven
+    assert found.energy_j is not None
+    least = plan(where=where[:8], objective="energy")
+    assert ["device 0"] == [stage.device for stage in least.stages]
+
+
 # Beyond what is proven at once
 
 
@@ -182,6 +207,29 @@ def test_no_answer_is_told_apart_from_no_pipeline() -> None:
     assert "steps" == caught.value.limit
 
 
+def drawn(layers: int, number: int, kinds: int) -> dict[str, Any]:
+    """Return random layers, and devices of some kinds, each somewhat slower than the last."""
+    draw = np.random.default_rng(0)
+    return {
+        "times_s": draw.random((kinds, layers)) * np.linspace(1, 3, kinds)[:, None],
+        "output_bytes": draw.random(layers) / 10,
+        "memory_bytes": np.ones(layers),
+        "devices": devices(*(index % kinds for index in range(number))),
+        "bandwidth_bytes_s": 1.0,
+    }
+
+
+def test_many_devices_of_several_kinds_get_a_proven_plan() -> None:
+    # 531,441 combinations of numbers of devices.
+    assert optimal_pipeline(**drawn(500, 48, 6)).proven
+
+
+def test_more_combinations_of_devices_than_fit_into_memory_get_a_plan_close_to_its_bound() -> None:
+    found = optimal_pipeline(**drawn(60, 32, 16))
+    assert found.bound_s is not None
+    assert found.bound_s <= found.bottleneck_s <= 1.055 * found.bound_s
+
+
 # What is refused
 
 
@@ -202,6 +250,41 @@ def test_layers_that_do_not_fit_together_are_told_with_both_sums() -> None:
     which, text = limit(memory_bytes=[6] * 4, where=devices(0, 0, memory_bytes=8.0))
     assert "memory" == which
     assert "the layers take 24 B" in text
+
+
+def test_layers_that_fit_nowhere_and_cannot_be_cut_apart_are_named() -> None:
+    spans_s = np.full((1, 3, 3), math.inf)
+    spans_s[0, 0, 2] = 1.0
+    one = devices(0, memory_bytes=4.0)
+    which, text = limit(
+        times_s=[[1.0] * 3],
+        output_bytes=[0] * 3,
+        memory_bytes=[2, 3, 4],
+        spans_s=spans_s,
+        where=one,
+    )
+    assert "memory" == which
+    assert text.startswith("layer 0: takes 9 B of memory")
+    assert 3 == len(text.splitlines())
+
+
+def test_cuts_with_infinite_bytes_are_told_apart_from_links_without_bandwidth() -> None:
+    times = [[1.0, 1.0, math.inf, math.inf], [math.inf, math.inf, 1.0, 1.0]]
+    what: dict[str, Any] = {"times_s": times, "where": devices(0, 1)}
+    which, text = limit(**what, output_bytes=[1, math.inf, 1, 1])
+    assert "cuts" == which
+    assert "the bytes are infinite behind the layers 1" in text
+    assert "links" == limit(**what, output_bytes=[1, 1, math.inf, 1], bandwidth_bytes_s=0.0)[0]
+
+
+def test_slices_that_make_no_whole_are_told() -> None:
+    spans_s = np.full((1, 4, 4), math.inf)
+    spans_s[0, 0, 2] = spans_s[0, 1, 3] = 1.0
+    which, text = limit(spans_s=spans_s)
+    assert "layers" == which
+    assert "begins and ends where there can be cuts" in text
+    spans_s[0, 1, 3] = math.inf
+    assert "layer 3: no device can run it" in limit(spans_s=spans_s)[1]
 
 
 def test_links_without_bandwidth_are_told() -> None:

@@ -11,7 +11,7 @@ from rankslice.exploration import NoPlanError, optimal_pipeline
 from rankslice.exploration.exact import Objective
 
 EACH = 250
-THROUGHPUT = range(0, 2500, EACH)
+THROUGHPUT = range(0, 2000, EACH)
 UNDER_A_FLOOR = range(10_000, 10_500, EACH)
 
 
@@ -50,6 +50,44 @@ def test_no_pipeline_above_the_floor_has_less(objective: Objective, first: int) 
         floor = floor_fps(seed)
         expected = Tried(random_case(seed), objective, 1 / floor).run()
         assert expected == pytest.approx(least(seed, objective, floor), rel=1e-12, abs=0), seed
+
+
+def check_without_tables(seed: int) -> bool:
+    """Plan as if no table fitted into memory; return whether the plan is proven."""
+    case = random_case(seed)
+    expected = Tried(case, "throughput", math.inf).run()
+    try:
+        found = optimal_pipeline(**case, most_steps=50)
+    except NoPlanError as error:
+        if math.isfinite(expected) and error.limit != "steps":
+            raise
+        return False
+    assert found.bound_s is not None
+    assert found.bound_s * (1 - 1e-12) <= expected <= found.bottleneck_s * (1 + 1e-12), seed
+    if found.proven:
+        assert found.bottleneck_s == pytest.approx(expected, rel=1e-12, abs=0), seed
+    return found.proven
+
+
+@pytest.fixture
+def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all combinations of devices of more than one kind be too many."""
+    monkeypatch.setattr("rankslice.exploration.planner.furthest._MOST_BYTES", 200)
+    monkeypatch.setattr("rankslice.exploration.planner.furthest._KEPT", 2)
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_bounds_hold_where_not_all_combinations_of_devices_are_looked_at() -> None:
+    proven = [check_without_tables(seed) for seed in range(20_000, 20_250)]
+    assert 60 < proven.count(True) < 220
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_tables")
+@pytest.mark.parametrize("first", range(200_000, 220_000, 1000))
+def test_bounds_hold_there_in_many_more_cases(first: int) -> None:
+    for seed in range(first, first + 1000):
+        check_without_tables(seed)
 
 
 @pytest.mark.slow

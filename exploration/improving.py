@@ -1,0 +1,197 @@
+"""Better mappings than those that are known, by small changes that a score judges.
+
+The best so far are changed at random: a stretch of layers moves, a border between two stages does,
+two places change roles, one is given up, or two mappings swap a stretch. What comes out may be any
+mapping, with layers of a place that are no neighbours, too. The budget is a number of mappings, so
+the same arguments give the same answer on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.front import Archive
+from rankslice.exploration.nsga2 import Population, Score, Space
+
+__all__ = ["improve"]
+
+_AT_ONCE = 128
+"""Mappings scored together."""
+
+_ELITE = 24
+"""Mappings kept of each objective, the best in it."""
+
+_MOST_ALIKE = 4
+"""How many of them may have the same value."""
+
+_DRAWS = 2
+"""How many changes are drawn at most for each mapping to score: in small cases many are known."""
+
+_FAST = 0.5
+"""Share of parents that are among the fastest."""
+
+_MOVED, _SWAPPED, _RENAMED = 0.55, 0.15, 0.1
+"""Shares of changes: a stretch or a border moves; two places change roles; one place gets what
+another one had. The rest mixes two mappings."""
+
+_TWICE = 0.3
+"""Share of changes that are followed by another one."""
+
+
+def improve(
+    score: Score,
+    space: Space,
+    seeds: Population,
+    found: Archive,
+    most: int,
+    on_mappings: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Put the best mappings into an archive that changes of known ones lead to.
+
+    Args:
+        score: evaluates a whole population at once.
+        space: layers, places, and the number of objectives.
+        seeds: (n, layers): mappings to begin with; without any there is nothing to change.
+        found: takes what is met.
+        most: how many mappings are scored.
+        on_mappings: told how many were.
+    """
+    searching = _Improving(score, space, found)
+    searching.take(seeds)
+    for _ in range(math.ceil(_DRAWS * most / _AT_ONCE)):
+        left = most - searching.count
+        if left <= 0 or searching.is_lost:
+            return
+        searching.take(searching.children(min(_AT_ONCE, left)))
+        on_mappings(searching.count)
+
+
+class _Improving:
+    """A search that is going on."""
+
+    def __init__(self, score: Score, space: Space, found: Archive) -> None:
+        self._score, self._space, self._found = score, space, found
+        self._random = np.random.default_rng(0)
+        self._seen: set[bytes] = set()
+        self._rows: Population = np.empty((0, space.layers), np.int64)
+        self._values: NDArray[np.float64] = np.empty((0, space.objectives))
+        self._elites: list[Population] = []
+        self.count = 0
+        """Mappings that were scored."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no mapping is known that can run."""
+        return not len(self._rows)
+
+    def take(self, population: Population) -> None:
+        """Score mappings, and keep the best."""
+        if not len(population):
+            return
+        self._seen.update(row.tobytes() for row in population)
+        scores = self._score(population)
+        self.count += len(population)
+        possible = np.flatnonzero((scores.excess <= 0) & np.isfinite(scores.values[:, 0]))
+        rows, values = population[possible], scores.values[possible]
+        self._found.add(rows, values, scores.groups[possible])
+        self._rows = np.concatenate([rows, self._rows])
+        self._values = np.concatenate([values, self._values])
+        best = [self._best(objective) for objective in range(self._space.objectives)]
+        self._elites = [self._rows[chosen] for chosen in best]
+        kept = np.unique(np.concatenate(best))
+        self._rows, self._values = self._rows[kept], self._values[kept]
+
+    def _best(self, objective: int) -> NDArray[np.intp]:
+        """Return which mappings are the best in one objective, the newest of equal ones first."""
+        values = np.nan_to_num(self._values[:, objective], nan=np.inf)
+        order = np.argsort(values, kind="stable")
+        ordered = values[order]
+        starts = np.searchsorted(ordered, ordered)  # of those with the same value
+        return order[np.arange(order.size) - starts < _MOST_ALIKE][:_ELITE]
+
+    def children(self, most: int) -> Population:
+        """Return mappings that were not scored yet, made of the best."""
+        made = changed(self._parents(most), self._parents(most), self._space.places, self._random)
+        fresh = [row for row in made if self._is_new(row.tobytes())]
+        return np.array(fresh, np.int64).reshape(-1, self._space.layers)
+
+    def _is_new(self, name: bytes) -> bool:
+        is_new = name not in self._seen
+        self._seen.add(name)
+        return is_new
+
+    def _parents(self, count: int) -> Population:
+        """Return some of the best, half of them for throughput: the better, the more often."""
+        random = self._random
+        others = np.concatenate([*self._elites[1:], self._found.assignments])
+        drawn = random.random((2, count))
+        fast = self._elites[0][(len(self._elites[0]) * drawn[0] ** 2).astype(np.int64)]
+        other = others[(len(others) * drawn[1]).astype(np.int64)]
+        chosen: Population = np.where(random.random((count, 1)) < _FAST, fast, other)
+        return chosen
+
+
+def changed(
+    parents: Population, mates: Population, places: int, random: np.random.Generator
+) -> Population:
+    """Return (n, layers) mappings that differ from their parents by one change, or by two.
+
+    Args:
+        parents: (n, layers).
+        mates: (n, layers): what stretches are taken from when two mappings mix.
+        places: how many there are.
+        random: draws.
+    """
+    children = _changed_once(parents, mates, places, random)
+    twice = random.random((len(children), 1)) < _TWICE
+    return np.where(twice, _changed_once(children, mates, places, random), children)
+
+
+def _changed_once(
+    parents: Population, mates: Population, places: int, random: np.random.Generator
+) -> Population:
+    count, layers = parents.shape
+    rows, position = np.arange(count), np.arange(layers)
+    kind = random.random((count, 1))
+    length = np.minimum(layers, np.exp(random.random(count) * np.log(layers + 1)).astype(np.int64))
+    start = random.integers(0, layers, count)
+    # A border moves if what follows it joins the run before it, or what precedes it the run after.
+    begins = _run_begins(parents)[rows, start]
+    back = random.random(count) < 0.5
+    first = np.where(back, begins - length, begins)
+    joined = parents[rows, np.where(back, begins, np.maximum(begins - 1, 0))]
+    free = random.random(count) < 0.5
+    first, target = (
+        np.where(free, start, first),
+        np.where(free, _places(random, places, count), joined),
+    )
+    inside = (first[:, None] <= position) & (position < (first + length)[:, None])
+    moved = np.where(inside, target[:, None], parents)
+    mixed = np.where(inside, mates, parents)
+    one = parents[rows, random.integers(0, layers, count)][:, None]
+    other = _places(random, places, count)[:, None]
+    renamed = np.where(parents == one, other, parents)
+    swapped = np.where(parents == other, one, renamed)
+    found: Population = np.select(
+        [kind < _MOVED, kind < _MOVED + _SWAPPED, kind < _MOVED + _SWAPPED + _RENAMED],
+        [moved, swapped, renamed],
+        mixed,
+    )
+    return found
+
+
+def _places(random: np.random.Generator, places: int, count: int) -> NDArray[np.int64]:
+    return random.integers(0, places, count)
+
+
+def _run_begins(population: Population) -> NDArray[np.int64]:
+    """Return (n, layers): the first layer of the run of neighbours that each layer is in."""
+    begins = np.zeros(population.shape, np.int64)
+    begins[:, 1:] = np.where(
+        population[:, 1:] != population[:, :-1], np.arange(1, population.shape[1]), 0
+    )
+    return np.maximum.accumulate(begins, axis=1)

@@ -1,0 +1,72 @@
+"""What is said of the fastest mapping, against trying all of them, on small random problems."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from random_problems import random_problem
+
+from rankslice.exploration.contiguous import Fastest, Proof, is_contiguous, prove
+from rankslice.exploration.exact_plans import exact_seeds
+from rankslice.exploration.exhaustive import every_mapping
+from rankslice.exploration.front import Archive
+from rankslice.exploration.improving import improve
+from rankslice.exploration.problem import Problem
+from rankslice.exploration.scoring import scorer, space_of
+from rankslice.exploration.seeds import contiguous_seeds
+
+OBJECTIVES = ("throughput", "energy", "memory")
+FEW = 300
+"""Mappings that are changed: fewer than it takes to find all that is best."""
+
+
+def least_s(problem: Problem) -> tuple[float, float]:
+    """Return the least bottleneck of all mappings, and of contiguous ones, by trying them."""
+    places, layers = len(problem.places), len(problem.layers)
+    rows = every_mapping(places, layers, 0, places**layers)
+    scores = scorer(problem, ("throughput",))(rows)
+    times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
+    contiguous = times[is_contiguous(rows, places)]
+    return float(times.min()), float(contiguous.min())
+
+
+def searched(problem: Problem, tried: int) -> tuple[Proof, Fastest, Archive]:
+    """Return what a search with a small budget finds and claims."""
+    score, space = (
+        Fastest(scorer(problem, OBJECTIVES), len(problem.places)),
+        space_of(problem, OBJECTIVES),
+    )
+    archive = Archive(space.layers, space.objectives)
+    seeds = np.array([*exact_seeds(problem), *contiguous_seeds(problem)], np.int64)
+    improve(score, space, seeds.reshape(-1, space.layers), archive, FEW)
+    return prove(problem, score, archive, tried), score, archive
+
+
+def check(seed: int) -> bool:
+    """Compare what a search claims with all mappings; return whether it claims a proof."""
+    problem = random_problem(seed)
+    every, contiguous = least_s(problem)
+    proof, score, archive = searched(problem, (0, 10, 10_000)[seed % 3])
+    assert proof.bound_s <= contiguous * (1 + 1e-12), seed
+    assert proof.bottleneck_s >= contiguous * (1 - 1e-12), seed
+    assert score.any_s >= every * (1 - 1e-12), seed
+    if math.isfinite(score.any_s):
+        assert score.any_s == archive.values[:, 0].min(), seed
+    if proof.is_proven:
+        assert proof.bottleneck_s == pytest.approx(contiguous, rel=1e-9, abs=0), seed
+    return proof.is_proven
+
+
+@pytest.mark.parametrize("first", [0])
+def test_nothing_is_called_proven_that_is_not_the_best(first: int) -> None:
+    proven = [check(seed) for seed in range(first, first + 100)]
+    assert 60 < proven.count(True) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1_000_000, 1_020_000, 1000))
+def test_nothing_is_called_proven_that_is_not_the_best_in_many_more_cases(first: int) -> None:
+    for seed in range(first, first + 1000):
+        check(seed)

@@ -49,6 +49,8 @@ class RankSummary:
     steady: dict[str, float] | None = None
     """What it did after the first frames: ``frames``, ``compute_share`` and ``cpu_share`` of the
     time (the latter over 1 where several cores worked); ``None`` where no others came."""
+    gpu_memory_mb: float | None = None
+    """Memory on NVIDIA's GPUs in 10^6 bytes; ``None``: it has none, or the driver does not tell."""
     accelerated: dict[str, Any] | None = None
     """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, the kinds of
     ``others``, whether float32 is ``tf32``; ``None`` where nothing is meant to be accelerated."""

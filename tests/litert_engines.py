@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tflite_models import model_file
+from toys import toy_library
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec
@@ -79,14 +78,7 @@ NPU_ENVIRONMENT = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 def toy_delegate(folder: Path) -> str:
     """Compile the delegate for tests and return its path."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler on this machine")
-    library = folder / "toy.so"
-    source = Path(__file__).parent / "backend" / "toy_delegate.c"
-    arguments = ["-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-lm"]
-    subprocess.run([compiler, *arguments], check=True)
-    return str(library)
+    return toy_library("toy_delegate.c", folder)
 
 
 def loaded(

@@ -145,13 +145,19 @@ def let_ranks_sleep(
     replace_file(code, code.read_bytes() + engine.encode())
 
 
-def give_sensors(folder: Path, system: Path) -> None:
-    """Change a build folder so that its ranks look for sensors in ``system`` and not in /sys."""
-    code = folder / "runtime" / "sensors.py"
-    before, after = '_SYSTEM = Path("/sys")', f"_SYSTEM = Path({str(system)!r})"
-    text = code.read_text()
-    assert 1 == text.count(before)
-    replace_file(code, text.replace(before, after).encode())
+def give_sensors(folder: Path, system: Path, nvml: str = "none.so") -> None:
+    """Change a build folder so that its ranks look for sensors in ``system`` and not in /sys.
+
+    ``nvml`` takes the place of the library of NVIDIA's driver.
+    """
+    for name, before, after in (
+        ("sensors.py", '_SYSTEM = Path("/sys")', f"_SYSTEM = Path({str(system)!r})"),
+        ("nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
+    ):
+        code = folder / "runtime" / name
+        text = code.read_text()
+        assert 1 == text.count(before)
+        replace_file(code, text.replace(before, after).encode())
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .histogram import Histogram
+from .nvml import find_nvml
 
 __all__ = [
     "LEAST_WARM_UP",
     "ComputeTimes",
+    "GpuMemory",
     "count_process",
     "cpu_s",
     "cpu_s_of",
@@ -125,3 +127,29 @@ def _peak_memory_mb_of(process: str) -> float:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return 0.0
+
+
+class GpuMemory:
+    """The memory that this rank takes on NVIDIA's GPUs of the board; make it before engines load.
+
+    Engines keep what they have asked for, so what they hold in the end is the most.
+    """
+
+    def __init__(self, accelerator: str) -> None:
+        """Look for GPUs, if the rank's ``accelerator`` is one."""
+        self._nvml = find_nvml() if accelerator.startswith("gpu") else None
+        self._before = self._nvml.used_bytes() if self._nvml is not None else None
+
+    def bytes(self) -> int | None:
+        """Return the memory of this process and its helpers; ``None``: it is not told.
+
+        Where the driver knows them by other numbers, as in containers, it is what has come to be
+        in use since the beginning, by whomever.
+        """
+        if self._nvml is None:
+            return None
+        own = self._nvml.used_bytes_of({os.getpid(), *_helpers})
+        now = self._nvml.used_bytes()
+        if own is not None or now is None or self._before is None:
+            return own
+        return max(0, now - self._before) or None

@@ -28,7 +28,7 @@ from .executor import Executor, Stage, step_of
 from .histogram import Histogram
 from .job import Job
 from .loop import CommunicationLoop, Incoming, Outgoing
-from .measure import ComputeTimes, cpu_s, peak_memory_mb
+from .measure import ComputeTimes, GpuMemory, cpu_s, peak_memory_mb
 from .options import RunOptions
 from .results import ResultsWriter
 from .slots import Ring
@@ -88,6 +88,7 @@ class _Rank:
         wiring = wire(job, transport.rank, self.window)
         self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
         self.compute = ComputeTimes(len(wiring.segments), self.window)
+        self.gpu_memory = GpuMemory(self.spec.accelerator)
         self.accelerations: list[Acceleration | None] = []
         self.warm_up = WarmUp()
         segments: list[Stage] = []
@@ -278,6 +279,7 @@ class _Rank:
 
     def _measurements(self, wall_s: float, cpu_s: float) -> dict[str, Any]:
         frames = max(1, self.compute.histogram.count)
+        gpu_bytes = self.gpu_memory.bytes()
         record: dict[str, Any] = {
             "rank": self.spec.rank,
             "key": self.spec.key,
@@ -294,6 +296,7 @@ class _Rank:
             "warm_up_ms": 1e3 * self.warm_up.seconds,
             "not_warmed_up": self.warm_up.left_out,
             "steady": self.compute.steady(),
+            "gpu_memory_mb": None if gpu_bytes is None else 1e-6 * gpu_bytes,
             "python": platform.python_version(),
             "numpy": np.__version__,
             "mpi": getattr(self.transport, "library", ""),

@@ -1,4 +1,4 @@
-"""Energy sensors of a board, as Linux shows them."""
+"""Energy sensors of a board, as Linux and the drivers of its GPUs show them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
+
+from .nvml import LIBRARY, find_nvml
 
 __all__ = ["Sensor", "SensorError", "find_sensor"]
 
@@ -26,6 +29,9 @@ _ANSWER_S = 3.0
 _WHOLE_BOARD = ("vdd_in", "pom_5v_in", "psys", "total")
 """What channels are called that have all others behind them."""
 
+_Look = Callable[[], int | None]
+"""Returns what a sensor says; ``None``: it does not."""
+
 
 class SensorError(Exception):
     """A sensor does not tell the energy; the message says why."""
@@ -36,8 +42,10 @@ class Sensor(Protocol):
 
     name: str
     """The sensor, by the system's own names."""
-    seconds: float
-    """Time between the first and the last look."""
+
+    @property
+    def seconds(self) -> float:
+        """Time between the first and the last look."""
 
     def __enter__(self) -> Sensor:
         """Begin to count."""
@@ -58,21 +66,32 @@ class Sensor(Protocol):
         """
 
 
-def find_sensor(system: Path = _SYSTEM, *, period_s: float = _PERIOD_S) -> Sensor | None:
+def find_sensor(
+    system: Path = _SYSTEM, *, period_s: float = _PERIOD_S, nvml: str = LIBRARY
+) -> Sensor | None:
     """Return the board's energy sensor; ``None`` if it has none that may be read.
 
     Counters of energy go before sensors of power, which have to be read again and again. Of several
-    channels the one of the whole board is taken; else that of a processor's packages, summed, or
-    the first one.
+    channels the one of the whole board is taken; else that of a processor's packages and NVIDIA's
+    GPUs, summed, or the first one.
 
     Args:
         system: where Linux shows its devices.
         period_s: mean time between two looks at a sensor of power.
+        nvml: library that tells of NVIDIA's GPUs.
     """
-    return _processor(system) or _counter(system) or _power(system, period_s)
+    processor = _processor(system)
+    found = processor or _counter(system) or _power(system, period_s)
+    if found is not None and found.is_whole:
+        return found
+    gpus = _gpus(nvml, period_s)
+    if processor is not None and gpus is not None:
+        return _Together((processor, gpus))
+    # A channel of a board with such a GPU may be of anything.
+    return processor or gpus or found
 
 
-def _processor(system: Path) -> Sensor | None:
+def _processor(system: Path) -> _Watched | None:
     """Return Linux' powercap zones, such as Intel's RAPL: the whole system, or all packages."""
     zones = {
         zone: _text(zone / "name")
@@ -85,18 +104,32 @@ def _processor(system: Path) -> Sensor | None:
         return None
     limits = [_number(zone / "max_energy_range_uj") or 0 for zone in chosen]
     name = "powercap " + ", ".join(zones[zone] for zone in chosen)
-    return _Counters(name, [zone / "energy_uj" for zone in chosen], limits)
+    looks = [partial(_number, zone / "energy_uj") for zone in chosen]
+    return _Counters(name, looks, limits, is_whole=bool(whole))
 
 
-def _counter(system: Path) -> Sensor | None:
+def _counter(system: Path) -> _Watched | None:
     found = _chosen(_direct(system, "energy"))
-    return _Counters(found.name, found.paths, [0]) if found else None
+    return _Counters(found.name, found.looks, [0], is_whole=found.is_whole) if found else None
 
 
-def _power(system: Path, period_s: float) -> Sensor | None:
+def _power(system: Path, period_s: float) -> _Watched | None:
     channels = (*_direct(system, "power"), *_voltages_and_currents(system), *_older_ina(system))
     found = _chosen(channels)
-    return _Power(found.name, found.paths, found.unit_w, period_s) if found else None
+    if found is None:
+        return None
+    return _Power(found.name, found.looks, found.unit_w, period_s, is_whole=found.is_whole)
+
+
+def _gpus(library: str, period_s: float) -> _Watched | None:
+    """Return NVIDIA's GPUs, summed: counters of energy, or power where they have none."""
+    nvml = find_nvml(library)
+    if nvml is None:
+        return None
+    name = f"NVML {', '.join(nvml.names)}"
+    if nvml.energy_uj() is not None:
+        return _Counters(name, [nvml.energy_uj], [0])
+    return _Power(name, [nvml.power_mw], 1e-3, period_s) if nvml.power_mw() is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +145,20 @@ class _Channel:
     def name(self) -> str:
         return f"{self.device} {self.label}"
 
+    @property
+    def looks(self) -> list[_Look]:
+        return [partial(_number, path) for path in self.paths]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all else on the board is behind it."""
+        return self.label.lower() in _WHOLE_BOARD
+
 
 def _chosen(channels: Iterable[_Channel]) -> _Channel | None:
     """Return the whole board's channel, or the first, of those that may be read."""
-    found = [each for each in channels if all(_number(path) is not None for path in each.paths)]
-    whole = [each for each in found if each.label.lower() in _WHOLE_BOARD]
+    found = [each for each in channels if all(look() is not None for look in each.looks)]
+    whole = [each for each in found if each.is_whole]
     return next(iter((*whole, *found)), None)
 
 
@@ -146,12 +188,16 @@ def _older_ina(system: Path) -> Iterator[_Channel]:
 
 
 class _Watched(ABC):
-    """Numbers in files, which a thread looks at now and then and in the end."""
+    """Numbers, which a thread looks at now and then and in the end."""
 
-    def __init__(self, name: str, paths: Sequence[Path], period_s: float) -> None:
+    def __init__(
+        self, name: str, looks: Sequence[_Look], period_s: float, *, is_whole: bool = False
+    ) -> None:
         self.name = name
         self.seconds = 0.0
-        self._paths, self._period_s = paths, period_s
+        self.is_whole = is_whole
+        """Whether it tells of the whole board."""
+        self._looks, self._period_s = looks, period_s
         self._joules = 0.0
         self._reason = ""
         self._stop = threading.Event()
@@ -213,11 +259,11 @@ class _Watched(ABC):
         self._last, self._at_s = values, now_s
 
     def _read(self) -> list[int]:
-        return [self._told(path) for path in self._paths]
+        return [self._told(look) for look in self._looks]
 
-    def _told(self, path: Path) -> int:
+    def _told(self, look: _Look) -> int:
         for _ in range(_TRIES):
-            value = _number(path)
+            value = look()
             if value is not None:
                 return value
             time.sleep(_PAUSE_S)  # a bus may be busy
@@ -227,8 +273,10 @@ class _Watched(ABC):
 class _Counters(_Watched):
     """Counters in microjoules, which may begin again at zero."""
 
-    def __init__(self, name: str, paths: Sequence[Path], limits: Sequence[int]) -> None:
-        super().__init__(name, paths, _COUNTER_PERIOD_S)
+    def __init__(
+        self, name: str, looks: Sequence[_Look], limits: Sequence[int], *, is_whole: bool = False
+    ) -> None:
+        super().__init__(name, looks, _COUNTER_PERIOD_S, is_whole=is_whole)
         self._limits = limits
 
     def _between(self, then: Sequence[int], now: Sequence[int], seconds: float) -> float:
@@ -244,10 +292,18 @@ def _counted(then: int, now: int, limit: int) -> int:
 
 
 class _Power(_Watched):
-    """Power, the product of some files, summed up over time."""
+    """Power, the product of some numbers, summed up over time."""
 
-    def __init__(self, name: str, paths: Sequence[Path], unit_w: float, period_s: float) -> None:
-        super().__init__(name, paths, period_s)
+    def __init__(
+        self,
+        name: str,
+        looks: Sequence[_Look],
+        unit_w: float,
+        period_s: float,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        super().__init__(name, looks, period_s, is_whole=is_whole)
         self._unit_w = unit_w
 
     def _between(self, then: Sequence[int], now: Sequence[int], seconds: float) -> float:
@@ -255,6 +311,35 @@ class _Power(_Watched):
         if min(begin, end) < 0:
             raise SensorError(f"it told a power below zero, {min(begin, end):.3g} W")
         return seconds * (begin + end) / 2
+
+
+class _Together:
+    """Sensors of different parts of a board, summed."""
+
+    def __init__(self, parts: Sequence[Sensor]) -> None:
+        self.name = " + ".join(part.name for part in parts)
+        self._parts = parts
+
+    @property
+    def seconds(self) -> float:
+        return max(part.seconds for part in self._parts)
+
+    def __enter__(self) -> Sensor:
+        for part in self._parts:
+            part.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for part in self._parts:
+            part.__exit__(kind, error, trace)
+
+    def joules(self) -> float:
+        return sum(part.joules() for part in self._parts)
 
 
 def _text(path: Path) -> str:

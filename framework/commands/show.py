@@ -48,6 +48,9 @@ def print_run(summary: RunSummary, console: Console) -> None:
         "memory",
         caption="milliseconds per frame; peak memory in MB",
     )
+    has_gpu_memory = any(rank.gpu_memory_mb is not None for rank in summary.ranks)
+    if has_gpu_memory:
+        table.add_column("of the GPU")
     for column in table.columns[3:]:
         column.justify = "right"
     for rank in summary.ranks:
@@ -60,6 +63,7 @@ def print_run(summary: RunSummary, console: Console) -> None:
             f"{rank.wait_ms:.2f}",
             f"{rank.send_ms:.2f}",
             f"{rank.memory_mb:.0f}",
+            *([_megabytes(rank.gpu_memory_mb)] if has_gpu_memory else []),
         )
     console.print(table)
     for rank in summary.ranks:
@@ -95,6 +99,10 @@ def print_run(summary: RunSummary, console: Console) -> None:
         word = "passed" if verdict.passed else "failed"
         equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
         console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
+
+
+def _megabytes(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:.0f}"
 
 
 def _warm_ups(ranks: Sequence[RankSummary]) -> Iterator[str]:

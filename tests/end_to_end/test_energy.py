@@ -7,17 +7,27 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 from command_line import rankslice
-from real_jobs import chain, chain_folder, give_sensors, let_ranks_sleep
+from real_jobs import (
+    chain,
+    chain_folder,
+    change_plan,
+    give_sensors,
+    let_ranks_sleep,
+    replace_file,
+)
+from toys import toy_library
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.run import FinishedRun, prepare, run
+from rankslice.framework.plan import Plan
 
 WATTS = 5.0
 FRAMES = 30
@@ -40,6 +50,11 @@ def folder(tmp_path: Path) -> Path:
     let_ranks_sleep(folder, 10)
     give_sensors(folder, tmp_path / "sys")
     return folder
+
+
+def give_nvml(folder: Path, library: str) -> None:
+    code = folder / "runtime" / "nvml.py"
+    replace_file(code, code.read_text().replace("none.so", library).encode())
 
 
 def ran(folder: Path, frames: int = FRAMES) -> FinishedRun:
@@ -147,6 +162,31 @@ def test_a_sensor_that_goes_wrong_ends_no_run(
     (energy,) = summary.energy
     assert ("absent", None, None) == (energy.source, energy.joules, energy.mj_per_frame)
     assert f"hwmon ina219 power1_input: {reason}" == energy.reason
+
+
+def test_a_rank_on_nvidias_gpu_tells_its_energy_and_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_nvml(folder, toy_library("toy_nvml.c", tmp_path))
+    change_plan(folder, on_a_gpu)
+    monkeypatch.setenv("TOY_NVML", "cml")
+    ended = rankslice("run", folder, "--frames", f"{FRAMES}", "--json", folder / "figures.json")
+    assert 0 == ended.code, ended.err
+    figures = json.loads((folder / "figures.json").read_text())
+    (energy,) = figures["energy"]
+    assert ("measured", "NVML Toy one, Toy two") == (energy["source"], energy["sensor"])
+    assert energy["mean_w"] == pytest.approx(40, rel=0.1)
+    assert [None, 811.0] == [rank["gpu_memory_mb"] for rank in figures["ranks"]]
+    assert "of the GPU" in ended.out
+    assert ["-", "811"] == [
+        line.split("│")[-2].strip() for line in ended.out.splitlines() if "│" in line
+    ]
+
+
+def on_a_gpu(plan: Plan) -> Plan:
+    """Return the plan with its second rank on a GPU."""
+    first, second = plan.ranks
+    return replace(plan, ranks=(first, replace(second, accelerator="gpu")))
 
 
 def test_each_board_tells_its_own(tmp_path: Path, chip: Path) -> None:

@@ -1,0 +1,123 @@
+"""NVIDIA's GPUs of a board, as NVML, the management library of their driver, tells of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+__all__ = ["LIBRARY", "Nvml", "find_nvml"]
+
+LIBRARY = "libnvidia-ml.so.1"
+
+_Result = TypeVar("_Result", bound=Any)
+
+_OK = 0
+_MOST_PROCESSES = 1024
+_NOT_TOLD = 2**64 - 1
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64)]
+
+
+class _Process(ctypes.Structure):
+    """As version 3 of the function has it, and version 2 of older drivers."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_uint64),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class _SilentError(Exception):
+    """The library does not tell."""
+
+
+def find_nvml(library: str = LIBRARY) -> Nvml | None:
+    """Return the board's NVML; ``None``: it has none, or no GPU that it may tell of."""
+    try:
+        nvml = Nvml(library)
+    except (OSError, _SilentError):
+        return None
+    return nvml if nvml.names else None
+
+
+class Nvml:
+    """What all GPUs of a board tell together; nothing of it if one of them does not."""
+
+    def __init__(self, library: str) -> None:
+        """Start the library.
+
+        Raises:
+            OSError: it cannot be loaded.
+        """
+        self._library = ctypes.CDLL(library)
+        self._call("nvmlInit_v2")
+        count = ctypes.c_uint()
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        self._gpus = [self._gpu(number) for number in range(count.value)]
+        self.names = tuple(self._name(gpu) for gpu in self._gpus)
+        """Of the GPUs: ``NVIDIA H100 80GB HBM3``."""
+
+    def energy_uj(self) -> int | None:
+        """Return the energy since the driver was loaded, in microjoules."""
+        return self._sum("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_uint64, 1000)
+
+    def power_mw(self) -> int | None:
+        """Return the power now, in milliwatts."""
+        return self._sum("nvmlDeviceGetPowerUsage", ctypes.c_uint, 1)
+
+    def used_bytes(self) -> int | None:
+        """Return the memory in use, by whomever."""
+        with suppress(_SilentError):
+            told = (self._told("nvmlDeviceGetMemoryInfo", gpu, _Memory()) for gpu in self._gpus)
+            return sum(int(each.used) for each in told)
+        return None
+
+    def used_bytes_of(self, processes: Collection[int]) -> int | None:
+        """Return the memory that processes use; ``None``: the library lists none of them.
+
+        It numbers them as the host does, so in a container it may know them by other numbers.
+        """
+        with suppress(_SilentError):
+            found = [each for gpu in self._gpus for each in self._processes(gpu)]
+            used = [each.used for each in found if each.pid in processes]
+            return sum(used) if used and _NOT_TOLD not in used else None
+        return None
+
+    def _gpu(self, number: int) -> ctypes.c_void_p:
+        gpu = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(number), ctypes.byref(gpu))
+        return gpu
+
+    def _name(self, gpu: ctypes.c_void_p) -> str:
+        name = ctypes.create_string_buffer(96)
+        self._call("nvmlDeviceGetName", gpu, name, ctypes.c_uint(len(name)))
+        return name.value.decode("ascii", "replace")
+
+    def _sum(self, function: str, number: Any, unit: int) -> int | None:
+        with suppress(_SilentError):
+            told = (self._told(function, gpu, number()) for gpu in self._gpus)
+            return unit * sum(int(each.value) for each in told)
+        return None
+
+    def _processes(self, gpu: ctypes.c_void_p) -> Iterator[_Process]:
+        found = (_Process * _MOST_PROCESSES)()
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        name = "nvmlDeviceGetComputeRunningProcesses_v"
+        newest = hasattr(self._library, f"{name}3")
+        self._call(f"{name}{3 if newest else 2}", gpu, ctypes.byref(count), found)
+        yield from found[: count.value]
+
+    def _told(self, function: str, gpu: ctypes.c_void_p, result: _Result) -> _Result:
+        self._call(function, gpu, ctypes.byref(result))
+        return result
+
+    def _call(self, function: str, *arguments: object) -> None:
+        called = getattr(self._library, function, None)
+        if called is None or called(*arguments) != _OK:
+            raise _SilentError(function)

@@ -119,6 +119,7 @@ class _Measured:
         tuple[Annotated[int, between(1, 1 << 60)], ...], Only(len, "one time or more")
     ]
     memory_bytes: _Amount
+    gpu_bytes: _Amount | None
     energy_uj: _Amount | None
 
 
@@ -139,6 +140,7 @@ class Reading:
     energy_uj: int | None = None
     problem: str | None = None
     refused: bool = False
+    gpu_bytes: int | None = None
 
 
 def measuring_package(
@@ -263,7 +265,12 @@ class Accelerator:
             problem = told.refused or told.problem or "it was not told why"
             return Reading(problem=problem, refused=told.refused is not None)
         measured = self._record(_Measured, {"energy_uj": None, **answer})
-        return Reading(measured.samples_ns, measured.memory_bytes, measured.energy_uj)
+        return Reading(
+            measured.samples_ns,
+            measured.memory_bytes,
+            measured.energy_uj,
+            gpu_bytes=measured.gpu_bytes,
+        )
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
         """Let a sub-model run again and again until something else is asked.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,7 +65,7 @@ def profiled_problem(
     )
     measured = [profiled for kind in kinds if (profiled := profile.kind_of(kind.key)) is not None]
     times = measured_times(profile, [kind.key for kind in kinds])
-    return make_problem(
+    problem = make_problem(
         graph,
         platform,
         times.times_s,
@@ -71,11 +73,29 @@ def profiled_problem(
         spans=times,
         default_engine=default_engine,
         overheads=overheads or usual_overheads(kind.engine for kind in kinds),
-        rank_bytes=np.array([kind.rank_bytes for kind in measured], np.float64),
         measured_w=np.array([active_w(kind) for kind in measured]),
         idle_w=_idle_w(profile),
         times_source=source,
     )
+    alone = [kind.rank_bytes + _engine_bytes(kind, problem) for kind in measured]
+    return replace(problem, rank_bytes=np.array(alone, np.float64))
+
+
+def _engine_bytes(kind: ProfiledKind, problem: Problem) -> float:
+    """Return what a rank takes besides its layers once its engine runs some.
+
+    That is an accelerator's context and libraries, hundreds of megabytes for some. It is the median
+    over the spans that were measured, of what they took beyond their weights and working memory.
+    """
+    held = np.concatenate([[0], np.cumsum(problem.weight_bytes)])
+    more = [
+        span.memory_bytes
+        - int(held[span.last + 1] - held[span.first])
+        - int(problem.working_bytes[span.first : span.last + 1].max())
+        for span in kind.spans
+        if span.memory_bytes is not None
+    ]
+    return max(0.0, statistics.median(more)) if more else 0.0
 
 
 def measured_keys(profile: Profile, platform: Platform) -> tuple[str, ...]:

@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 FORMAT = "rankslice-profile"
-VERSION = 2
-_WITHOUT_MOMENTS = 1
-"""The version before: all samples of a span are of one moment."""
+VERSION = 3
+_OLDER = (1, 2)
+"""In 1 all samples of a span are of one moment; neither tells the memory of GPUs."""
 
 _T = TypeVar("_T")
 
@@ -109,6 +109,8 @@ class Span:
     """Why there are no times."""
     refused: bool
     """Whether the accelerator cannot run these layers."""
+    gpu_bytes: int | None = None
+    """Memory that it took on NVIDIA's GPUs; absent: it has none, or the driver does not tell."""
 
     @property
     def moments_s(self) -> tuple[float, ...]:
@@ -218,8 +220,8 @@ def profile_from_json(text: str, place: str = "profile.json") -> Profile:
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
         raise RankSliceError(Mistake(place, "this is no profile", _SHAPE))
     version = record.pop("version", None)
-    if version == _WITHOUT_MOMENTS and type(version) is int:
-        _tell_moments(record)
+    if type(version) is int and version in _OLDER:
+        _bring_up(record)
     elif type(version) is not int or version != VERSION:
         found = f"this is a profile of version {described(version)}"
         raise RankSliceError(Mistake(place, found, f"expected {VERSION}; measure anew"))
@@ -228,8 +230,8 @@ def profile_from_json(text: str, place: str = "profile.json") -> Profile:
     return profile
 
 
-def _tell_moments(record: dict[str, Any]) -> None:
-    """Make of a record of the version before one of this version; its mistakes stay."""
+def _bring_up(record: dict[str, Any]) -> None:
+    """Make of a record of an older version one of this version; its mistakes stay."""
     kinds = record.get("kinds")
     spans = (
         span
@@ -238,8 +240,10 @@ def _tell_moments(record: dict[str, Any]) -> None:
         for span in kind["spans"]
     )
     for span in spans:
-        if isinstance(span, dict) and isinstance(samples := span.get("samples_ns"), list):
-            span.setdefault("moments", [len(samples)] if samples else [])
+        if isinstance(span, dict):
+            span.setdefault("gpu_bytes", None)
+            if isinstance(samples := span.get("samples_ns"), list):
+                span.setdefault("moments", [len(samples)] if samples else [])
 
 
 def _mistakes(profile: Profile, place: str) -> Iterator[Mistake]:
@@ -272,7 +276,8 @@ def _span_fault(span: Span, layers: int) -> tuple[str, str] | None:
         return "it has neither times nor a problem", ""
     if sum(span.moments) != len(span.samples_ns) or min(span.moments, default=1) < 1:
         return "its moments do not have as many samples as there are", "measure anew"
-    amounts = (*span.samples_ns, span.memory_bytes or 0, span.energy_uj or 0)
+    figures = (span.memory_bytes, span.energy_uj, span.gpu_bytes)
+    amounts = (*span.samples_ns, *(figure or 0 for figure in figures))
     if min(amounts) < 0 or min(span.samples_ns, default=1) == 0:
         return "a time, memory or energy is below zero, or no time at all", "measure anew"
     return None

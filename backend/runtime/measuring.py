@@ -37,7 +37,7 @@ from .engines import Engine, engine_settings, open_engine, prepare_engine
 from .environment import start_again_with
 from .errors import JobError
 from .job import RankSpec, TensorSpec
-from .measure import peak_memory_mb
+from .measure import GpuMemory, peak_memory_mb
 from .sensors import SensorError, find_sensor
 from .slots import Ring
 from .sources import RandomSource
@@ -209,7 +209,11 @@ class _Service:
         def measure() -> Record:
             with self._loaded(request) as loaded:
                 samples = list(_samples(loaded, request))
-                record: Record = {"samples_ns": samples, "memory_bytes": loaded.memory_bytes()}
+                record: Record = {
+                    "samples_ns": samples,
+                    "memory_bytes": loaded.memory_bytes(),
+                    "gpu_bytes": loaded.gpu_bytes(),
+                }
                 if request["energy_s"]:
                     record["energy_uj"] = _energy_uj(loaded.pass_frame, request["energy_s"])
             return record
@@ -254,6 +258,7 @@ class _Loaded:
         self._sent = [np.zeros_like(slots[0]) for slots in self._outputs]
         path = _write_files(self._request["files"], self._folder)
         self._before_mb = peak_memory_mb()
+        self._gpu_memory = GpuMemory(self._rank.accelerator)
         prepare_engine(self._rank.engine, self._settings, 1)
         self._engine: Engine = open_engine(self._rank.engine, self._settings)
         self._resources.callback(self._engine.close)
@@ -294,6 +299,10 @@ class _Loaded:
     def memory_bytes(self) -> int:
         """Return by how much memory has grown at most since before loading."""
         return max(0, round(1e6 * (peak_memory_mb() - self._before_mb)))
+
+    def gpu_bytes(self) -> int | None:
+        """Return the memory that it takes on NVIDIA's GPUs; ``None``: that is not told."""
+        return self._gpu_memory.bytes()
 
 
 def _of_turn(slots: list[tuple[NDArray[Any], ...]], turn: int) -> list[NDArray[Any]]:

@@ -565,7 +565,7 @@ def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledS
     """Return a span with what is known of it and what was measured now."""
     before = old.samples_ns if old is not None else ()
     energy = reading.energy_uj
-    memory = reading.memory_bytes
+    memory, gpu = reading.memory_bytes, reading.gpu_bytes
     return ProfiledSpan(
         first=span[0],
         last=span[1],
@@ -578,6 +578,7 @@ def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledS
         energy_uj=energy if energy is not None else old.energy_uj if old else None,
         problem=None if before else reading.problem,
         refused=reading.refused and not before,
+        gpu_bytes=gpu if gpu is not None else old.gpu_bytes if old else None,
     )
 
 

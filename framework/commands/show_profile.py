@@ -97,7 +97,6 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
 
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
     whole, layers = _whole(profile, kind), _one_by_one_s(profile, kind)
-    memory = whole.memory_bytes if whole is not None else None
     energy = whole.energy_uj if whole is not None else None
     return (
         kind.key if len(kind.keys) == 1 else f"{kind.key} ({len(kind.keys)} alike)",
@@ -105,9 +104,17 @@ def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
         str(len(kind.spans)),
         _milliseconds(whole.seconds if whole is not None else None),
         _milliseconds(layers),
-        bytes_text(memory) if memory is not None else "-",
+        _memory(whole),
         f"{energy / 1e6:.3f} J" if energy is not None else "no sensor",
     )
+
+
+def _memory(whole: Span | None) -> str:
+    """Return the memory that the whole model takes: ``285 MB``, ``285 MB + 811 MB of the GPU``."""
+    if whole is None or whole.memory_bytes is None:
+        return "-"
+    gpu = f" + {bytes_text(whole.gpu_bytes)} of the GPU" if whole.gpu_bytes is not None else ""
+    return f"{bytes_text(whole.memory_bytes)}{gpu}"
 
 
 def _print_limits(profile: Profile, kind: ProfiledKind, console: Console) -> None:
@@ -168,6 +175,7 @@ def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
         "model_s": whole.seconds if whole is not None else None,
         "one_by_one_s": _one_by_one_s(profile, kind),
         "memory_bytes": whole.memory_bytes if whole is not None else None,
+        "gpu_bytes": whole.gpu_bytes if whole is not None else None,
         "energy_j": whole.energy_uj / 1e6 if whole is not None and whole.energy_uj else None,
         "energy_sensor": kind.board.sensor,
     }

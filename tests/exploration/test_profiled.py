@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import zip_longest
+
 import pytest
 from problems import CHAIN, board, platform
 
@@ -45,6 +48,17 @@ def profile(idle_mw: int | None, energy_uj: int | None) -> Profile:
     return Profile(ProfiledModel("chain", "", (), ("a", "b", "c")), (kind,))
 
 
+def with_memory(rank_bytes: int, *span_bytes: int | None) -> Profile:
+    """Return the profile of a kind with the memory of a bare rank, and of its first spans."""
+    given = profile(None, None)
+    (kind,) = given.kinds
+    spans = [
+        replace(span, memory_bytes=taken)
+        for span, taken in zip_longest(kind.spans, span_bytes[: len(kind.spans)])
+    ]
+    return replace(given, kinds=(replace(kind, rank_bytes=rank_bytes, spans=tuple(spans)),))
+
+
 def explored(profile: Profile) -> Problem:
     """Return the problem of two equal boards of which no power is given."""
     boards = [board(name, idle_w=None, busy_w=None) for name in ("edge01", "edge02")]
@@ -70,3 +84,15 @@ def test_without_a_sensor_or_an_energy_of_any_span_energy_is_absent(
 ) -> None:
     (used,) = predict(explored(profile(*told)), [0, 0, 0]).boards
     assert (None, None) == (used.energy_j, used.energy_source)
+
+
+@pytest.mark.parametrize(
+    ("spans", "context"),
+    [((640_000_000, 650_000_000, None, 645_000_000), 645_000_000), ((), 0), ((7,), 0)],
+)
+def test_a_rank_takes_the_context_of_its_engine_besides_its_layers(
+    spans: tuple[int | None, ...], context: int
+) -> None:
+    bare = predict(explored(with_memory(0)), [0, 0, 0]).boards[0].memory_bytes
+    (used,) = predict(explored(with_memory(100_000_000, *spans)), [0, 0, 0]).boards
+    assert used.memory_bytes - bare == pytest.approx(100_000_000 + context, abs=1000)

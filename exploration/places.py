@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement
@@ -75,18 +75,24 @@ def _cores_of(board: Board) -> tuple[int, ...]:
 
 
 def kinds_and_places(
-    keys: Sequence[str], platform: Platform, *, default_engine: str = "onnxruntime"
+    keys: Sequence[str],
+    platform: Platform,
+    *,
+    default_engine: str = "onnxruntime",
+    alike: Sequence[Collection[str]] = (),
 ) -> tuple[tuple[Kind, ...], tuple[Place, ...]]:
     """Return what kinds of accelerators mapping keys name, and each key's place.
 
     Two places are of one kind if their boards are described alike (but for name, host and
     account), and so are their accelerators; of CPUs they must have the same cores, as cores of
-    one board can differ. On ``local``, where nothing is described, cores are taken to be alike.
+    one board can differ, unless it is known that they do not. On ``local``, where nothing is
+    described, cores are taken to be alike.
 
     Args:
         keys: of a mapping, in any order; they may share cores.
         platform: the boards.
         default_engine: engine of CPU ranks on boards whose platform names none.
+        alike: keys that are known to be of one kind, each such group for itself.
 
     Raises:
         RankSliceError: a key cannot be understood, or asks for what the platform does not have.
@@ -95,16 +101,19 @@ def kinds_and_places(
     # One at a time: all of them need not be ranks of one job, and host cores are not chosen yet.
     placements = place(mapping, platform, share_cores=True, default_engine=default_engine).ranks
     boards = {board.name: number for number, board in enumerate(platform.boards)}
+    groups = {key: number for number, group in enumerate(alike) for key in group}
     kinds: dict[object, int] = {}
     found: list[Kind] = []
     places = []
     for placement in placements:
         board = platform.boards[boards[placement.board]]
-        likeness = _likeness(placement, board, platform)
-        if likeness not in kinds:
-            kinds[likeness] = len(found)
+        names = [_likeness(placement, board, platform), groups.get(placement.key)]
+        known = [kinds[name] for name in names if name in kinds]
+        if not known:
+            known = [len(found)]
             found.append(Kind(placement.key, placement.engine, placement.options))
-        places.append(_place(placement, board, boards[board.name], kinds[likeness]))
+        kinds |= {name: known[0] for name in names if name is not None}
+        places.append(_place(placement, board, boards[board.name], known[0]))
     return tuple(found), tuple(places)
 
 

@@ -8,7 +8,7 @@ figures rest on is kept beside them, for :mod:`rankslice.exploration.cost_model`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -281,6 +281,7 @@ def make_problem(
     keys: Sequence[str] | None = None,
     spans: SpanTimes | None = None,
     default_engine: str = "onnxruntime",
+    alike: Sequence[Collection[str]] = (),
     local_link: Link = LOCAL_LINK,
     overheads: Overheads = NO_OVERHEADS,
     rank_bytes: NDArray[np.float64] | None = None,
@@ -300,6 +301,7 @@ def make_problem(
             :func:`rankslice.exploration.places.default_keys`.
         spans: times of contiguous layers; by default the sums of ``times_s``.
         default_engine: engine of CPU ranks on boards whose platform names none.
+        alike: groups of keys that are known to be of one kind.
         local_link: between two ranks of one board.
         overheads: processor time of a rank besides computing.
         rank_bytes: (kinds,) memory of a rank before it loads a layer.
@@ -313,7 +315,7 @@ def make_problem(
     """
     layers = explored_layers(graph)
     chosen = default_keys(platform) if keys is None else tuple(keys)
-    kinds, places = kinds_and_places(chosen, platform, default_engine=default_engine)
+    kinds, places = kinds_and_places(chosen, platform, default_engine=default_engine, alike=alike)
     times = np.asarray(times_s, np.float64)
     raise_mistakes(_time_mistakes(times, (len(kinds), len(layers)), times_source))
     bandwidths, latencies, sources = _links(platform, local_link)

@@ -57,7 +57,8 @@ def profiled_problem(
     if not chosen:
         found = "measured no accelerator of these boards"
         raise RankSliceError(Mistake(source, found, "profile the model on them"))
-    kinds, _ = kinds_and_places(chosen, platform, default_engine=default_engine)
+    alike = [kind.keys for kind in profile.kinds]
+    kinds, _ = kinds_and_places(chosen, platform, default_engine=default_engine, alike=alike)
     raise_mistakes(
         Mistake(source, f"no accelerator like {kind.key} was measured", "profile it, too")
         for kind in kinds
@@ -72,6 +73,7 @@ def profiled_problem(
         keys=chosen,
         spans=times,
         default_engine=default_engine,
+        alike=alike,
         overheads=overheads or usual_overheads(kind.engine for kind in kinds),
         measured_w=np.array([active_w(kind) for kind in measured]),
         idle_w=_idle_w(profile),

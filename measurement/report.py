@@ -91,6 +91,7 @@ class _Rank(_Record):
     send_ms: _Figure
     cpu_ms: _Figure
     memory_mb: _Figure
+    gpu_memory_mb: _Figure | None = None
     warm_up_ms: _Figure
     not_warmed_up: list[str]
     steady: _Steady | None

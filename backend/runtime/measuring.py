@@ -51,6 +51,9 @@ _MARK = "rankslice-answer "
 _PR_SET_PDEATHSIG = 1
 _BLOCK = 1 << 20
 _SLOTS = 2
+_SYSTEM = Path("/sys")
+_MODEL = ("model name", "CPU implementer", "CPU part")
+_SPEED = ("cpu_capacity", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq")
 _WARM_RUNS = 2
 _WARM_S = 0.5
 """Warming up ends after this time, once there was a run."""
@@ -383,7 +386,33 @@ def _board() -> Record:
         "python": platform.python_version(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "cores": [_core(number) for number in range(os.cpu_count() or 1)],
+        "core_kinds": core_kinds(_SYSTEM, _text(Path("/proc/cpuinfo")), os.cpu_count() or 1),
     }
+
+
+def core_kinds(system: Path, cpuinfo: str, cores: int) -> list[str]:
+    """Return what the system knows of each core's kind and speed: equal texts, equal cores.
+
+    Args:
+        system: where Linux shows its devices.
+        cpuinfo: the text of ``/proc/cpuinfo``.
+        cores: how many there are.
+    """
+    models: dict[int, list[str]] = {}
+    for block in cpuinfo.split("\n\n"):
+        fields = {
+            name.strip(): value.strip()
+            for name, _, value in (line.partition(":") for line in block.splitlines())
+        }
+        core = fields.get("processor", "")
+        if core.isdigit():
+            models[int(core)] = [fields[name] for name in _MODEL if name in fields]
+    found = []
+    for number in range(cores):
+        folder = system / f"devices/system/cpu/cpu{number}"
+        files = (_text(folder / name) for name in _SPEED)
+        found.append(", ".join((*models.get(number, []), *files)))
+    return found
 
 
 def _processor() -> str:

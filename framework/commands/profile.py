@@ -263,16 +263,17 @@ class Measuring:
     def _greet(self) -> None:
         """Start the programs on the boards, and begin the profile with what is known already."""
         mistakes: list[Mistake | str] = []
-        kinds = []
+        greetings = []
         for wanted in self._wanted:
             self._listener.step(f"starting {wanted.rank.key}")
             try:
-                greeting = self._accelerators[wanted.rank.key].greet(idle_s=_IDLE_S)
+                greetings.append(self._accelerators[wanted.rank.key].greet(idle_s=_IDLE_S))
             except RankSliceError as error:
                 mistakes += error.mistakes
-            else:
-                kinds.append(self._known(wanted, greeting))
         raise_mistakes(mistakes)
+        groups = _of_one_kind(self._wanted, greetings)
+        self._wanted = tuple(wanted for wanted, _ in groups)
+        kinds = [self._known(wanted, greeting) for wanted, greeting in groups]
         self._earlier = [_moments_of(kind) if self._is_again else {} for kind in kinds]
         claimed = {key for kind in kinds for key in kind.keys}
         others = [kind for kind in self._old if claimed.isdisjoint(kind.keys)]
@@ -324,6 +325,7 @@ class Measuring:
             keys=self._chosen,
             spans=times,
             default_engine=REFERENCE_ENGINES[self._model.graph.submodel_format],
+            alike=[wanted.keys for wanted in self._wanted],
             overheads=usual_overheads(wanted.rank.engine for wanted in self._wanted),
             times_source=str(self._out),
         )
@@ -658,6 +660,28 @@ def _wanted(
             tuple(each.key for each in places if each.kind == number),
             () if alone else tuple(other for other in ranks if _computes_beside(rank, other)),
         )
+
+
+def _of_one_kind(
+    found: Iterable[_Wanted], greetings: Iterable[Greeting]
+) -> list[tuple[_Wanted, Greeting]]:
+    """Return the kinds, with cores of a board that it describes alike as one kind.
+
+    They run the same engine with the same settings, as many at once, and the board tells the same
+    of their model, capacity and clocks.
+    """
+    kinds: dict[object, tuple[_Wanted, Greeting]] = {}
+    for wanted, greeting in zip(found, greetings, strict=True):
+        rank = wanted.rank
+        likeness: object = rank.key
+        if rank.accelerator == "cpu":
+            kinds_of_cores = dict(enumerate(greeting.core_kinds))
+            cores = sorted(kinds_of_cores.get(core, str(core)) for core in rank.cores)
+            settings = (rank.engine, rank.options, rank.environment, rank.allow_fallback)
+            likeness = (rank.board, *settings, *cores, len(wanted.neighbours))
+        first, told = kinds.get(likeness, (replace(wanted, keys=()), greeting))
+        kinds[likeness] = replace(first, keys=(*first.keys, *wanted.keys)), told
+    return [*kinds.values()]
 
 
 def _computes_beside(rank: Placement, other: Placement) -> bool:

@@ -15,6 +15,7 @@ from real_jobs import give_sensors
 
 from rankslice.backend.measuring import Accelerator, Runs, SubModel, measuring_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+from rankslice.backend.runtime.measuring import core_kinds
 from rankslice.backend.ssh import BoardShell
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
@@ -168,3 +169,44 @@ def test_cores_that_the_board_lacks_are_told(tmp_path: Path, model: Path) -> Non
         pytest.raises(RankSliceError, match=r"cores \[8000\] cannot be used on this board"),
     ):
         opened.greet()
+
+
+BIG_AND_LITTLE = """processor\t: 0
+BogoMIPS\t: 52.00
+CPU implementer\t: 0x41
+CPU part\t: {}
+
+processor\t: 1
+BogoMIPS\t: 48.00
+CPU implementer\t: 0x41
+CPU part\t: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "capacities", "clocks", "are_alike"),
+    [
+        (("0xd05", "0xd05"), (446, 446), (1_800_000, 1_800_000), True),
+        (("0xd05", "0xd05"), (None, None), (None, None), True),
+        (("0xd05", "0xd0b"), (None, None), (None, None), False),
+        (("0xd0b", "0xd0b"), (1024, 900), (None, None), False),
+        (("0xd0b", "0xd0b"), (1024, 1024), (2_400_000, 1_800_000), False),
+    ],
+)
+def test_cores_are_alike_if_the_board_tells_the_same_of_their_model_capacity_and_clocks(
+    parts: tuple[str, str],
+    capacities: tuple[int | None, int | None],
+    clocks: tuple[int | None, int | None],
+    are_alike: bool,
+    tmp_path: Path,
+) -> None:
+    for number in range(2):
+        core = tmp_path / f"devices/system/cpu/cpu{number}"
+        (core / "cpufreq").mkdir(parents=True)
+        if capacities[number]:
+            (core / "cpu_capacity").write_text(f"{capacities[number]}\n")
+        if clocks[number]:
+            (core / "cpufreq/cpuinfo_max_freq").write_text(f"{clocks[number]}\n")
+    found = core_kinds(tmp_path, BIG_AND_LITTLE.format(*parts), 2)
+    assert "0xd0" in found[0]
+    assert are_alike == (found[0] == found[1])

@@ -77,6 +77,30 @@ def profiled(folder: Path, told: Told | None = None, layers: int = 3, **options:
     return read_profile(out)
 
 
+needs_two_cores = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="needs two cores, which are alike on most machines"
+)
+
+
+@needs_two_cores
+def test_cores_that_the_board_describes_alike_are_measured_once(tmp_path: Path) -> None:
+    model, platform = sleeping(tmp_path, 3)
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    specs = json.loads(platform.read_text())
+    specs["boards"]["board1"]["cores"] = cores
+    platform.write_text(json.dumps(specs))
+    told = Told()
+    with Measuring(
+        model, platform, tmp_path / "profile.json", per_core=True, listener=told
+    ) as measuring:
+        measure_model(measuring, refined=False)
+        kinds = measuring.problem(measuring.times()).kinds
+    (kind,) = read_profile(tmp_path / "profile.json").kinds
+    keys = tuple(f"board1_cpu{core}" for core in cores)
+    assert (keys, keys[:1], keys[1:]) == (kind.keys, (kind.key,), kind.neighbours)
+    assert (measurings(3), 1) == (told.spans, len(kinds))
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The profile of the digit classifier on a core of this machine, by the command line."""

@@ -49,6 +49,17 @@ def test_other_cores_are_another_kind_as_boards_can_have_cores_of_several_speeds
     assert 2 == len(places("edge01_cpu0", "edge01_cpu1")[0])
 
 
+def test_cores_that_are_known_to_be_alike_are_one_kind():
+    keys = ("edge01_cpu0", "edge01_cpu1", "edge02_cpu0", "edge02_cpu1")
+    for alike, expected in {
+        (): [0, 1, 0, 1],
+        (("edge01_cpu0", "edge01_cpu1"),): [0, 0, 0, 0],  # as boards of one description are
+        (("edge01_cpu1", "edge02_cpu1"),): [0, 1, 0, 1],
+    }.items():
+        _, found = kinds_and_places(keys, platform(), alike=alike)
+        assert expected == [place.kind for place in found]
+
+
 def test_on_this_machine_single_cores_are_alike():
     local = Platform("local", (Board("local", "localhost", cores=(0, 1)),))
     assert 1 == len(places("local_cpu0", "local_cpu1", boards=local)[0])

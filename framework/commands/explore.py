@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from rankslice.framework.commands.profile import (
     measure_model,
     read_profile,
 )
+from rankslice.framework.commands.profile_time import left_out_of
 from rankslice.framework.commands.run import REFERENCE_ENGINES
 from rankslice.framework.commands.show_profile import refinement_text
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
@@ -44,6 +45,7 @@ from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import Model, read_model
+from rankslice.frontend.spans import SpanSegments
 
 __all__ = ["explore", "parse_objectives", "unfinished_files"]
 
@@ -137,7 +139,11 @@ def explore(
             left_out=left_out,
             evaluations=found.evaluations,
             choices=found.choices,
-            answer=(*answer(found.choices, wanted.target_fps), *found.notes),
+            answer=(
+                *answer(found.choices, wanted.target_fps),
+                *found.notes,
+                *_gaps(inputs),
+            ),
             target_fps=wanted.target_fps,
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
             tried=found.tried,
@@ -149,6 +155,16 @@ def explore(
     for file in unfinished_files(out):
         file.unlink()
     return exploration
+
+
+def _gaps(inputs: _Inputs) -> Iterator[str]:
+    """Yield what predictions are worth less for: slices of accelerators in use, not measured."""
+    segments = SpanSegments(inputs.model.graph)
+    keys = {kind.key for kind in inputs.problem.kinds}
+    for kind in inputs.profile.kinds:
+        left_out = left_out_of(kind, inputs.profile.model, lambda span: not segments.fault(*span))
+        if left_out is not None and keys.intersection(kind.keys) and (text := left_out.meaning()):
+            yield f"{text}; `rankslice profile -o {inputs.problem.times_source}` measures on"
 
 
 def _nothing(platform: str, problem: Problem, found: Found) -> Mistake:

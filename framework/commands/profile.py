@@ -39,11 +39,13 @@ from rankslice.exploration.spans import (
     refine,
 )
 from rankslice.framework.commands.profile_time import (
+    MOMENTS,
     Expectation,
     LeftOut,
     Pace,
     TimeLimit,
     ends_of,
+    left_out_of,
 )
 from rankslice.framework.commands.run import REFERENCE_ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -79,8 +81,6 @@ _IDLE_S = 1.0
 _ENERGY_S = 0.25
 """For how long a long span runs while its energy is read; short ones are over too soon."""
 
-_MOMENTS = 3
-"""How often long spans are measured, each time after all others."""
 _RUNS_AGAIN = Runs(least=3)
 _FIRST_SHARE = 0.8
 """Of a time limit: what is left after it is for the slices of plans."""
@@ -352,14 +352,17 @@ class Measuring:
         self._tell_expectation([self._pace(number) for number in kinds])
         for number in kinds:
             own = limit.share(1 / (len(kinds) - number))
-            for moment in range(_MOMENTS):
+            for moment in range(MOMENTS):
                 self._measure_missing(number, moment, own)
             self._refuse_idle(number)
 
-    def _missing(self, number: int, moment: int, *, ever: bool = False) -> list[Span]:
-        """Return the spans that were not measured at so many moments yet, ``ever`` or now."""
+    def _can_run(self, span: Span) -> bool:
+        return not self._segments.fault(*span)
+
+    def _missing(self, number: int, moment: int) -> list[Span]:
+        """Return the spans that were not measured at so many moments yet."""
         known = _moments_of(self.profile.kinds[number])
-        earlier = {} if ever else self._earlier[number]
+        earlier = self._earlier[number]
 
         def is_missing(span: Span) -> bool:
             if span not in known:
@@ -372,8 +375,7 @@ class Measuring:
     @cached_property
     def _first(self) -> tuple[Span, ...]:
         """Spans that are measured first and can run alone, the most telling first."""
-        spans = first_spans(self.layers)
-        return tuple(span for span in spans if not self._segments.fault(*span))
+        return tuple(filter(self._can_run, first_spans(self.layers)))
 
     def _pace(self, number: int) -> Pace:
         """Measure the shortest and the longest span that is missing; return what that takes."""
@@ -389,7 +391,7 @@ class Measuring:
     def _tell_expectation(self, paces: Sequence[Pace]) -> None:
         """Tell how long what is missing will take, if it is anything."""
         missing = [
-            [span for moment in range(_MOMENTS) for span in self._missing(number, moment)]
+            [span for moment in range(MOMENTS) for span in self._missing(number, moment)]
             for number in range(len(paces))
         ]
         if not any(missing):
@@ -410,13 +412,9 @@ class Measuring:
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """Return what there was no time for, by kind; nothing: all was measured."""
-        found = []
-        for number, kind in enumerate(self.profile.kinds[: len(self._wanted)]):
-            never = tuple(self._missing(number, 0, ever=True))
-            seldom = len(set(self._missing(number, _MOMENTS - 1, ever=True)) - set(never))
-            if never or seldom:
-                found.append(LeftOut(kind.key, never, len(self._first), seldom))
-        return tuple(found)
+        kinds = self.profile.kinds[: len(self._wanted)]
+        found = (left_out_of(kind, self.profile.model, self._can_run) for kind in kinds)
+        return tuple(each for each in found if each is not None)
 
     def _refuse_idle(self, number: int) -> None:
         """Raise if a kind runs nothing of the model."""

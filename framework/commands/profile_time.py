@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankslice.exploration.spans import Span
+from rankslice.exploration.spans import Span, first_spans, is_long
+from rankslice.framework.profile import ProfiledKind, ProfiledModel
 
-__all__ = ["Expectation", "LeftOut", "Pace", "TimeLimit", "ends_of"]
+__all__ = ["MOMENTS", "Expectation", "LeftOut", "Pace", "TimeLimit", "ends_of", "left_out_of"]
+
+MOMENTS = 3
+"""How often long spans are measured, each time after all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,41 @@ class LeftOut:
             "seldom": self.seldom,
         }
 
+    def meaning(self) -> str:
+        """Return what that means for all that is predicted; empty: next to nothing."""
+        if not self.spans:
+            return ""
+        known = self.of - len(self.spans)
+        return (
+            f"{self.key}: the times of {len(self.spans)} of {self.of} slices are extrapolated from"
+            f" the {known} that were measured: predicted rates may be far too high, and a mapping"
+            " that looks faster may be slower"
+        )
+
     @property
     def lengths(self) -> tuple[int, int]:
         """Fewest and most layers of the spans that were never measured."""
         lengths = [_length(span) for span in self.spans]
         return min(lengths), max(lengths)
+
+
+def left_out_of(
+    kind: ProfiledKind, model: ProfiledModel, can_run: Callable[[Span], bool]
+) -> LeftOut | None:
+    """Return what of a kind there was no time for; ``None``: all was measured.
+
+    Args:
+        kind: as it was measured.
+        model: to which its spans belong.
+        can_run: tells whether layers can be a slice.
+    """
+    layers = len(model.layers)
+    wanted = [span for span in first_spans(layers) if can_run(span)]
+    moments = {(span.first, span.last): len(span.moments) for span in kind.spans}
+    never = tuple(span for span in wanted if span not in moments)
+    long = (moments[span] for span in wanted if span in moments and is_long(span, layers))
+    seldom = sum(0 < count < MOMENTS for count in long)
+    return LeftOut(kind.key, never, len(wanted), seldom) if never or seldom else None
 
 
 class TimeLimit:

@@ -82,7 +82,7 @@ def print_profile(
 
 
 def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
-    """Print what there was no time for."""
+    """Print what there was no time for, and what that means."""
     for each in left_out:
         parts = []
         if each.spans:
@@ -93,6 +93,8 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
             parts.append(f"{each.seldom} long ones only once or twice")
         text = f"{each.key}: no time was left: {'; '.join(parts)}; the same command goes on there"
         console.print(escape(text), soft_wrap=True)
+        if meaning := each.meaning():
+            console.print(escape(meaning), soft_wrap=True)
 
 
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from rankslice.exploration.problem import explored_layers
 from rankslice.exploration.profiled import profiled_problem
 from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun
 from rankslice.exploration.results import Choice
+from rankslice.exploration.spans import first_spans
 from rankslice.framework.commands.attempts import Runs
 from rankslice.framework.commands.build import Build, build
 from rankslice.framework.commands.profile import read_profile
@@ -335,6 +336,21 @@ def test_exhaustive_search_tells_how_many_mappings_there_are(folder: Path) -> No
     ended = explore("--method", "exhaustive")
     assert 1 == ended.code
     assert "40 layers on 2 accelerators can be mapped in 1.10 T ways" in ended.err
+
+
+def test_an_exploration_of_a_profile_cut_short_says_what_it_is_worth(folder: Path) -> None:
+    assert "extrapolated" not in explore().out
+    profile = json.loads((folder / "profile.json").read_text())
+    for kind in profile["kinds"]:
+        ends = [(0, LAYERS - 1), (0, 0)]
+        kind["spans"] = [s for s in kind["spans"] if (s["first"], s["last"]) in ends]
+    (folder / "profile.json").write_text(json.dumps(profile))
+    ended = explore("--force")
+    of = len(first_spans(LAYERS))
+    told = f"the times of {of - 2} of {of} slices are extrapolated from the 2 that were measured"
+    assert 1 == ended.out.count(told)
+    assert "; `rankslice profile -o profile.json` measures on" in ended.out
+    assert told in " ".join(record(folder)["answer"])  # type: ignore[arg-type]
 
 
 def test_json_on_stdout_stands_alone(folder: Path) -> None:

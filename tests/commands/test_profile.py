@@ -259,6 +259,12 @@ def test_the_command_line_says_how_long_it_will_take_and_what_was_left_out(tmp_p
     assert left_out["of"] == len(first_spans(40))
     counts = f"{left_out['spans']} of {left_out['of']} slices were never measured"
     assert f"no time was left: {counts}" in ended.out
+    known = left_out["of"] - left_out["spans"]
+    assert (
+        f"board1_cpu{CORE}: the times of {left_out['spans']} of {left_out['of']} slices are"
+        f" extrapolated from the {known} that were measured: predicted rates may be far too high,"
+        " and a mapping that looks faster may be slower"
+    ) in ended.out
 
 
 def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(

@@ -88,7 +88,6 @@ class Greeting:
     python: str
     memory_bytes: _Amount
     cores: tuple[Core, ...]
-    memory_bytes: int
     core_kinds: tuple[str, ...]
     """Of each core what the board knows of its kind and speed; cores of equal texts are alike."""
 

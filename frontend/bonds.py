@@ -12,6 +12,9 @@ from rankslice.framework.wording import joined, listed, quoted
 __all__ = ["bond_mistakes", "bonded", "bound_items"]
 
 
+_MOST_REASONS = 3
+
+
 def bonded(used: frozenset[str], bonds: Sequence[Bond]) -> frozenset[str]:
     """Return the layers that are needed because they share something with one that is used."""
     found = {layer for bond in bonds if not used.isdisjoint(bond.layers) for layer in bond.layers}
@@ -106,6 +109,16 @@ def _in_order(
     return order
 
 
+def _some(reasons: Sequence[str]) -> str:
+    """Return the first reasons, and how many more there are."""
+    more = len(reasons) - _MOST_REASONS
+    return (
+        joined(reasons)
+        if more <= 0
+        else f"{', '.join(reasons[:_MOST_REASONS])}, ... and {more} more"
+    )
+
+
 def bond_mistakes(
     graph: Graph,
     layers: Sequence[Layer],
@@ -129,6 +142,6 @@ def bond_mistakes(
         )
         yield Mistake(
             f"{graph.name}: layers {quoted(names[0])} to {quoted(names[-1])}",
-            f"cannot be on several ranks: {joined(reasons)}",
+            f"cannot be on several ranks: {_some(reasons)}",
             f"map them and those between to one key (now {owners})",
         )

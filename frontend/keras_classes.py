@@ -7,7 +7,10 @@ from the file (``Lambda``), read other files (``StringLookup``, ``TFSMLayer``) o
 
 from __future__ import annotations
 
-__all__ = ["CELLS", "FUNCTIONS", "LAYERS", "MODELS", "OPERATION_MODULES", "REASONS", "VALUES"]
+__all__ = [
+    *("APPLICATION_LAYERS", "CELLS", "FUNCTIONS", "LAYERS", "MODELS", "OPERATION_MODULES"),
+    *("REASONS", "VALUES"),
+]
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
 
@@ -49,6 +52,15 @@ LAYERS = frozenset(
         *("UnitNormalization",),
     }
 )
+
+_CONVNEXT = "keras.src.applications.convnext"
+
+APPLICATION_LAYERS = {
+    "CustomScaleLayer": "keras.src.applications.inception_resnet_v2",
+    "LayerScale": _CONVNEXT,
+    "StochasticDepth": _CONVNEXT,
+}
+"""Layers that networks of ``keras.applications`` define for themselves, and the module of each."""
 
 CELLS = frozenset({"GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"})
 

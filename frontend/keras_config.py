@@ -9,6 +9,7 @@ from typing import Any
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.wording import described, quoted
 from rankslice.frontend.keras_classes import (
+    APPLICATION_LAYERS,
     CELLS,
     FUNCTIONS,
     LAYERS,
@@ -92,6 +93,10 @@ def _class_mistakes(where: str, value: Mapping[str, Any]) -> Iterator[Mistake]:
     elif module in OPERATION_MODULES:
         if name in OPERATION_MODULES[module] or not _CLASS_NAME.fullmatch(name):
             yield Mistake(where, f"the operation {quoted(name)} takes Python code")
+    elif name in APPLICATION_LAYERS:
+        # Files of the older form (.h5) name no modules; what they call by such a name is Keras's.
+        if (module or registered) and module != APPLICATION_LAYERS[name]:
+            yield _custom(where, f"{module}.{name}" if module else name)
     elif module and not _KERAS_MODULE.fullmatch(module):
         yield _custom(where, f"{module}.{name}")
     elif name not in _ALLOWED:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from rankslice.framework.graph import Layer, Weight
-from rankslice.frontend.keras_classes import LAYERS
+from rankslice.frontend.keras_classes import APPLICATION_LAYERS, LAYERS
 from rankslice.frontend.operand_shapes import UnknownSizeError, output_shape, shape_of
 
 __all__ = ["keras_macs"]
@@ -28,6 +28,7 @@ _FREE_OPERATIONS = frozenset(
         *("TrueDivide", "Where"),
     }
 )
+_FREE = (LAYERS - _NOT_COUNTED) | _FREE_OPERATIONS | APPLICATION_LAYERS.keys()
 
 
 def keras_macs(layer: Layer) -> int | None:
@@ -39,7 +40,7 @@ def keras_macs(layer: Layer) -> int | None:
     """
     count = _COUNTS.get(layer.op)
     if count is None:
-        is_free = layer.op in (LAYERS - _NOT_COUNTED) | _FREE_OPERATIONS
+        is_free = layer.op in _FREE
         return 0 if is_free else None
     try:
         return count(layer)

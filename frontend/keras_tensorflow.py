@@ -8,10 +8,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.frontend.keras_classes import APPLICATION_LAYERS
 from rankslice.frontend.keras_file import MISSING
 
 __all__ = ["load_keras", "quiet", "tensorflow"]
@@ -61,11 +64,23 @@ def load_keras(path: Path) -> Any:
 
     try:
         with quiet():
-            return keras.saving.load_model(path, compile=False, safe_mode=True)
+            return keras.saving.load_model(
+                path, _application_layers(), compile=False, safe_mode=True
+            )
     except Exception as error:  # Keras raises whatever comes up in a layer
         raise RankSliceError(
             Mistake(str(path), f"Keras {keras.__version__} cannot load it: {first_line(error)}")
         ) from None
+
+
+def _application_layers() -> dict[str, Any]:
+    """Return the layers that Keras has, and finds by their names only if it is given them."""
+    found = {
+        name: getattr(import_module(module), name, None)
+        for name, module in APPLICATION_LAYERS.items()
+        if find_spec(module)
+    }
+    return {name: layer for name, layer in found.items() if layer}
 
 
 def first_line(error: Exception) -> str:

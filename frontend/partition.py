@@ -16,7 +16,7 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, dtype_bits
 from rankslice.framework.quantisers import copied_layers
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.segments import BUDGET, fewest_blocks
 
@@ -288,44 +288,86 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
     for tensor in graph.inputs:
         if fault := crossing_fault(tensor):
             yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault)
+    readers = _readers_elsewhere(segments)
+    position = {layer.name: number for number, layer in enumerate(graph.layers)}
+    spans = []
     for segment in segments:
         for tensor in filter(crossing_fault, segment.outputs):
-            reader = _reader_elsewhere(tensor, segment, segments)
-            yield _cut_mistake(graph, tensor, maker[tensor.name], reader)
+            first = maker[tensor.name]
+            if tensor.name in readers:
+                last = max(readers[tensor.name], key=lambda layer: position[layer.name])
+                spans.append(_Span(position[first.name], position[last.name], (tensor,)))
+            else:
+                yield _output_mistake(graph, tensor, first)
+    yield from (_span_mistake(graph, span) for span in _joined(spans))
 
 
-def _cut_mistake(graph: Graph, tensor: Tensor, maker: Layer, reader: Layer | None) -> Mistake:
-    """Return the mistake of a tensor that cannot leave the segment of the layer that makes it."""
+def _readers_elsewhere(segments: Sequence[PartitionSegment]) -> dict[str, list[Layer]]:
+    """Return the layers that read each tensor of another segment."""
+    readers: dict[str, list[Layer]] = defaultdict(list)
+    for segment in segments:
+        inputs = {tensor.name for tensor in segment.inputs}
+        for layer in segment.layers:
+            for tensor in layer.inputs:
+                if tensor.name in inputs:
+                    readers[tensor.name].append(layer)
+    return readers
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Layers that have to be on one rank, as tensors between them cannot be handed over."""
+
+    first: int
+    """Position in the graph."""
+    last: int
+    tensors: tuple[Tensor, ...]
+
+
+def _joined(spans: Iterable[_Span]) -> list[_Span]:
+    """Return one span for all that have layers in common."""
+    found: list[_Span] = []
+    for span in sorted(spans, key=lambda span: (span.first, span.last)):
+        if found and span.first <= found[-1].last:
+            before = found.pop()
+            tensors = (*before.tensors, *span.tensors)
+            span = _Span(before.first, max(before.last, span.last), tensors)
+        found.append(span)
+    return found
+
+
+def _output_mistake(graph: Graph, tensor: Tensor, maker: Layer) -> Mistake:
+    """Return the mistake of a model output that cannot be given out."""
     made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
-    is_unknown = not tensor.dtype or (bool(dtype_bits(tensor.dtype)) and tensor.shape is None)
-    if reader is None:
-        found = f"{crossing_fault(tensor)}: it can be no model output"
-        declare = "if it is fixed, state it in the model file" if is_unknown else ""
-        return Mistake(f"{graph.name}: {made}", found, declare)
+    found = f"{crossing_fault(tensor)}: it can be no model output"
+    declare = "if it is fixed, state it in the model file" if _is_unknown(tensor) else ""
+    return Mistake(f"{graph.name}: {made}", found, declare)
+
+
+def _span_mistake(graph: Graph, span: _Span) -> Mistake:
+    """Return the mistake of layers that are on several ranks and cannot be."""
+    first, last = (quoted(graph.layers[number].name) for number in (span.first, span.last))
+    tensor = span.tensors[0]
+    if len(span.tensors) == 1:
+        place = f"tensor {quoted(tensor.name)}, made by layer {first} and read by layer {last}"
+        found = f"{crossing_fault(tensor)}: the model cannot be cut here"
+        layers = f"layers {first} and {last}, and those between,"
+    else:
+        place = f"layers {first} to {last}"
+        names = listed([each.name for each in span.tensors])
+        found = f"tensors between them cannot be sent, {names}: {crossing_fault(tensor)}"
+        layers = "them and those between"
+    whose = "its type and shape" if len(span.tensors) == 1 else "types and shapes"
+    declare = f", or state {whose} in the model file if they are fixed"
     return Mistake(
-        f"{graph.name}: {made} and read by layer {quoted(reader.name)}",
-        f"{crossing_fault(tensor)}: the model cannot be cut here",
-        f"map layers {quoted(maker.name)} and {quoted(reader.name)}, and those between, to one key"
-        + (
-            ", or state its type and shape in the model file if they are fixed"
-            if is_unknown
-            else ""
-        ),
+        f"{graph.name}: {place}",
+        found,
+        f"map {layers} to one key{declare if _is_unknown(tensor) else ''}",
     )
 
 
-def _reader_elsewhere(
-    tensor: Tensor, home: PartitionSegment, segments: Sequence[PartitionSegment]
-) -> Layer | None:
-    """Return the first layer in another segment that reads a tensor."""
-    readers = (
-        layer
-        for segment in segments
-        if segment is not home
-        for layer in segment.layers
-        if any(tensor.name == read.name for read in layer.inputs)
-    )
-    return next(readers, None)
+def _is_unknown(tensor: Tensor) -> bool:
+    return not tensor.dtype or (bool(dtype_bits(tensor.dtype)) and tensor.shape is None)
 
 
 def crossing_fault(tensor: Tensor) -> str:

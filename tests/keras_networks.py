@@ -162,11 +162,25 @@ def normalised() -> Any:
     return Model(image, layers.Softmax(name="scores")(x))
 
 
+def of_applications() -> Any:
+    """Layers that networks of ``keras.applications`` define for themselves."""
+    from keras import Input, Model, layers
+    from keras.src.applications.convnext import LayerScale, StochasticDepth
+    from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
+
+    image = Input((6, 6, 3), name="image")
+    x = layers.Conv2D(4, 3, padding="same", name="conv1")(image)
+    y = LayerScale(0.5, 4, name="layer_scale")(layers.Dense(4, name="dense")(x))
+    y = layers.Add(name="add")([x, StochasticDepth(0.1, name="depth")(y)])
+    y = CustomScaleLayer(0.3, name="scale")([x, y])
+    return Model(image, layers.Conv2D(2, 3, name="conv2")(y))
+
+
 NETWORKS: Mapping[str, Callable[[], Any]] = {
     function.__name__: function
     for function in (
         *(residual, shared, nested, several, operations, passing, masked, attention),
-        *(convolutions, normalised),
+        *(convolutions, normalised, of_applications),
     )
 }
 

@@ -34,6 +34,8 @@ from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import write_pieces
 from rankslice.frontend.rankfile import hostfile, rankfile
 from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.tflite_operators import flex_operators
+from rankslice.frontend.tflite_reader import TfliteModel
 
 __all__ = ["OWN_ENTRIES", "Build", "build"]
 
@@ -116,6 +118,7 @@ def build(
         on_step=on_step,
     )
     loaded, cut, plan = planned.model, planned.partition, planned.plan
+    raise_mistakes(_operators_without_engine(loaded, cut, plan))
     conversion = conversion_of(loaded, quantisation)
     with (
         new_folder(out, replaces=_foreign if force else None) as folder,
@@ -139,6 +142,35 @@ def build(
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
     return Build(out, plan, packages, (*planned.warnings, *_warnings(loaded, cut)))
+
+
+def _operators_without_engine(model: Model, cut: Partition, plan: Plan) -> Iterator[Mistake]:
+    """Yield the ranks whose layers need operators of TensorFlow that their engine lacks.
+
+    A delegate library may have them.
+    """
+    if not isinstance(model, TfliteModel):
+        return
+    flex = flex_operators(model.root, model.bodies)
+    for placement in plan.ranks if flex else ():
+        needed: dict[str, tuple[str, ...]] = {
+            layer.name: flex[position]
+            for segment in cut.segments
+            if segment.rank == placement.rank
+            for layer in segment.layers
+            if (position := model.operator_of[layer.name]) in flex
+        }
+        if not needed or placement.engine == "null" or "delegate" in dict(placement.options):
+            continue
+        operators = list(dict.fromkeys(name for names in needed.values() for name in names))
+        one = len(needed) == 1
+        layers = f"{'layer' if one else 'layers'} {listed(list(needed))}"
+        yield Mistake(
+            f"{model.path}: {layers}",
+            f"{'needs' if one else 'need'} TensorFlow's own operators, which LiteRT does not have: "
+            + listed(operators),
+            "convert the model without SELECT_TF_OPS",
+        )
 
 
 def _warnings(model: Model, cut: Partition) -> Iterator[str]:

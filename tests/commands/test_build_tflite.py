@@ -4,19 +4,27 @@ import json
 from pathlib import Path
 
 import pytest
-from tflite_models import model_file
+from tflite_models import edited, model_file
 
 from rankslice.framework.commands.build import Build, build
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.tflite_reader import read_tflite
+from rankslice.frontend.tflite_wire import Table
 
 PLATFORM = "boards:\n  pi: {cores: 0-3}\n  jetson: {cores: 0-3}\n"
 
 
-def built(model: str, mapping: dict[str, list[str]], folder: Path, out: str = "out") -> Build:
+def built(
+    model: str | Path,
+    mapping: dict[str, list[str]],
+    folder: Path,
+    out: str = "out",
+    platform: str = PLATFORM,
+) -> Build:
     (folder / "mapping.json").write_text(json.dumps(mapping))
-    (folder / "platform.yaml").write_text(PLATFORM)
-    return build(model_file(model), folder / "mapping.json", folder / "platform.yaml", folder / out)
+    (folder / "platform.yaml").write_text(platform)
+    path = model if isinstance(model, Path) else model_file(model)
+    return build(path, folder / "mapping.json", folder / "platform.yaml", folder / out)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -80,3 +88,40 @@ def test_a_mapping_that_parts_a_variable_is_refused_and_leaves_nothing(tmp_path)
     with pytest.raises(RankSliceError, match="cannot be on several ranks"):
         built("variable", mapping, tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def with_flex(folder: Path) -> Path:
+    """Write a model with an operator of TensorFlow itself and return its path."""
+
+    def renamed(root: Table) -> Table:
+        codes = [
+            code.changed({"custom_code": b"FlexErf"}) if code.text("custom_code") else code
+            for code in root.tables("operator_codes")
+        ]
+        return root.changed({"operator_codes": tuple(codes)})
+
+    return edited("custom_in_between", folder, whole=renamed)
+
+
+FLEX = {"pi_cpu0": ["RELU_0", "FlexErf_1"], "pi_cpu1": ["RELU_2"]}
+
+
+def test_operators_of_tensorflow_itself_are_refused_by_name(tmp_path):
+    with pytest.raises(RankSliceError) as caught:
+        built(with_flex(tmp_path), FLEX, tmp_path)
+    assert (
+        "edited.tflite: layer 'FlexErf_1': needs TensorFlow's own operators, which LiteRT does not"
+        " have: 'FlexErf'; convert the model without SELECT_TF_OPS"
+    ) in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_delegate_library_may_have_operators_of_tensorflow_itself(tmp_path):
+    platform = "boards:\n  pi: {cores: 0-3, npu: {engine: litert, delegate: libflex.so}}\n"
+    mapping = {"pi_npu": FLEX["pi_cpu0"], "pi_cpu1": FLEX["pi_cpu1"]}
+    assert 2 == len(built(with_flex(tmp_path), mapping, tmp_path, platform=platform).plan.segments)
+
+
+def test_custom_operators_of_others_are_left_to_the_board(tmp_path):
+    mapping = {"pi_cpu0": ["RELU_0", "Vendor.Special_1"], "pi_cpu1": ["RELU_2"]}
+    assert 2 == len(built("custom_in_between", mapping, tmp_path).plan.segments)

@@ -108,3 +108,14 @@ def test_segments_with_bonds_can_run_one_after_the_other(drawn):
         for segment in found:
             assert {tensor.name for tensor in segment.inputs} <= there
             there |= {tensor.name for tensor in segment.outputs}
+
+
+def test_of_many_reasons_to_be_together_the_first_are_told():
+    lines = "\n".join(f"n{n}: {'x' if not n else f't{n - 1}'} -> t{n}" for n in range(10))
+    bonds = tuple(Bond((f"n{n}", f"n{n + 1}"), f"share {n}") for n in range(9))
+    graph = replace(line_graph(lines, "t9"), bonds=bonds)
+    with pytest.raises(RankSliceError) as caught:
+        partition(graph, {layer.name: n // 5 for n, layer in enumerate(graph.layers)})
+    (mistake,) = caught.value.mistakes
+    assert "layers 'n0' to 'n9'" in mistake.place
+    assert mistake.found.endswith("'n2', 'n3' share 2, ... and 6 more")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.keras_classes import LAYERS, REASONS
+from rankslice.frontend.keras_classes import APPLICATION_LAYERS, LAYERS, REASONS
 from rankslice.frontend.keras_config import config_mistakes
 from rankslice.frontend.keras_file import check_keras_file
 from rankslice.frontend.keras_tensorflow import tensorflow
@@ -96,6 +96,24 @@ def test_names_that_lead_elsewhere_are_refused(forged: dict[str, Any]) -> None:
 def test_operations_between_layers_are_fine() -> None:
     plus = {"module": "keras.src.ops.numpy", "class_name": "Add", "config": {"name": "add"}}
     assert [] == complaints(model({**plus, "registered_name": "Add"}))
+
+
+@pytest.mark.parametrize("name", sorted(APPLICATION_LAYERS))
+def test_layers_of_the_applications_of_keras_are_fine_by_class_and_module(name: str) -> None:
+    keras = layer(name, module=APPLICATION_LAYERS[name], registered_name=name)
+    older = {"class_name": name, "config": {"name": "inner"}}
+    assert [] == complaints(model(keras, older))
+
+
+@pytest.mark.parametrize(
+    ("module", "registered"),
+    [("mine", "LayerScale"), (None, "LayerScale"), ("keras.src.applications.vgg16", None)],
+)
+def test_layers_of_the_same_name_as_those_of_applications_are_refused(
+    module: str | None, registered: str | None
+) -> None:
+    (text,) = complaints(model(layer("LayerScale", module=module, registered_name=registered)))
+    assert "LayerScale' is not one of Keras's own" in text
 
 
 def test_a_custom_layer_is_told_with_its_layer_and_the_nearest_name() -> None:

@@ -187,6 +187,24 @@ def test_a_tensor_of_unknown_shape_between_segments_is_refused_with_both_layers(
     ] == mistakes(graph, FIGURE_2_RANKS)
 
 
+def test_layers_that_have_to_be_on_one_rank_are_told_once_as_a_range():
+    graph = chain(80)
+    for n in range(10, 70):
+        graph = with_tensor(graph, f"t{n}", shape=None)
+    assert [
+        "model.onnx: layers 'n10' to 'n70': tensors between them cannot be sent, 't10', 't11', "
+        "'t12', 't13', 't14', ... and 55 more: its shape is not known before the run; map them "
+        "and those between to one key, or state types and shapes in the model file if they are "
+        "fixed"
+    ] == mistakes(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
+
+
+def test_ranges_that_have_no_layer_in_common_are_told_apart():
+    graph = with_tensor(with_tensor(chain(6), "t0", shape=None), "t3", shape=None)
+    told = mistakes(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
+    assert ["'n0'", "'n3'"] == [text.split("made by layer ")[1].split(" ")[0] for text in told]
+
+
 def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
     graph = with_tensor(FIGURE_2, "Buff3", shape=None)
     assert 1 == len(partition(graph, dict.fromkeys(names(graph.layers), 0)).segments)

@@ -228,8 +228,9 @@ GREETING = {
     "python": "3.12",
     "memory_bytes": 1,
     "cores": [[0, "performance", 1]],
+    "core_kinds": ["ARM, 446"],
 }
-MEASURED = {"samples_ns": [1], "memory_bytes": 1, "energy_uj": 1}
+MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}
 HEARD = [asdict(Heard(state, "x", 1, True)) for state in ("watching", "alive", "message", "ended")]
 BASES = ("packages/0123456789ab", "staging/0123456789ab.01234567")
 INTERFACE = asdict(Interface("eth0", "10.0.0.1", 24, 1000, "wired"))

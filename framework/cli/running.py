@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +31,9 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.output_file import STDOUT
 
 if TYPE_CHECKING:
-    from rankslice.framework.commands.run import PreparedRun
+    from rich.progress import Progress
+
+    from rankslice.framework.commands.run import FinishedRun, PreparedRun
 
 __all__ = ["with_verify_value"]
 
@@ -131,7 +134,7 @@ def run(
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.framework.commands.run import prepare
     from rankslice.framework.commands.run import run as run_folder
-    from rankslice.framework.commands.show import print_run, print_top, read_labels
+    from rankslice.framework.commands.show import print_run, print_top, print_verdict, read_labels
 
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
@@ -158,26 +161,64 @@ def run(
         _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
         return
-    total = prepared.source.frames
-    with progress_bars() as progress:
-        running = progress.add_task("running", total=total)
-        comparing = progress.add_task("comparing", total=total, visible=verify is not None)
+    shows = STDOUT not in (json_file, prepared.options.results)
+
+    def show(ran: FinishedRun) -> None:
+        bars.end()
+        if shows and best:
+            print_top(ran, names, best, screen)
+        if shows:
+            print_run(ran.summary, screen)
+        if verify is not None:
+            bars.begin("comparing", len(ran.labels))
+
+    with _Bars() as bars:
+        bars.begin("running", prepared.source.frames)
         finished = run_folder(
             prepared,
             verify=verify is not None,
             tolerance=tolerance,
-            on_completed=lambda count: progress.update(running, completed=count),
-            on_verified=lambda count: progress.update(comparing, completed=count),
+            on_completed=bars.update,
+            on_ran=show,
+            on_verified=bars.update,
         )
     if json_file is not None:
         write_json(json_file, finished.summary.to_json())
-    if STDOUT not in (json_file, prepared.options.results):
-        if best:
-            print_top(finished, names, best, screen)
-        print_run(finished.summary, screen)
     verdict = finished.summary.verify
+    if verdict is not None and shows:
+        print_verdict(verdict, screen)
     if verdict is not None and not verdict.passed:
         raise RankSliceError(f"verify: {verdict.complaint}")
+
+
+class _Bars:
+    """A bar for each piece of work, one after the other: a context manager."""
+
+    def __init__(self) -> None:
+        self._shown = ExitStack()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> _Bars:
+        """Show nothing so far."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Show no bar any more."""
+        self.end()
+
+    def begin(self, work: str, total: int) -> None:
+        """Show the bar of a piece of work."""
+        self._progress = self._shown.enter_context(progress_bars())
+        self._progress.add_task(work, total=total)
+
+    def update(self, count: int) -> None:
+        """Tell how much of it is done."""
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=count)
+
+    def end(self) -> None:
+        """Take the bar away; what is printed afterwards stays."""
+        self._shown.close()
 
 
 def _refuse_to_show(prepared: PreparedRun) -> None:

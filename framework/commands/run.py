@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.across import (
@@ -23,7 +22,6 @@ from rankslice.backend.across import (
 )
 from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
 from rankslice.backend.runtime import version
-from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
@@ -31,6 +29,7 @@ from rankslice.backend.runtime.results import Results, most_bytes, read_results,
 from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.stages import Source
 from rankslice.backend.ssh import is_this_machine
+from rankslice.framework.commands import unsliced
 from rankslice.framework.commands.deploy import plan_deployment, read_plan
 from rankslice.framework.commands.results_files import check_results, move_results
 from rankslice.framework.commands.run_folder import run_folder
@@ -172,6 +171,7 @@ def run(
     verify: bool = False,
     tolerance: float | None = None,
     on_completed: Callable[[int], None] = lambda count: None,
+    on_ran: Callable[[FinishedRun], None] = lambda finished: None,
     on_verified: Callable[[int], None] = lambda count: None,
 ) -> FinishedRun:
     """Run the job; return its summary and results.
@@ -185,6 +185,7 @@ def run(
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
         tolerance: by which share of their range results may differ instead.
         on_completed: told now and then how many frames have come out.
+        on_ran: told what the run showed, before any comparison.
         on_verified: told now and then how many frames have been compared.
 
     Raises:
@@ -205,17 +206,19 @@ def run(
             results = results_of(load_job(prepared.folder / "plan.json"), folder / RESULTS)
         records = read_report(folder / REPORT, prepared.plan, len(results))
         _put_in_place(prepared, folder)
+    arrivals = _arrivals(records, len(results))
     with _told_to_people():
-        arrivals = _arrivals(records, len(results))
-        verification = None
-        if reference is not None:
-            comparison = _compared(prepared, reference, results, arrivals, on_verified)
-            verification = comparison.verdict(
-                exact=prepared.options.exact, rounds=_rounds(prepared.plan), tolerance=tolerance
-            )
-    labels = tuple(prepared.source.label(index) for index in arrivals)
-    summary = summarise(records, results.completed_s, verification)
-    return FinishedRun(summary, results, labels)
+        labels = tuple(prepared.source.label(index) for index in arrivals)
+    finished = FinishedRun(summarise(records, results.completed_s), results, labels)
+    on_ran(finished)
+    if reference is None:
+        return finished
+    with _told_to_people():
+        comparison = _compared(prepared, reference, results, arrivals, on_verified)
+    verdict = comparison.verdict(
+        exact=prepared.options.exact, rounds=_rounds(prepared.plan), tolerance=tolerance
+    )
+    return replace(finished, summary=replace(finished.summary, verify=verdict))
 
 
 @contextmanager
@@ -412,9 +415,9 @@ def _rounds(plan: Plan) -> bool:
 
 
 def unsliced_outputs(
-    prepared: PreparedRun, model: Path, arrivals: Iterable[int]
+    prepared: PreparedRun, model: Path, arrivals: Sequence[int]
 ) -> Iterator[list[NDArray[Any]]]:
-    """Yield the outputs of the unsliced model for some of a run's frames, on one thread.
+    """Yield the outputs of the unsliced model for some of a run's frames, each on one thread.
 
     Args:
         prepared: the run; its source gives the frames, its options say whether engines optimise.
@@ -422,23 +425,13 @@ def unsliced_outputs(
         arrivals: numbers of frames.
 
     Yields:
-        One array per model output; they are overwritten by the next frame.
+        One array per model output; they are overwritten by a later frame.
     """
-    job = load_job(prepared.folder / "plan.json")
-    name = REFERENCE_ENGINES.get(prepared.plan.model.format, "onnxruntime")
-    engine = open_engine(name, EngineSettings(exact=prepared.options.exact))
-    values = {spec.name: _array(spec) for spec in (*job.inputs, *job.outputs)}
-    # Engines do not write outputs that are inputs, passed on unchanged.
-    made = [spec for spec in job.outputs if spec not in job.inputs]
-    engine.load(model, job.inputs, made)
-    inputs = [values[spec.name] for spec in job.inputs]
-    for arrival in arrivals:
-        prepared.source.read(arrival, inputs)
-        engine.run(inputs, [values[spec.name] for spec in made])
-        yield [values[spec.name] for spec in job.outputs]
-    engine.close()
-
-
-def _array(spec: TensorSpec) -> NDArray[Any]:
-    dtype, shape = spec.storage
-    return np.empty(shape, dtype)
+    return unsliced.unsliced_outputs(
+        model,
+        load_job(prepared.folder / "plan.json"),
+        REFERENCE_ENGINES.get(prepared.plan.model.format, "onnxruntime"),
+        prepared.source,
+        arrivals,
+        exact=prepared.options.exact,
+    )

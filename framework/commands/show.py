@@ -22,8 +22,9 @@ from rankslice.framework.quantities import joules_text
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
+from rankslice.measurement.verify import Verification
 
-__all__ = ["print_build", "print_run", "print_top", "read_labels", "top_classes"]
+__all__ = ["print_build", "print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
 
 _MOST_FRAMES_SHOWN = 20
 _MOST_CLASSES = 1_000_000
@@ -95,10 +96,14 @@ def print_run(summary: RunSummary, console: Console) -> None:
         console.print(escape(line), soft_wrap=True)
     console.print(f"bottleneck: {escape(summary.bottleneck)}", soft_wrap=True)
     if summary.verify is not None:
-        verdict = summary.verify
-        word = "passed" if verdict.passed else "failed"
-        equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
-        console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
+        print_verdict(summary.verify, console)
+
+
+def print_verdict(verdict: Verification, console: Console) -> None:
+    """Print whether results agree with those of the unsliced model."""
+    word = "passed" if verdict.passed else "failed"
+    equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
+    console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
 
 
 def _megabytes(amount: float | None) -> str:

@@ -22,6 +22,7 @@ from rankslice.backend.launch import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.results import read_results
 from rankslice.framework.commands.run import prepare, run
+from rankslice.measurement.verify import Verification
 
 TIMEOUT_S = 20
 """No job here may take longer, whatever happens to it."""
@@ -125,7 +126,15 @@ def test_the_library_runs_a_build_folder(built: Path) -> None:
 
 
 def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
-    finished = run(prepare(built, RunOptions(frames=30, window=1)), verify=True)
+    told: list[Verification | int | None] = []
+    finished = run(
+        prepare(built, RunOptions(frames=30, window=1)),
+        verify=True,
+        on_ran=lambda ran: told.append(ran.summary.verify),
+        on_verified=told.append,
+    )
+    # The figures are there before the comparison, which takes its time.
+    assert [None, *range(1, 31)] == told
     assert 1 == finished.summary.window
     assert list(range(30)) == finished.results.records["frame"].tolist()
     assert finished.summary.verify is not None

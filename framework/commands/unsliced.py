@@ -1,0 +1,141 @@
+"""What the unsliced model gives for the frames of a run, each computed on one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.stages import Source
+
+__all__ = ["most_at_once", "unsliced_outputs"]
+
+_SHARE_OF_MEMORY = 0.5
+"""Of what is available, for copies of the model."""
+
+
+def unsliced_outputs(
+    model: Path, job: Job, engine: str, source: Source, arrivals: Sequence[int], *, exact: bool
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of the unsliced model for some of a run's frames, in their order.
+
+    Each frame is computed by an engine on one thread, as if there were no others. Several engines
+    take turns, as many as there are cores and half of the free memory has room for; where a run
+    leaves something for the next one, as random numbers do, a single one computes all.
+
+    Args:
+        model: the unsliced model's file.
+        job: its inputs and outputs.
+        engine: name of the engine.
+        source: of the frames.
+        arrivals: numbers of frames.
+        exact: whether the engine leaves out optimisation.
+
+    Yields:
+        One array per model output; they are overwritten by a later frame.
+    """
+    if not arrivals:
+        return
+    copies: list[_Copy] = []
+    with ExitStack() as stack:
+        # After the pool, whose threads may still use them.
+        stack.callback(_close, copies)
+        before = _memory("/proc/self/status", "VmRSS")
+        copies.append(_Copy(model, job, engine, exact=exact))
+        copies[0].read(source, arrivals[0])
+        copies[0].run()
+        yield copies[0].outputs
+        count = 1
+        if not copies[0].keeps_something:
+            size = _memory("/proc/self/status", "VmRSS") - before
+            available = _memory("/proc/meminfo", "MemAvailable")
+            cores = len(os.sched_getaffinity(0))
+            count = most_at_once(cores, len(arrivals) - 1, size, available)
+        pool = stack.enter_context(ThreadPoolExecutor(count, "unsliced"))
+        others = [pool.submit(_Copy, model, job, engine, exact=exact) for _ in range(count - 1)]
+        copies += [other.result() for other in others]
+        yield from _in_turn(pool, copies, source, arrivals[1:])
+
+
+def _close(copies: Sequence[_Copy]) -> None:
+    for copy in copies:
+        copy.close()
+
+
+def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int) -> int:
+    """Return how many copies of a model are to compute at once, the one that is there included.
+
+    Args:
+        cores: that may be used.
+        frames: to be computed.
+        copy_bytes: memory of a copy.
+        available_bytes: memory that is free.
+    """
+    room = int(_SHARE_OF_MEMORY * available_bytes / max(1, copy_bytes))
+    return max(1, min(cores, frames, 1 + room))
+
+
+def _in_turn(
+    pool: ThreadPoolExecutor, copies: Sequence[_Copy], source: Source, arrivals: Sequence[int]
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of frames; each copy computes every n-th one."""
+    running: list[Future[None] | None] = [None] * len(copies)
+    for turn in range(len(arrivals) + len(copies)):
+        place = turn % len(copies)
+        future = running[place]
+        if future is not None:
+            future.result()
+            yield copies[place].outputs
+        running[place] = None
+        if turn < len(arrivals):
+            copies[place].read(source, arrivals[turn])
+            running[place] = pool.submit(copies[place].run)
+
+
+class _Copy:
+    """The unsliced model in an engine of its own, with memory for one frame."""
+
+    def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
+        self._engine = open_engine(engine, EngineSettings(exact=exact))
+        specs = (*job.inputs, *job.outputs)
+        values = {spec.name: np.empty(spec.storage[1], spec.storage[0]) for spec in specs}
+        # Engines do not write outputs that are inputs, passed on unchanged.
+        made = [spec for spec in job.outputs if spec not in job.inputs]
+        self._engine.load(model, job.inputs, made)
+        self._inputs = [values[spec.name] for spec in job.inputs]
+        self._made = [values[spec.name] for spec in made]
+        self.outputs = [values[spec.name] for spec in job.outputs]
+
+    @property
+    def keeps_something(self) -> bool:
+        """Whether a run may leave something for the next one."""
+        return bool(self._engine.warm_up_hindrance())
+
+    def read(self, source: Source, arrival: int) -> None:
+        """Take a frame."""
+        source.read(arrival, self._inputs)
+
+    def run(self) -> None:
+        """Compute its outputs."""
+        self._engine.run(self._inputs, self._made)
+
+    def close(self) -> None:
+        """Release the model."""
+        self._engine.close()
+
+
+def _memory(file: str, name: str) -> int:
+    """Return a figure of the system's on memory, in bytes; 0: it is not told."""
+    for line in Path(file).read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return 1024 * int(value.split()[0])
+    return 0

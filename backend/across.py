@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from rankslice.backend.answers import Answer, AnswerError, Heard, Looked, read_a
 from rankslice.backend.deploy import Package, on_each
 from rankslice.backend.launch import MESSAGE, MOST_LINES, MpiRun, end_session
 from rankslice.backend.on_board import MOST_BASES, SHORT
+from rankslice.backend.scratch import scratch_folder
 from rankslice.backend.ssh import FOLDER, BoardShell, below_home, ssh_options
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.names import safe_file_name
@@ -153,15 +153,15 @@ def bring_inputs(boards: Boards, board: str, inputs: Sequence[str]) -> None:
     if set(inputs) <= {"random"}:
         return
     shell, look = boards.of(board)
-    with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
+    with scratch_folder() as folder:
         for name, here in zip(inputs_on_board(inputs), inputs, strict=True):
             if name != "random":
-                link = Path(folder) / name
+                link = folder.path / name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(here)
         bases = [f"runs/{run}/input" for run in look.bases[:MOST_BASES]]
         target = f"runs/{boards.run}/input"
-        shell.put(Path(folder) / "input", target, bases=bases, follow_links=True)
+        shell.put(folder.path / "input", target, bases=bases, follow_links=True)
 
 
 class _Watch:

@@ -9,13 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from rankslice.backend.runtime.errors import signal_name
+from rankslice.backend.runtime.guard import SESSION
+from rankslice.backend.runtime.private import in_memory
+from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
@@ -182,6 +186,7 @@ def run_job(
     command: Sequence[str],
     on_completed: Callable[[int], None],
     *,
+    alone: bool = True,
     lines: list[str] | None = None,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
     was_ended: Callable[[], bool] = lambda: False,
@@ -191,6 +196,7 @@ def run_job(
     Args:
         command: from :func:`launch_command`.
         on_completed: called with the number of frames that have come out, now and then.
+        alone: all ranks are on this machine.
         lines: where lines of stderr are put; what ranks said may come into it another way, too.
         on_start: called with mpirun's process.
         was_ended: whether the launcher itself has ended mpirun; asked at its end.
@@ -199,24 +205,43 @@ def run_job(
         RankSliceError: the job failed; with the message of the rank that ended it.
     """
     errors = [] if lines is None else lines
-    with tempfile.TemporaryDirectory(prefix="rankslice-", ignore_cleanup_errors=True) as session:
-        code = _run(command, session, on_completed, errors, on_start)
+    with ExitStack() as stack:
+        environment, locks = _own_folders(stack, alone=alone)
+        code = _run(command, environment, locks, on_completed, errors, on_start)
     if code:
         raise RankSliceError(_explain(errors, code, was_killed=code < 0 and not was_ended()))
 
 
+def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], list[int]]:
+    """Make the folders of a job, which no other user can enter; return who finds them how.
+
+    mpirun keeps what it needs in one of them. Elsewhere it has names that can be guessed; and what
+    one that was killed left there would keep a later one of its process number from its start.
+    Where all ranks are on this machine they share another one, in memory.
+
+    Returns:
+        Variables for mpirun, and descriptors that it holds: the folders are in use while it lives.
+
+    Raises:
+        RankSliceError: there is no place for them.
+    """
+    mpirun = stack.enter_context(scratch_folder())
+    session = stack.enter_context(scratch_folder(in_memory())) if alone else None
+    variables = {"TMPDIR": str(mpirun.path)}
+    if session is None:
+        return variables, [mpirun.lock]
+    return {**variables, SESSION: str(session.path)}, [mpirun.lock, session.lock]
+
+
 def _run(
     command: Sequence[str],
-    session: str,
+    environment: Mapping[str, str],
+    locks: Sequence[int],
     on_completed: Callable[[int], None],
     errors: list[str],
     on_start: Callable[[subprocess.Popen[str]], None],
 ) -> int:
-    """Return mpirun's exit code.
-
-    It keeps what it needs in ``session``: what one that was killed left in a folder named by its
-    number, as it does without this, would keep a later one of that number from its start.
-    """
+    """Return mpirun's exit code."""
     tether = [sys.executable, "-E", "-S", str(_TETHER), str(os.getpid())]
     process = subprocess.Popen(
         [*tether, *command],
@@ -226,7 +251,8 @@ def _run(
         text=True,
         errors="replace",
         start_new_session=True,
-        env={"PRTE_MCA_prte_local_tmpdir_base": session, **os.environ},
+        pass_fds=locks,
+        env={**os.environ, **environment},
     )
     reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
     reader.start()
@@ -279,7 +305,7 @@ def _explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
     )
     if messages:
         return messages[0]
-    ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    ended = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
     return "\n".join([f"mpirun ended with {ended}", *lines])
 
 

@@ -56,7 +56,12 @@ OLD_RUN_S = 600
 UNUSED_RUN_S = 86400
 LEAST_PYTHON = (3, 10)
 JOB_VARIABLE = "RANKSLICE_JOB"
-MESSAGES_VARIABLE = "RANKSLICE_MESSAGES"
+SESSION_VARIABLE = "RANKSLICE_SESSION"
+FOLDERS = "folders"
+"""What a run's watch writes; without one, ranks find a place by themselves."""
+MESSAGES = "messages"
+MOST_MESSAGES = 100
+MOST_MESSAGE_BYTES = 2000
 SILENCE_S = 10
 GUARD_S = 2.0
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
@@ -484,19 +489,22 @@ def _loaded_library(library: Path | None) -> list[int]:
 
 def _write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) -> None:
     """Write what mpirun starts here: they know this board's paths, which others need not share."""
-    variables = {JOB_VARIABLE: run.name, MESSAGES_VARIABLE: _messages_name(run.name)}
+    variables = {JOB_VARIABLE: run.name}
+    folders = _words(str(run / FOLDERS))
+    take_folders = f"[ ! -r {folders} ] || . {folders}"
     if library:
         variables["MPI4PY_LIBMPI"] = str(library)
     start = [
         "#!/bin/sh",
         _exports(variables),
+        take_folders,
         f"{_words('cd', str(run))} || exit 1",
         f'{_words("exec", sys.executable, str(package / "driver.py"))} "$@"',
     ]
     prefix = str(daemon.parent.parent)
     if daemon.name == "prted":
         variables |= dict.fromkeys(("PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"), prefix)
-    serve = ["#!/bin/sh", _exports(variables)]
+    serve = ["#!/bin/sh", _exports(variables), take_folders]
     if daemon.name == "prted":
         folder = _words(f"{prefix}/lib")
         serve += [f'export LD_LIBRARY_PATH={folder}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
@@ -512,11 +520,6 @@ def _words(*words: str) -> str:
 
 def _exports(variables: dict[str, str]) -> str:
     return "export " + " ".join(f"{name}={_words(value)}" for name, value in variables.items())
-
-
-def _messages_name(job: str) -> str:
-    """Return the name of the socket where ranks of a job leave their messages."""
-    return f"rankslice-{os.getuid()}-{job}"
 
 
 def _address(request: Request) -> str:
@@ -569,8 +572,8 @@ def _watch(request: Request) -> Answer:
     """Tell what ranks say while a job runs; end what is left of it when the launcher ends."""
     run = _run_of(request)
     lock = _lock(run)
-    messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    messages.bind("\0" + _messages_name(run.name))
+    folders = contextlib.ExitStack()
+    messages = _make_own_folders(run, folders)
     _say(_heard("watching", run.name))
     heard = _Launcher()
     threading.Thread(target=heard.listen, daemon=True).start()
@@ -584,8 +587,35 @@ def _watch(request: Request) -> Answer:
             _say(_heard("alive", run.name))
     last = _heard("ended", run.name)
     _end_processes(run.name)
+    folders.close()
     os.utime(lock)
     return last
+
+
+def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> socket.socket:
+    """Make folders of a run that no other user can enter; return where ranks leave messages.
+
+    The scripts that start daemon and ranks read where they are.
+    """
+    private = _module(run / "package" / "runtime" / "private.py")
+    session = folders.enter_context(private.make_private(private.in_memory()))
+    temporary = folders.enter_context(private.make_private())
+    variables = {SESSION_VARIABLE: str(session.path), "TMPDIR": str(temporary.path)}
+    _write(run / FOLDERS, f"{_exports(variables)}\n", 0o600)
+    messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    # The path of the folder may be longer than the name of a socket can be.
+    messages.bind(f"/proc/self/fd/{session.descriptor}/{MESSAGES}")
+    return messages
+
+
+def _module(path: Path) -> Any:
+    """Return a module of a package's runtime, without the rest of it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _lock(run: Path) -> int:
@@ -629,8 +659,9 @@ class _Launcher:
 
 
 def _tell_messages(messages: socket.socket) -> None:
-    while True:
-        text = messages.recv(1 << 16).decode(errors="replace")
+    for _ in range(MOST_MESSAGES):
+        text = messages.recv(MOST_MESSAGE_BYTES).decode(errors="replace")
+        text = "".join(letter for letter in text if letter.isprintable())
         with contextlib.suppress(OSError):
             _say(_heard("message", "", text))
 

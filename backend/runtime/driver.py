@@ -16,10 +16,12 @@ from typing import NoReturn
 from .engines import engine_settings, prepare_engine
 from .environment import start_again_with
 from .errors import ElsewhereError, JobError
-from .guard import DONE, FAILED, STOPPED, StatusPage, say, start_guard
+from .guard import say, start_guard
 from .job import Job, load_job, place_of
-from .mpi import MpiTransport, check_library, library_version
+from .mpi import MpiTransport, check_library, library_version, prefer
 from .options import RunOptions, parse_options
+from .pages import DONE, FAILED, STOPPED, StatusPage
+from .private import PrivateFolder
 from .rank import run_rank, together
 from .tables import Rank, check_tables
 
@@ -68,8 +70,8 @@ class _Process:
         rank = ranks.get(number)
         key, host = (rank.key, rank.host) if rank else ("not in the plan", socket.gethostname())
         self.place = place_of(number, key, host)
-        folder = start_guard()
-        self._page = StatusPage(folder, number, self.place) if folder is not None else None
+        self._session = start_guard()
+        self._page = _page_in(self._session, number, self.place)
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
@@ -80,6 +82,7 @@ class _Process:
         """Run the rank to the end of the stream."""
         self._start_watch.start()
         self._check_library()
+        prefer(os.environ, library_version(), self._session.path if self._session else None)
         self._prepare_engine(folder)
         self._transport = mpi = MpiTransport()
         job = together(mpi, lambda: self._load_plan(folder, plan_sha256, mpi))
@@ -163,6 +166,14 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.tell(state)
+
+
+def _page_in(session: PrivateFolder | None, number: int, place: str) -> StatusPage | None:
+    """Return the status page of this process; ``None``: there is no place for it."""
+    if session is not None:
+        with contextlib.suppress(OSError):
+            return StatusPage(session.descriptor, number, place)
+    return None
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import signal
 
-__all__ = ["ElsewhereError", "JobError", "reason_of"]
+__all__ = ["ElsewhereError", "JobError", "reason_of", "signal_name"]
 
 
 class JobError(Exception):
@@ -19,3 +20,12 @@ def reason_of(error: OSError) -> str:
     """Return why a file could not be written, and what to do about a full disk."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{error.strerror}; make room there" if is_full else str(error.strerror)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; real-time ones have theirs by their distance to the first."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        offset = number - signal.SIGRTMIN
+        return f"SIGRTMIN+{offset}" if offset > 0 else f"signal {number}"

@@ -35,9 +35,10 @@ from numpy.typing import NDArray
 from .affinity import bind_to_cores
 from .engines import Engine, engine_settings, open_engine, prepare_engine
 from .environment import start_again_with
-from .errors import JobError
+from .errors import JobError, reason_of, signal_name
 from .job import RankSpec, TensorSpec
 from .measure import GpuMemory, peak_memory_mb
+from .private import in_memory, make_private
 from .sensors import SensorError, find_sensor
 from .slots import Ring
 from .sources import RandomSource
@@ -68,8 +69,8 @@ def main(text: str) -> None:
     warnings.simplefilter("ignore")
     say = _take_stdout()
     requests = _Requests()
-    with _folder() as folder:
-        service = _Service(rank, folder, requests)
+    with make_private(in_memory()) as folder:
+        service = _Service(rank, folder.path, requests)
         try:
             say(service.greeting(what["idle_s"]))
         except JobError as error:
@@ -107,16 +108,6 @@ def _take_stdout() -> Callable[[Record], None]:
     return say
 
 
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder in memory, if there is such a place; remove what killed processes left."""
-    memory = Path("/dev/shm")
-    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    for left in parent.glob("rankslice-measuring-*-*"):
-        if not Path("/proc", left.name.split("-")[2]).exists():
-            shutil.rmtree(left, ignore_errors=True)
-    return tempfile.TemporaryDirectory(prefix=f"rankslice-measuring-{os.getpid()}-", dir=parent)
-
-
 class _Requests:
     """Lines of stdin, read without a buffer that a child would share."""
 
@@ -138,10 +129,10 @@ class _Requests:
 class _Service:
     """What answers requests, one after the other."""
 
-    def __init__(self, rank: RankSpec, folder: str, requests: _Requests) -> None:
+    def __init__(self, rank: RankSpec, folder: Path, requests: _Requests) -> None:
         self._rank = rank
         self._settings = engine_settings(rank, exact=False)
-        self._folder = Path(folder)
+        self._folder = folder
         self._requests = requests
         self._busy: int | None = None
 
@@ -259,7 +250,10 @@ class _Loaded:
         self._fill(inputs)
         self._received = [slots[0].copy() for slots in self._inputs]
         self._sent = [np.zeros_like(slots[0]) for slots in self._outputs]
-        path = _write_files(self._request["files"], self._folder)
+        try:
+            path = _write_files(self._request["files"], self._folder)
+        except OSError as error:
+            raise JobError(f"{self._folder.parent}: {reason_of(error)}") from None
         self._before_mb = peak_memory_mb()
         self._gpu_memory = GpuMemory(self._rank.accelerator)
         prepare_engine(self._rank.engine, self._settings, 1)
@@ -513,7 +507,7 @@ def _how_it_ended(child: int) -> str:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        return f"the engine was killed or crashed ({signal.Signals(-code).name})"
+        return f"the engine was killed or crashed ({signal_name(-code)})"
     return "the engine ended the process"
 
 

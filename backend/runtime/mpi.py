@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from .errors import JobError
 from .transport import Completion, Lane
 
-__all__ = ["MpiTransport", "check_library", "library_version"]
+__all__ = ["MpiTransport", "check_library", "library_version", "prefer"]
 
 _END = -1
 
@@ -51,6 +52,25 @@ def check_library(environment: Mapping[str, str], library: str) -> None:
             f"mpirun is of Open MPI {started_by}, the library loaded here of {version}: start with"
             " the mpirun of that library, or name the library of that mpirun in MPI4PY_LIBMPI"
         )
+
+
+def prefer(environment: MutableMapping[str, str], library: str, session: Path | None) -> None:
+    """Choose what the MPI library leaves open, before it is initialised; the user's word counts.
+
+    Args:
+        environment: of the process.
+        library: what the library says of itself: ``Open MPI v5.0.11``.
+        session: the folder of the job on this board, for shared memory: elsewhere it has names
+            that another user can guess, and what a killed rank leaves would stay.
+    """
+    shared_memory = "sm" if int(library.rpartition(" v")[2].partition(".")[0]) >= 5 else "vader"
+    if session is not None:
+        name = f"OMPI_MCA_btl_{shared_memory}_backing_directory"
+        environment.setdefault(name, str(session))
+    size = environment.get("OMPI_COMM_WORLD_SIZE")
+    if size is not None and size == environment.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
+        # All ranks are on this machine: nothing needs to listen to a network.
+        environment.setdefault("OMPI_MCA_btl", f"self,{shared_memory}")
 
 
 class MpiTransport:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.scratch import scratch_folder
 from rankslice.backend.ssh import is_this_machine
 from rankslice.exploration.problem import Problem
 from rankslice.exploration.real_runs import (
@@ -114,8 +114,8 @@ class Runs:
         return with_measured(self.problem, choice, found)
 
     def _run(self, choice: Choice) -> MeasuredRun:
-        with tempfile.TemporaryDirectory(prefix="rankslice-") as temporary:
-            folder = Path(temporary)
+        with scratch_folder() as temporary:
+            folder = temporary.path
             (folder / choice.file).write_text(mapping_text(choice), encoding="utf-8")
             built = build(
                 self.model,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
@@ -16,6 +15,7 @@ from rich.table import Table
 
 from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.commands.build import build
 from rankslice.framework.commands.run import FinishedRun, prepare, run, unsliced_outputs
 from rankslice.framework.commands.show import print_build, print_run, print_top
@@ -49,7 +49,7 @@ def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
         RankSliceError: a job failed, or slicing changed a result.
     """
     with ExitStack() as stack:
-        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankslice")))
+        place = folder or stack.enter_context(scratch_folder()).path
         _make(place)
         status = stack.enter_context(talk.status("starting"))
         _show_digits(place, console, status.update)

@@ -6,16 +6,16 @@ LiteRT runs in a process of its own, so a file or a driver that makes it crash d
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from rankslice.backend.runtime.errors import signal_name
+from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.tflite_object import read_object
 
@@ -144,8 +144,8 @@ def look_inside(path: Path, wanted: Wanted) -> Internals:
             load the model or the delegate, or crashes.
     """
     read_object(path)
-    with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
-        found, log = Path(folder) / "found.json", Path(folder) / "log"
+    with scratch_folder() as folder:
+        found, log = folder.path / "found.json", folder.path / "log"
         command = [sys.executable, "-m", _CHILD, str(path), json.dumps(asdict(wanted)), str(found)]
         # A file, for the log of compiled models is read by the process itself.
         with log.open("wb") as stderr:
@@ -166,7 +166,7 @@ def look_inside(path: Path, wanted: Wanted) -> Internals:
 
 def _crash(code: int, log: Path) -> str:
     if code < 0:
-        return f"LiteRT crashed on it ({signal.Signals(-code).name})"
+        return f"LiteRT crashed on it ({signal_name(-code)})"
     lines = log.read_text(errors="replace").strip().splitlines()
     return f"LiteRT failed on it: {lines[-1] if lines else f'it ended with code {code}'}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from rankslice.backend.measuring import (
     deploy_measuring,
     measuring_package,
 )
+from rankslice.backend.scratch import scratch_folder
 from rankslice.backend.ssh import BoardShell, write_ssh_config
 from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.fastest_slices import fastest_slices
@@ -235,9 +235,7 @@ class Measuring:
         return self
 
     def _enter(self) -> None:
-        folder = Path(
-            self._resources.enter_context(tempfile.TemporaryDirectory(prefix="rankslice-"))
-        )
+        folder = self._resources.enter_context(scratch_folder()).path
         boards = {board.name: board for board in self._platform.boards}
         add_wheels = wheels_for(self._platform.boards, self._wheels)
         whole = self._sub_model(0, self.layers - 1)

@@ -270,6 +270,7 @@ def _run_across(
             run_job(
                 command,
                 on_completed,
+                alone=False,
                 lines=watches.lines,
                 on_start=watches.oversee,
                 was_ended=lambda: watches.has_ended_mpirun,

@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime import guard
-from rankslice.backend.runtime.guard import ALIVE, DONE, FAILED, STOPPED, StatusPage
+from rankslice.backend.runtime import guard, pages
+from rankslice.backend.runtime.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
 
 PATIENCE_S = 60
 
 RANK = """
-import sys, time
-from pathlib import Path
-from rankslice.backend.runtime.guard import StatusPage
+import os, sys
+from rankslice.backend.runtime.pages import StatusPage
 folder, number, place, step, state = sys.argv[1:]
-page = StatusPage(Path(folder), int(number), place)
+page = StatusPage(os.open(folder, os.O_RDONLY), int(number), place)
 if step:
     page.at(step)
 page.tell(int(state))
@@ -33,11 +32,27 @@ sys.stdin.readline()
 """A process with a status page that ends when its stdin says so."""
 
 
+def opened(folder: Path) -> int:
+    """Return a descriptor of a folder, which is made where it is missing."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return os.open(folder, os.O_RDONLY)
+
+
+def page_in(folder: Path, number: int, place: str) -> StatusPage:
+    return StatusPage(opened(folder), number, place)
+
+
+def only_page(folder: Path) -> Status:
+    (status,) = pages.read_pages(opened(folder))
+    return status
+
+
 @contextmanager
 def rank(
     folder: Path, number: int, step: str = "segment 0, frame 7", state: int = ALIVE
 ) -> Iterator[subprocess.Popen[str]]:
     place = f"rank {number} (edge01_cpu{number} on edge01)"
+    folder.mkdir(mode=0o700, exist_ok=True)
     with subprocess.Popen(
         [sys.executable, "-c", RANK, str(folder), str(number), place, step, str(state)],
         stdin=subprocess.PIPE,
@@ -56,10 +71,9 @@ def guarding(
     folder: Path, ranks: int, mpirun: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Run the guard of a board; this test plays mpirun, unless another process does."""
-    folder.mkdir(exist_ok=True)
-    arguments = [str(folder), str(ranks), str(mpirun or os.getpid())]
+    folder.mkdir(mode=0o700, exist_ok=True)
     with subprocess.Popen(
-        [sys.executable, "-E", "-S", guard.__file__, *arguments],
+        [*guard._command(), str(folder), str(ranks), str(mpirun or os.getpid())],
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -84,48 +98,48 @@ def let_end(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "segment 0, frame 17", "Ärmel ❄", "two\nlines", "a" * 512])
 def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
-    page = StatusPage(tmp_path, 3, "rank 3 (edge01_cpu0 on edge01)")
+    page = page_in(tmp_path / "pages", 3, "rank 3 (edge01_cpu0 on edge01)")
     page.at(text)
     page.tell(STOPPED)
-    status = guard._read_page(tmp_path / "rank-3")
+    status = only_page(tmp_path / "pages")
     assert (os.getpid(), STOPPED) == (status.process, status.state)
     assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.place, status.step)
     assert status.is_alive
 
 
 def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> None:
-    page = StatusPage(tmp_path, 0, "❄" * 1000)
+    page = page_in(tmp_path / "pages", 0, "❄" * 1000)
     page.at("x" * 10_000)
-    status = guard._read_page(tmp_path / "rank-0")
+    status = only_page(tmp_path / "pages")
     assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.place
     assert "x" * 512 == status.step
     assert ALIVE == status.state
 
 
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
-    page = StatusPage(tmp_path, 0, "rank 0")
+    page = page_in(tmp_path / "pages", 0, "rank 0")
     page.at("segment 0, frame 1000")
     page.at("segment 1, frame 2")
-    assert "segment 1, frame 2" == guard._read_page(tmp_path / "rank-0").step
+    assert "segment 1, frame 2" == only_page(tmp_path / "pages").step
 
 
 def test_a_process_with_the_number_of_another_one_is_not_taken_for_it() -> None:
-    started = guard._process_start(os.getpid())
-    assert guard._Status(os.getpid(), started, ALIVE, "", "").is_alive
+    started = pages.process_start(os.getpid())
+    assert Status(os.getpid(), started, ALIVE, "", "").is_alive
     for other in (started - 1000, started + 1000):
-        assert not guard._Status(os.getpid(), other, ALIVE, "", "").is_alive
+        assert not Status(os.getpid(), other, ALIVE, "", "").is_alive
 
 
 def test_a_process_may_see_its_start_a_little_later_than_others_do() -> None:
-    started = guard._process_start(os.getpid())
-    assert guard._Status(os.getpid(), started + 5, ALIVE, "", "").is_alive
+    started = pages.process_start(os.getpid())
+    assert Status(os.getpid(), started + 5, ALIVE, "", "").is_alive
 
 
 def test_a_process_that_has_ended_has_no_start() -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert -1 == guard._process_start(process.pid)
-    assert -1 == guard._process_start(process.pid)
+        assert -1 == pages.process_start(process.pid)
+    assert -1 == pages.process_start(process.pid)
 
 
 def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> None:
@@ -254,9 +268,9 @@ def test_a_guard_waits_for_all_ranks_of_its_board(tmp_path: Path) -> None:
 def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     step = "\x1b[2Jsegment 0\nrankslice: rank 9: all is well\r\x00 \x7f\x9b"
-    page = StatusPage(folder, 0, "rank 0 (\x1b]0;title\x07 on edge01)")
+    page = page_in(folder, 0, "rank 0 (\x1b]0;title\x07 on edge01)")
     page.at(step)
-    guard._HEAD.pack_into(page._page, 0, 2**22 + 1, 0, ALIVE)  # no process has this number
+    pages._HEAD.pack_into(page._page, 0, 2**22 + 1, 0, ALIVE)  # no process has this number
     with guarding(folder, 1) as process:
         message = said(process)
     assert 1 == message.count("\n")
@@ -265,11 +279,11 @@ def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_pa
 
 def test_a_page_that_is_cut_short_or_names_no_process_harms_nobody(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     (folder / "rank-0").write_bytes(b"short")
-    assert not guard._read_page(folder / "rank-0").is_alive
-    assert not guard._Status(-1, -1, ALIVE, "", "").is_alive
-    assert not guard._Status(0, 0, ALIVE, "", "").is_alive
+    assert not only_page(folder).is_alive
+    assert not Status(-1, -1, ALIVE, "", "").is_alive
+    assert not Status(0, 0, ALIVE, "", "").is_alive
     with guarding(folder, 1) as process:
         said(process)
     assert not folder.exists()

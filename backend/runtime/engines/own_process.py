@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
+from ..errors import JobError, signal_name
 from ..job import TensorSpec, typed_view
 from ..measure import count_process, forget_process
 from .acceleration import Acceleration
@@ -92,7 +92,7 @@ class _Process:
             return "has closed its connection"
         ended = f"ended with exit code {code}"
         if code < 0:
-            ended = f"was killed or crashed ({signal.Signals(-code).name})"
+            ended = f"was killed or crashed ({signal_name(-code)})"
         last = self.log_text().strip().splitlines()[-1:]
         return f"{ended}; its last words: {last[0].strip()}" if last else ended
 

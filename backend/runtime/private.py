@@ -1,0 +1,190 @@
+"""Folders that no other user of the machine can enter, and the end of those nobody uses any more.
+
+Whoever uses a folder holds its lock, which the kernel takes back however a process ends. The last
+one to let go removes the folder; what was killed before it could is removed at the next start.
+
+It needs nothing but the standard library, for guards and boards load it by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["PrivateFolder", "in_memory", "make_private", "make_shared", "open_private", "sweep"]
+
+_PREFIX = "rankslice-"
+_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+"""What ``mkdtemp`` makes of the prefix."""
+_LOCK = ".rankslice-lock"
+"""A folder without it is none of ours, whatever its name."""
+_YOUNG_S = 60.0
+"""A folder is not swept before: its maker may not have the lock yet."""
+
+_MEMORY = Path("/dev/shm")
+_LEAST_BYTES = 8 << 20
+_LEAST_FILES = 100
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class PrivateFolder:
+    """A folder of this user that others cannot enter, in use until it is released."""
+
+    def __init__(self, path: Path, descriptor: int, lock: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        """Of the folder, so that what is done in it is done in no other one."""
+        self.lock = lock
+        """A descriptor: the folder is in use as long as a process has it open."""
+
+    def __enter__(self) -> PrivateFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the folder; remove it with all that is in it if nobody else uses it."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+        os.close(self.descriptor)
+
+
+def in_memory(least_bytes: int = _LEAST_BYTES) -> Path:
+    """Return where files lie in memory; the place for temporary files if it has no room for more.
+
+    Args:
+        least_bytes: what there must be room for.
+    """
+    with contextlib.suppress(OSError):
+        room = os.statvfs(_MEMORY)
+        has_room = room.f_bavail * room.f_frsize >= least_bytes
+        has_names = not room.f_files or room.f_favail >= _LEAST_FILES
+        if has_room and has_names and os.access(_MEMORY, os.W_OK | os.X_OK):
+            return _MEMORY
+    return Path(tempfile.gettempdir())
+
+
+def make_private(place: Path | None = None) -> PrivateFolder:
+    """Return a new folder with a name that nobody can guess; remove what was left there before.
+
+    Args:
+        place: where; the place for temporary files by default.
+
+    Raises:
+        OSError: there is no room, or no such place.
+    """
+    place = place or Path(tempfile.gettempdir())
+    sweep(place)
+    return open_private(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)))
+
+
+def make_shared(name: str) -> PrivateFolder | None:
+    """Return the folder that all processes of this user get for a name; ``None``: there is none.
+
+    Its name can be guessed, so it lies in a folder of this user, which is made where it is
+    missing. Where another user has taken the name of that, the next place serves.
+    """
+    own = f"{_PREFIX}user-{os.geteuid()}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    places = [in_memory(), *([Path(runtime)] if runtime else []), Path(tempfile.gettempdir())]
+    for place in dict.fromkeys(places):
+        with contextlib.suppress(OSError):
+            return _make_inside(place / own, f"{_PREFIX}{name}")
+    return None
+
+
+def _make_inside(parent: Path, name: str) -> PrivateFolder:
+    """Return a folder inside of one that is made, too, and that only this user may enter.
+
+    Raises:
+        OSError: the outer one is of another user, or is no folder.
+    """
+    with contextlib.suppress(FileExistsError):
+        parent.mkdir(mode=0o700)
+    outside = _open_folder(parent)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, mode=0o700, dir_fd=outside)
+    finally:
+        os.close(outside)
+    sweep(parent)
+    return open_private(parent / name)
+
+
+def open_private(path: Path) -> PrivateFolder:
+    """Return a folder that is there, in use from now on.
+
+    Raises:
+        OSError: it is none, or a link, or another user may enter it.
+    """
+    descriptor = _open_folder(path)
+    try:
+        lock = os.open(_LOCK, _FILE | os.O_CREAT, 0o600, dir_fd=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        os.close(descriptor)
+        raise
+    return PrivateFolder(path, descriptor, lock)
+
+
+def _open_folder(path: Path) -> int:
+    """Return a descriptor of a folder that is this user's own.
+
+    Raises:
+        OSError: it is none, or a link, or another user may enter it.
+    """
+    descriptor = os.open(path, _FOLDER)
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        os.close(descriptor)
+        told = "is of another user, or other users may enter it"
+        raise PermissionError(errno.EACCES, told, str(path))
+    return descriptor
+
+
+def sweep(place: Path) -> None:
+    """Remove from a place the folders that were made here and that no process uses any more."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    _remove_unused(Path(entry.path))
+
+
+def _remove_unused(path: Path) -> None:
+    descriptor = _open_folder(path)
+    try:
+        if abs(time.time() - os.fstat(descriptor).st_mtime) < _YOUNG_S:
+            return
+        lock = os.open(_LOCK, _FILE, dir_fd=descriptor)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
+    finally:
+        os.close(descriptor)

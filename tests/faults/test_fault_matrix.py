@@ -96,8 +96,8 @@ class Job:
             stderr=self._errors,
             env={**os.environ, "COLUMNS": "200"},
         )
-        self.mpirun = self._wait_for_mpirun()
         self._segments: set[Path] = set()
+        self.mpirun = self._wait_for_mpirun()
 
     def _wait_for_mpirun(self) -> int | None:
         """Return the process that becomes mpirun; ``None`` if the launcher ends without one."""
@@ -107,6 +107,7 @@ class Job:
             for process in processes_of(self.folder / "rankfile"):
                 with suppress(psutil.Error):
                     if process.ppid() == self.launcher.pid:
+                        self._segments.add(Path(process.environ()["RANKSLICE_SESSION"]))
                         return process.pid
             time.sleep(0.05)
         return None
@@ -140,8 +141,7 @@ class Job:
         return self._errors.read().decode()
 
     def left_in_shared_memory(self) -> set[Path]:
-        status_pages = Path("/dev/shm").glob(f"rankslice-*-{self.mpirun}-*")
-        return {*status_pages, *(path for path in self._segments if path.exists())}
+        return {path for path in self._segments if path.exists()}
 
     def end(self) -> int:
         """Wait for the launcher; return its exit code."""

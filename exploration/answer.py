@@ -12,6 +12,7 @@ __all__ = [
     "answer",
     "boards_text",
     "failure_texts",
+    "mappings_text",
     "objectives_text",
     "rate_text",
     "recommended",
@@ -105,6 +106,11 @@ def _some(names: Sequence[str], most: int) -> str:
     return f"{text} and {len(names) - most} more" if len(names) > most else text
 
 
+def mappings_text(count: int) -> str:
+    """Return ``1 mapping``, ``32,768 mappings``."""
+    return f"{count:,} mapping{'s' if count != 1 else ''}"
+
+
 def rate_text(fps: float) -> str:
     """Return a rate with about three digits: ``31.4``, ``812``."""
     decimals = 2 if fps < 9.995 else 1 if fps < 99.95 else 0
@@ -187,7 +193,9 @@ def _capital(text: str) -> str:
 
 
 def _extremes(choices: Sequence[Choice]) -> Iterator[str]:
-    """Yield what needs least."""
+    """Yield what needs least, if there is anything to choose from."""
+    if len(choices) == 1:
+        return
     known = [choice for choice in choices if choice.best_known.energy_j is not None]
     if known:
         least = min(known, key=lambda choice: choice.best_known.energy_j or 0.0)

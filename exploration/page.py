@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rankslice.exploration.answer import (
     boards_text,
     failure_texts,
+    mappings_text,
     objectives_text,
     rate_text,
     recommended,
@@ -211,7 +212,7 @@ def _columns(exploration: Exploration) -> tuple[str, ...]:
 def _count(choices: Sequence[Choice]) -> str:
     front = sum(choice.on_front for choice in choices)
     others = len(choices) - front
-    text = f"{front} mapping{'s' if front != 1 else ''} of the front"
+    text = f"{mappings_text(front)} of the front"
     return f"{text} and {others} more" if others else text
 
 
@@ -226,8 +227,9 @@ def _better(exploration: Exploration) -> str:
 
 def _notes(exploration: Exploration) -> tuple[str, ...]:
     return (
-        f"{exploration.evaluations:,} mappings were evaluated by the cost model, with times from"
-        f" {exploration.profile}.",
+        f"{mappings_text(exploration.evaluations)}"
+        f" {'was' if exploration.evaluations == 1 else 'were'} evaluated by the cost model, with"
+        f" times from {exploration.profile}.",
         *([tried_text(exploration)] if exploration.tried_by else []),
         "Memory and energy are those of the board that needs most; energy is per frame, with"
         " what the board draws at rest."

@@ -32,7 +32,7 @@ from rankslice.exploration.problem import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulated_parts import Pipe, Rank, Ring, Stage, parts_of
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
-from rankslice.framework.throughput import throughput_fps
+from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps
 
 __all__ = [
     "Arrivals",
@@ -155,14 +155,19 @@ class Simulation:
     latencies_s: Times
     """Of each frame that came out, in order."""
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether there were enough frames to tell a rate without the start."""
+        return self.throughput_of == STEADY
+
     def to_json(self) -> dict[str, Any]:
         """Return the record for ``--json``; without the single frames."""
-        plain = {
-            name: getattr(self, name)
-            for name in ("frames", "completed", "window", "throughput_fps", "throughput_of")
-        }
         return {
-            **plain,
+            "frames": self.frames,
+            "completed": self.completed,
+            "window": self.window,
+            "throughput_fps": self.throughput_fps if self.is_steady else None,
+            "throughput_of": STEADY if self.is_steady else TOO_FEW,
             "dropped": list(self.dropped),
             "latency_ms": self.latency_ms,
             "waiting_mean": self.waiting_mean,

@@ -16,7 +16,9 @@ _ELSEWHERE = "choose another folder"
 
 
 @contextmanager
-def new_folder(path: Path, *, replaces: Callable[[Path], str] | None = None) -> Iterator[Path]:
+def new_folder(
+    path: Path, *, replaces: Callable[[Path], str] | None = None, kind: str = "build folders"
+) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well.
 
     The temporary folder lies beside ``path``, hidden, and is named after this process; what
@@ -27,6 +29,7 @@ def new_folder(path: Path, *, replaces: Callable[[Path], str] | None = None) -> 
         path: the folder to make.
         replaces: tells what keeps an existing folder from being replaced, as a clause, or an
             empty string; ``None``: an existing folder is an error.
+        kind: what such folders are, in words.
 
     Raises:
         RankSliceError: ``path`` exists and may not be replaced, or cannot be written.
@@ -35,7 +38,7 @@ def new_folder(path: Path, *, replaces: Callable[[Path], str] | None = None) -> 
     temporary = _beside(path, os.getpid())
     above = [folder for folder in path.parents if not os.path.lexists(folder)]
     try:
-        _make(temporary, path, replaces)
+        _make(temporary, path, replaces, kind)
         yield temporary
         _put_in_place(temporary, path)
     except OSError as error:
@@ -47,9 +50,9 @@ def new_folder(path: Path, *, replaces: Callable[[Path], str] | None = None) -> 
             _remove_empty(above)
 
 
-def _make(temporary: Path, path: Path, replaces: Callable[[Path], str] | None) -> None:
+def _make(temporary: Path, path: Path, replaces: Callable[[Path], str] | None, kind: str) -> None:
     try:
-        _check_target(path, replaces)
+        _check_target(path, replaces, kind)
         _remove_leftovers(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
@@ -85,7 +88,7 @@ def _put_in_place(temporary: Path, path: Path) -> None:
     shutil.rmtree(path / ".replaced")
 
 
-def _check_target(path: Path, replaces: Callable[[Path], str] | None) -> None:
+def _check_target(path: Path, replaces: Callable[[Path], str] | None, kind: str) -> None:
     if path.is_symlink():
         raise RankSliceError(Mistake(str(path), "is a link", _ELSEWHERE))
     if not path.exists():
@@ -95,7 +98,7 @@ def _check_target(path: Path, replaces: Callable[[Path], str] | None) -> None:
     if replaces is None:
         raise RankSliceError(Mistake(str(path), "exists", "choose another --out, or give --force"))
     if found := replaces(path):
-        raise RankSliceError(Mistake(str(path), found, "--force replaces build folders only"))
+        raise RankSliceError(Mistake(str(path), found, f"--force replaces {kind} only"))
 
 
 def _beside(path: Path, process: int) -> Path:

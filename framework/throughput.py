@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STEADY", "frames_to_fill", "throughput_fps"]
+__all__ = ["STEADY", "TOO_FEW", "frames_to_fill", "throughput_fps", "too_few_text"]
 
 STEADY = "steady state"
+TOO_FEW = "too few frames"
 
 _LEAST_WARM_UP = 10
 
@@ -15,6 +16,13 @@ _LEAST_WARM_UP = 10
 def frames_to_fill(window: int) -> int:
     """Return how many of the first frames are left out: while they pass, the pipeline fills."""
     return max(window, _LEAST_WARM_UP)
+
+
+def too_few_text(frames: int, window: int) -> str:
+    """Return what there is to say of so few frames instead of a rate or a bottleneck."""
+    needed = f"more than {2 * frames_to_fill(window)}"
+    plural = "frames are" if frames != 1 else "frame is"
+    return f"{frames} {plural} too few to tell a rate or a bottleneck; give {needed}"
 
 
 def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float, str]:

@@ -44,7 +44,7 @@ def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     if suffix in KERAS_SUFFIXES:
         return read_keras(path, shapes)
     expected = joined([f".{name}" for name in SUFFIXES], "or")
-    found = f"has the suffix {quoted(path.suffix)}"
+    found = "is a folder" if path.is_dir() else f"has the suffix {quoted(path.suffix)}"
     raise RankSliceError(Mistake(str(path), found, f"expected a model file, {expected}"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.throughput import STEADY, frames_to_fill, throughput_fps
+from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps, too_few_text
 from rankslice.measurement.verify import Verification
 
 __all__ = ["EnergySummary", "RankSummary", "RunSummary", "summarise"]
@@ -150,7 +150,7 @@ def summarise(
         dropped=tuple(source["dropped"]),
         window=source["window"],
         throughput_fps=rate,
-        throughput_of="steady state" if rate else "too few frames",
+        throughput_of=STEADY if rate else TOO_FEW,
         latency_ms=source["latency_ms"],
         preprocess_ms=source["preprocess_ms"],
         postprocess_ms=sink["postprocess_ms"],
@@ -158,7 +158,7 @@ def summarise(
         bottleneck=(
             _bottleneck(ranks, rate, source["fps"])
             if rate
-            else _too_few(len(completed_s), source["window"])
+            else too_few_text(len(completed_s), source["window"])
         ),
         verify=verify,
         energy=tuple(
@@ -178,11 +178,6 @@ def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
 def _steady_rate(completed_s: NDArray[np.float64], window: int) -> float | None:
     rate, rate_of = throughput_fps(completed_s, window)
     return rate if rate and rate_of == STEADY else None
-
-
-def _too_few(frames: int, window: int) -> str:
-    needed = f"more than {2 * frames_to_fill(window)}"
-    return f"{frames} frames are too few to tell a rate or a bottleneck; give {needed}"
 
 
 def _rank_summary(record: dict[str, Any]) -> RankSummary:

@@ -139,11 +139,22 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
     from rankslice.framework.commands.show_object import print_object
     from rankslice.frontend.tflite_object import read_object
 
+    _refuse_other_formats(model, "--object")
     found = read_object(model)
     if json_file is not None:
         write_json(json_file, object_to_json(found))
     if json_file != STDOUT:
         print_object(found, screen)
+
+
+def _refuse_other_formats(model: Path, option: str) -> None:
+    """Refuse a file of a model in another format than ``.tflite``, by its suffix."""
+    from rankslice.frontend.formats import SUFFIXES
+
+    suffix = model.suffix.lower()
+    if suffix.lstrip(".") in {*SUFFIXES} - {"tflite"}:
+        found = f"has the suffix {suffix!r}"
+        raise RankSliceError(Mistake(str(model), found, f"{option} takes .tflite files"))
 
 
 def _inspect_internals(
@@ -157,6 +168,7 @@ def _inspect_internals(
     from rankslice.framework.commands.internals import Wanted, internals_to_json, look_inside
     from rankslice.framework.commands.show_internals import print_internals
 
+    _refuse_other_formats(model, "--internals")
     if delegate and accelerator:
         refuse_with("--accelerator", delegate=delegate)
     wrong = [text for text in options if "=" not in text]

@@ -122,9 +122,11 @@ def explore(
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.
     """
-    with new_folder(out, replaces=_foreign if force else None) as folder:
+    loaded = read_model(model, shapes)
+    replaces = _foreign if force else None
+    with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
         measuring = _Measured(model, platform, out, wanted, shapes, ssh_config)
-        inputs = measuring.inputs(profile, listener or Listener())
+        inputs = measuring.inputs(loaded, profile, listener or Listener())
         problem = inputs.problem
         objectives, left_out = can_be_had(problem, ("throughput", *wanted.objectives))
         found = search(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
@@ -143,6 +145,7 @@ def explore(
                 *answer(found.choices, wanted.target_fps),
                 *found.notes,
                 *_gaps(inputs),
+                *_hints(problem, wanted, found.choices[0]),
             ),
             target_fps=wanted.target_fps,
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
@@ -165,6 +168,28 @@ def _gaps(inputs: _Inputs) -> Iterator[str]:
         left_out = left_out_of(kind, inputs.profile.model, lambda span: not segments.fault(*span))
         if left_out is not None and keys.intersection(kind.keys) and (text := left_out.meaning()):
             yield f"{text}; `rankslice profile -o {inputs.problem.times_source}` measures on"
+
+
+_ROUGH = 0.5
+"""Share of a frame's time from which what the runtime is counted with makes rates rough."""
+
+
+def _hints(problem: Problem, wanted: Wanted, fastest: Choice) -> Iterator[str]:
+    """Yield what a newcomer may wonder about."""
+    only = problem.places[0]
+    if len(problem.places) == 1 and len(only.cores) > 1 and not wanted.keys:
+        yield (
+            f"There is one accelerator, {only.key}, and so nothing to distribute: --per-core takes"
+            " each of its cores as one."
+        )
+    period_s = 1 / fastest.best_known.throughput_fps
+    runtime_s = problem.overheads.frame_s + problem.overheads.slice_s
+    if fastest.best_known.source != "measured" and runtime_s > _ROUGH * period_s:
+        yield (
+            "Rates are rough where layers take so little: of the"
+            f" {1e3 * period_s:.3g} ms that the fastest mapping takes for a frame,"
+            f" {1e3 * runtime_s:.3g} ms are what the runtime took on another machine."
+        )
 
 
 def _nothing(platform: str, problem: Problem, found: Found) -> Mistake:
@@ -216,9 +241,8 @@ class _Measured:
     shapes: Mapping[str, tuple[int, ...]] | None
     ssh_config: Path | None
 
-    def inputs(self, profile: Path | None, listener: Listener) -> _Inputs:
+    def inputs(self, loaded: Model, profile: Path | None, listener: Listener) -> _Inputs:
         """Return what is explored; without a profile, layers are measured."""
-        loaded = read_model(self.model, self.shapes)
         boards = read_platform(self.platform)
         source = str(profile or self.out / PROFILE)
         measured = self._measure(listener) if profile is None else read_profile(profile)

@@ -8,7 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.answer import failure_texts, objectives_text, rate_text, tried_text
+from rankslice.exploration.answer import (
+    failure_texts,
+    mappings_text,
+    objectives_text,
+    rate_text,
+    tried_text,
+)
 from rankslice.exploration.results import Choice, Exploration, Figures
 from rankslice.framework.quantities import bytes_text, joules_text
 
@@ -44,7 +50,7 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
     if sources := _energy_sources(exploration.choices):
         console.print(sources, soft_wrap=True)
     console.print(
-        escape(f"{exploration.evaluations} mappings evaluated by {exploration.method}"),
+        escape(f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"),
         soft_wrap=True,
     )
     if exploration.tried_by:

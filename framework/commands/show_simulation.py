@@ -8,6 +8,7 @@ from rich.table import Table
 
 from rankslice.exploration.simulator import RankUse
 from rankslice.framework.commands.simulate import Simulated
+from rankslice.framework.throughput import STEADY, TOO_FEW
 
 __all__ = ["print_simulation"]
 
@@ -26,10 +27,10 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
             f"{link.messages} messages {way} {escape(link.board)}:"
             f" the link is busy for {100 * link.utilisation:.0f} % of the time"
         )
-    console.print(
-        f"{simulation.completed} frames, {simulation.throughput_fps:.2f} frames/s"
-        f" ({simulation.throughput_of}), window {simulation.window}"
-    )
+    rate = f"{simulation.throughput_fps:.2f} frames/s ({STEADY})"
+    if not simulation.is_steady:
+        rate = f"rate not told ({TOO_FEW})"
+    console.print(f"{simulation.completed} frames, {rate}, window {simulation.window}")
     if simulation.waiting_max:
         console.print(
             f"{simulation.waiting_mean:.1f} frames wait at the source on average,"

@@ -33,6 +33,7 @@ from rankslice.framework.profile import Profile, profile_from_json
 from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.throughput import too_few_text
 from rankslice.framework.wording import joined, listed, quoted
 
 __all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulate_job"]
@@ -84,6 +85,8 @@ class Simulated:
     @property
     def busiest(self) -> str:
         """What limits the rate, in words."""
+        if not self.simulation.is_steady:
+            return too_few_text(self.simulation.completed, self.simulation.window)
         return _busiest(self.plan, self.simulation)
 
     def to_json(self) -> dict[str, Any]:
@@ -230,6 +233,9 @@ def _plan(
         expected = "expected a model file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake(str(target), "is a folder without plan.json", expected))
     if mapping is None:
+        if not target.exists():
+            expected = "expected a model file, or a folder made by 'rankslice build'"
+            raise RankSliceError(Mistake(str(target), "no such file or folder", expected))
         expected = "give a mapping file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake("--mapping", "is missing: where do the layers run?", expected))
     engine = "onnxruntime" if target.suffix.lower() == ".onnx" else "litert"

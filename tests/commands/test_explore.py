@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -289,7 +290,48 @@ def test_an_older_exploration_is_replaced_only_with_force(folder: Path) -> None:
 def test_force_replaces_nothing_but_explorations(folder: Path) -> None:
     (folder / "explored").mkdir()
     ended = explore("--force")
-    assert "has no front.json" in ended.err
+    assert "has no front.json; --force replaces folders of explorations only" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("model", "found"), [("nothere.onnx", "no such file"), (".", "is a folder")]
+)
+def test_a_wrong_model_is_told_before_a_folder_that_exists(
+    folder: Path, model: str, found: str
+) -> None:
+    (folder / "explored").mkdir()
+    ended = rankslice("explore", model)
+    assert 1 == ended.code
+    assert f"error: {model}: {found}; expected" in ended.err
+
+
+def test_a_single_accelerator_is_told_with_the_way_to_more(folder: Path) -> None:
+    one = {"edge01": {"host": "10.0.0.1", "cores": [0, 1, 2, 3]}}
+    (folder / "boards.yaml").write_text(json.dumps({"boards": one}))
+    write_profile(folder, "boards.yaml")
+    hint = "There is one accelerator, edge01_cpu0-3, and so nothing to distribute: --per-core takes"
+    ended = explore()
+    assert hint in ended.out
+    assert "least memory" not in ended.out
+    assert hint not in explore("--accelerators", "edge01_cpu0-3", "--force").out
+    write_profile(folder, "boards.yaml", per_core=True)
+    assert "nothing to distribute" not in explore("--per-core", "--force").out
+
+
+def test_rates_are_called_rough_where_layers_take_less_than_the_runtime(folder: Path) -> None:
+    rough = "Rates are rough where layers take so little"
+    assert rough not in explore().out
+    measured = read_profile(folder / "profile.json")
+    kinds = (
+        replace(kind, spans=tuple(replace(span, samples_ns=(9_000,)) for span in kind.spans))
+        for kind in measured.kinds
+    )
+    quick = profile_to_json(replace(measured, kinds=tuple(kinds)))
+    (folder / "profile.json").write_text(quick)
+    told = explore("--force").out
+    assert (
+        f"{rough}: of the 0.409 ms that the fastest mapping takes for a frame, 0.4 ms are" in told
+    )
 
 
 def test_a_profile_of_another_model_is_refused(folder: Path) -> None:

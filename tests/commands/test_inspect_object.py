@@ -144,11 +144,21 @@ def test_a_model_of_another_version_that_cannot_be_sliced_is_shown(tmp_path):
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
-    model = tmp_path / "model.onnx"
+    model = tmp_path / "model.tflite"
     model.write_bytes(b"\x08\x07\x12\x04more than eight bytes")
     ended = rankslice("inspect", model, "--object")
     assert (1, "") == (ended.code, ended.out)
     assert "expected a .tflite model file" in ended.err
+
+
+@pytest.mark.parametrize("option", ["--object", "--internals"])
+@pytest.mark.parametrize("suffix", [".onnx", ".KERAS", ".h5"])
+def test_a_model_of_another_format_is_refused_by_its_suffix(tmp_path, option, suffix):
+    model = tmp_path / f"model{suffix}"
+    ended = rankslice("inspect", model, option)
+    assert (1, "") == (ended.code, ended.out)
+    expected = f"{model}: has the suffix '{suffix.lower()}'; {option} takes .tflite files"
+    assert expected in ended.err
 
 
 def test_what_a_mapping_would_do_is_not_asked_of_tables():

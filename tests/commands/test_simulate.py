@@ -75,7 +75,28 @@ def test_arrivals_can_come_from_a_file(sleeping, tmp_path):
     trace.write_text("# seconds\n0\n0.5  # a pause\n\n1.0\n")
     found = simulated(sleeping, "--trace", trace)
     assert (3, 3) == (found["frames"], found["completed"])
-    assert found["throughput_fps"] == pytest.approx(2)
+    assert found["duration_s"] == pytest.approx(1.06, abs=0.01)
+
+
+def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(sleeping):
+    # While as many pass as fill the window of 6, at least 10, twice over, the rate is not steady.
+    few = simulated(sleeping, "--frames", "20")
+    assert (None, "too few frames") == (few["throughput_fps"], few["throughput_of"])
+    assert (
+        "20 frames are too few to tell a rate or a bottleneck; give more than 20"
+        == (few["bottleneck"])
+    )
+    ended = rankslice("simulate", sleeping, "--frames", "1")
+    assert "1 frames, rate not told (too few frames), window 6" in ended.out
+    enough = simulated(sleeping, "--frames", "21")
+    assert enough["throughput_fps"] == pytest.approx(50, rel=0.01)
+
+
+def test_what_is_not_there_is_named_before_a_mapping_is_asked_for(tmp_path):
+    ended = rankslice("simulate", tmp_path / "nothere")
+    assert 1 == ended.code
+    assert f"{tmp_path / 'nothere'}: no such file or folder; expected a model file" in ended.err
+    assert "--mapping" not in ended.err
 
 
 def test_a_profile_tells_how_long_segments_take(tmp_path):

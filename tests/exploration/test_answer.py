@@ -8,6 +8,7 @@ from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices, measured
 from rankslice.exploration.answer import (
     answer,
     boards_text,
+    mappings_text,
     objectives_text,
     rate_text,
     recommended,
@@ -104,6 +105,15 @@ def test_what_was_measured_is_said() -> None:
 def test_numbers_have_three_digits() -> None:
     assert ["0.52", "9.99", "31.4", "812"] == [rate_text(x) for x in (0.52, 9.99, 31.4, 812.3)]
     assert ["430 mJ", "1.52 J"] == [joules_text(x) for x in (0.43, 1.52)]
+
+
+def test_a_single_mapping_is_not_the_least_of_several() -> None:
+    only = answer((choice(1, 10, CPU, memory_mb=60, energy_j=0.5),), None)
+    assert ["The fastest", "These rates"] == [" ".join(text.split()[:2]) for text in only]
+
+
+def test_mappings_are_counted() -> None:
+    assert ["1 mapping", "32,768 mappings"] == [mappings_text(n) for n in (1, 32_768)]
 
 
 def test_boards_are_counted_in_words() -> None:

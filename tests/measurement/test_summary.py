@@ -246,7 +246,8 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(
     assert is_told == (found.throughput_fps is not None)
     assert is_told == (found.throughput_of == "steady state")
     needed = f"give more than {2 * max(10, window)}"
-    told = f"{frames} frames are too few to tell a rate or a bottleneck; {needed}"
+    word = "frame is" if frames == 1 else "frames are"
+    told = f"{frames} {word} too few to tell a rate or a bottleneck; {needed}"
     assert is_told != (told == found.bottleneck)
 
 

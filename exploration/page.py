@@ -93,6 +93,11 @@ class _Point:
     on_front: bool
     label: str
 
+    @property
+    def number_y(self) -> float:
+        """Where the number stands: above the point, or below where the axis is labelled above."""
+        return round(self.y + (21 if self.y < _TOP + 24 else -13), 1)
+
 
 @dataclass(frozen=True, slots=True)
 class _Chart:

@@ -110,6 +110,13 @@ def test_points_lie_inside_their_chart_and_those_that_are_faster_lie_to_the_righ
     assert 58 <= min(xs.values()) <= max(xs.values()) <= 444
 
 
+def test_numbers_of_points_do_not_cover_the_label_of_the_axis() -> None:
+    page = page_of(exploration())
+    numbers = re.findall(r'<text class="[a-z ]*" data-mapping[^>]* y="([\d.]+)"', page)
+    assert 12 == len(numbers)
+    assert 30 <= min(map(float, numbers))
+
+
 @pytest.mark.parametrize("fps", [1e-3, 0.5, 7.0, 31.0, 1e5])
 def test_an_axis_has_a_few_round_numbers(fps: float) -> None:
     page = page_of(exploration((choice(1, fps, "b_cpu0"),), None))

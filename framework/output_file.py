@@ -6,11 +6,12 @@ an ordinary file of the same kind; anything else that has the name is refused.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,20 +109,26 @@ def is_null(path: Path) -> bool:
     return False
 
 
-def write_output(path: Path, text: str, option: str) -> None:
+def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
     """Write a file that :func:`check_output` allowed, whole or not at all.
+
+    Args:
+        path: the file.
+        text: its content, or pieces of that.
+        option: that names it, for messages.
 
     Raises:
         RankSliceError: it cannot be written.
     """
+    pieces = [text] if isinstance(text, str) else text
     if path == STDOUT:
-        sys.stdout.write(text)
+        sys.stdout.writelines(pieces)
         return
     if is_null(path):
         return
     try:
         with whole_file(path) as file:
-            file.write(text.encode())
+            file.writelines(piece.encode(errors="backslashreplace") for piece in pieces)
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
         raise RankSliceError(Mistake(str(path), found, f"choose another {option}")) from None
@@ -172,7 +179,8 @@ def _what_forbids(path: Path, kind: Kind | None) -> str:
     if not stat.S_ISREG(mode):
         return _NOT_ORDINARY.get(stat.S_IFMT(mode), "is no ordinary file")
     if not os.access(path, os.W_OK):
-        return "is write-protected"
+        is_disk = os.statvfs(path).f_flag & os.ST_RDONLY
+        return f"cannot be written: {os.strerror(errno.EROFS if is_disk else errno.EACCES)}"
     if kind is None or _begins_as(path, kind):
         return ""
     return f"is there already, and is no {kind.name}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import open_ordinary
 from .errors import JobError
 from .job import TensorSpec
 
-__all__ = ["IMAGE_SUFFIXES", "Preprocessing", "image_shape", "load_image"]
+__all__ = [
+    "ACCEPTED",
+    "IMAGE_SUFFIXES",
+    "Preprocessing",
+    "image_shape",
+    "image_size",
+    "load_image",
+]
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+
+ACCEPTED = f"images ({', '.join(IMAGE_SUFFIXES)}), folders of them, an .npz or an .npy file"
+"""What frames are read from."""
+
+_BILINEAR = 2
+"""Pillow's number for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +79,6 @@ def load_image(
     Raises:
         JobError: the file is no image, or the sizes do not fit; or no decoder is installed.
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise JobError("images need the package pillow on the source board") from None
     channels, height, width = image_shape(spec, preprocessing.layout)
     resized = preprocessing.size or (height, width)
     top, left = (resized[0] - height) // 2, (resized[1] - width) // 2
@@ -76,19 +87,45 @@ def load_image(
             f"images resized to {resized[0]}x{resized[1]} are smaller than the model input,"
             f" {height}x{width}"
         )
-    try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGB" if channels == 3 else "L")
-            if image.size != resized[::-1]:
-                image = image.resize(resized[::-1], Image.Resampling.BILINEAR)
-            image = image.crop((left, top, left + width, top + height))
-            pixels = np.asarray(image, np.float32).reshape(height, width, channels)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise JobError(f"{path}: not an image that can be read ({error})") from None
+    with _opened(path) as opened:
+        image = opened.convert("RGB" if channels == 3 else "L")
+        if image.size != resized[::-1]:
+            image = image.resize(resized[::-1], _BILINEAR)
+        image = image.crop((left, top, left + width, top + height))
+        pixels = np.asarray(image, np.float32).reshape(height, width, channels)
     mean = _per_channel("mean", preprocessing.mean, channels)
     scale = _per_channel("scale", preprocessing.scale, channels)
     values = (pixels - mean) * scale
     slot[0] = values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Return height and width of an image, from its head.
+
+    Raises:
+        JobError: the file is no image, or no decoder is installed.
+    """
+    with _opened(path) as image:
+        width, height = image.size
+        return height, width
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Yield an image, opened; what goes wrong with it within the block is told of the file."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise JobError("images need the package pillow on the source board") from None
+    with open_ordinary(path) as file:
+        try:
+            with Image.open(file) as image:
+                yield image
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            reason = str(error).replace(repr(file), "its content")
+            raise JobError(
+                f"{path}: not an image that can be read ({reason}); expected {ACCEPTED}"
+            ) from None
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int) -> NDArray[np.float32]:

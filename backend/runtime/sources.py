@@ -1,10 +1,8 @@
-"""Where frames come from: random values, ``.npz`` files, images."""
+"""Where frames come from: random values, numpy's files, images."""
 
 from __future__ import annotations
 
 import math
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import FileStack, Stack, open_npy, read_npz
 from .errors import JobError
-from .images import IMAGE_SUFFIXES, Preprocessing, image_shape, load_image
+from .images import ACCEPTED, IMAGE_SUFFIXES, Preprocessing, image_shape, image_size, load_image
 from .job import TensorSpec
 from .stages import Source
 
-__all__ = ["ImageSource", "NpzSource", "RandomSource", "open_source"]
+__all__ = ["ArraySource", "ImageSource", "RandomSource", "open_source"]
 
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    AttributeError,  # Python 3.10, of a file that holds one array only
-    TypeError,  # later ones, of the same
-    NotImplementedError,  # a way to compress that zipfile lacks
-    RuntimeError,  # encrypted
-    MemoryError,  # a head that claims a size beyond all bounds
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What numpy raises for files that are no archives of plain arrays."""
+_ARRAYS = (".npy", ".npz")
+_MOST_LOOKED_AT = 100
+"""Images, to see whether they have the model's size."""
 
 
 class RandomSource:
@@ -65,22 +54,25 @@ class RandomSource:
         """Name the frame."""
         return f"random {index}"
 
+    def resized(self) -> str:
+        """Return an empty string: there are no images."""
+        return ""
+
     def close(self) -> None:
         """Nothing is held."""
 
 
-class NpzSource:
-    """Arrays of an ``.npz`` file, one per model input: single frames or [N, ...] stacks."""
+class ArraySource:
+    """Arrays of a ``.npz`` or ``.npy`` file, one per model input: single frames or stacks."""
 
     def __init__(self, path: Path, inputs: Sequence[TensorSpec], frames: int | None) -> None:
-        """Read the arrays; ``frames`` beyond their number begin again at the first.
+        """Read or open the arrays; ``frames`` beyond their number begin again at the first.
 
         Raises:
             JobError: the file cannot be read, or its arrays do not fit the model inputs.
         """
         self._path = path
-        arrays = _read_npz(path)
-        self._stacks = [_stack(path, arrays, spec) for spec in inputs]
+        self._stacks = _stacks(path, inputs)
         lengths = {len(stack) for stack in self._stacks}
         if len(lengths) != 1 or not min(lengths):
             raise JobError(
@@ -92,49 +84,31 @@ class NpzSource:
     def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
         """Copy the frame's arrays."""
         for stack, slot in zip(self._stacks, slots, strict=True):
-            slot[...] = stack[index % self._count]
+            stack.read(index % self._count, slot)
 
     def label(self, index: int) -> str:
         """Name the frame."""
         return f"{self._path.name}[{index % self._count}]"
 
+    def resized(self) -> str:
+        """Return an empty string: there are no images."""
+        return ""
+
     def close(self) -> None:
-        """The arrays are in memory."""
+        """Close the file."""
+        for stack in self._stacks:
+            stack.close()
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: np.asarray(archive[name]) for name in archive.files}
-    except _UNREADABLE as error:
+def _stacks(path: Path, inputs: Sequence[TensorSpec]) -> Sequence[Stack | FileStack]:
+    if path.suffix.lower() == ".npz":
+        return read_npz(path, inputs)
+    if len(inputs) != 1:
         raise JobError(
-            f"{path}: is no .npz file of plain arrays{_reason(error)}; numpy.savez makes one"
-        ) from None
-
-
-def _reason(error: Exception) -> str:
-    """Return what an error says, but not numpy's advice on how to read files that run code."""
-    text = str(error)
-    return f" ({text})" if text and "pickle" not in text else ""
-
-
-def _stack(path: Path, arrays: dict[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
-    if spec.name not in arrays:
-        raise JobError(f"{path}: has no array {spec.name!r}; it has {sorted(arrays)}")
-    array = arrays[spec.name]
-    dtype, shape = spec.storage
-    if array.dtype != dtype:
-        raise JobError(f"{path}: {spec.name!r} is {array.dtype}; the model takes {dtype}")
-    if array.shape == shape:
-        return array[np.newaxis]
-    if array.shape[1:] == shape:
-        return array
-    if array.shape[1:] == shape[1:] and shape[:1] == (1,):
-        return array[:, np.newaxis]
-    raise JobError(
-        f"{path}: {spec.name!r} has shape {list(array.shape)}; expected {list(shape)} or a stack"
-        f" [N, {', '.join(map(str, shape))}]"
-    )
+            f"{path}: an .npy file feeds models of one input; this one has {len(inputs)}: give an"
+            " .npz file with an array for each"
+        )
+    return [open_npy(path, inputs[0])]
 
 
 class ImageSource:
@@ -155,8 +129,12 @@ class ImageSource:
         if len(inputs) != 1:
             raise JobError(f"--input: images feed models of one input; this one has {len(inputs)}")
         if not paths:
-            endings = ", ".join(IMAGE_SUFFIXES)
-            raise JobError(f"--input: no image found; expected files that end in {endings}")
+            raise JobError(f"--input: no image found; expected {ACCEPTED}")
+        for path in paths:
+            if not path.is_file():  # a pipe, say, would never end
+                raise JobError(f"{path}: is no ordinary file; expected {ACCEPTED}")
+            if path.suffix.lower() not in IMAGE_SUFFIXES:  # told before the start
+                image_size(path)
         image_shape(inputs[0], preprocessing.layout)
         self._paths = list(paths)
         self._input = inputs[0]
@@ -171,6 +149,26 @@ class ImageSource:
     def label(self, index: int) -> str:
         """Name the frame: its file."""
         return self._paths[index % len(self._paths)].name
+
+    def resized(self) -> str:
+        """Return what is done to the first image that does not fit; empty: they fit.
+
+        ``--size`` says what is done, so then it is no news.
+        """
+        if self._preprocessing.size is not None:
+            return ""
+        _, height, width = image_shape(self._input, self._preprocessing.layout)
+        for path in self._paths[:_MOST_LOOKED_AT]:
+            try:
+                found = image_size(path)
+            except JobError:
+                return ""  # the run will tell
+            if found != (height, width):
+                return (
+                    f"{path.name} has {found[0]}x{found[1]} pixels, the model takes"
+                    f" {height}x{width}: images of another size are resized"
+                )
+        return ""
 
     def close(self) -> None:
         """No file stays open."""
@@ -187,7 +185,8 @@ def open_source(
     """Return the source that ``--input`` names.
 
     Args:
-        given: ``random``, or one ``.npz`` file, or image files and folders of images (sorted).
+        given: ``random``, or one ``.npz`` or ``.npy`` file, or image files and folders of images
+            (sorted).
         inputs: the model's inputs.
         frames: how many; ``None``: as many as there are, 100 for ``random``.
         seed: of ``random``.
@@ -201,16 +200,17 @@ def open_source(
     paths = [Path(name) for name in given]
     for path in paths:
         if not path.exists():
-            raise JobError(f"{path}: no such file or folder")
-    if any(path.suffix == ".npz" for path in paths):
+            raise JobError(f"{path}: no such file or folder; expected {ACCEPTED}")
+    arrays = [path.suffix.lower() for path in paths if path.suffix.lower() in _ARRAYS]
+    if arrays:
         if len(paths) > 1:
-            raise JobError("--input: an .npz file must be the only input")
-        return NpzSource(paths[0], inputs, frames)
+            raise JobError(f"--input: an {arrays[0]} file must be the only input")
+        return ArraySource(paths[0], inputs, frames)
     images = [image for path in paths for image in _images(path)]
     return ImageSource(images, inputs, preprocessing or Preprocessing(), frames)
 
 
 def _images(path: Path) -> list[Path]:
-    if path.is_file():
+    if not path.is_dir():
         return [path]
     return sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)

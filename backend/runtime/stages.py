@@ -29,6 +29,9 @@ class Source(Protocol):
     def label(self, index: int) -> str:
         """Name frame ``index`` for people: its file, say."""
 
+    def resized(self) -> str:
+        """Say which image does not have the model's size and what is done to it, or nothing."""
+
     def close(self) -> None:
         """Release files."""
 

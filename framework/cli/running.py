@@ -28,7 +28,8 @@ from rankslice.framework.cli.options import (
 )
 from rankslice.framework.cli.output import progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import STDOUT
+from rankslice.framework.output_file import CLASSES, STDOUT, write_output
+from rankslice.framework.wording import on_one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -59,7 +60,7 @@ def run(
     ],
     input: Annotated[
         list[str] | None,
-        typer.Option(help="random, FILE.npz, or image files and folders."),
+        typer.Option(help="random, FILE.npz, FILE.npy, or image files and folders."),
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=0, help="How many frames (default: all; 100 if random).")
@@ -112,7 +113,17 @@ def run(
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(min=0, help="Best classes shown per frame (default: 3 with --labels)."),
+        typer.Option(
+            min=0, help="Best classes told per frame (default: 3 with --labels or --classes)."
+        ),
+    ] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(
+            callback=writes(CLASSES),
+            readable=False,
+            help="CSV file for the best classes of all frames; '-' for stdout.",
+        ),
     ] = None,
     results: Annotated[
         Path | None,
@@ -132,6 +143,7 @@ def run(
     """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
+    from rankslice.framework.commands.classes import check_labels, classes_csv, classes_json
     from rankslice.framework.commands.run import prepare
     from rankslice.framework.commands.run import run as run_folder
     from rankslice.framework.commands.show import print_run, print_top, print_verdict, read_labels
@@ -141,7 +153,7 @@ def run(
     if fps is not None and period_ms is not None:
         refuse_with("--fps", period_ms=period_ms)
     names = read_labels(labels) if labels is not None else ()
-    best = top if top is not None else 3 if labels is not None else 0
+    best = top if top is not None else 3 if labels or classes else 0
     options = RunOptions(
         inputs=tuple(input or ("random",)),
         frames=frames,
@@ -157,11 +169,15 @@ def run(
         preprocessing=parse_preprocessing(layout, size, mean, scale),
     )
     prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
+    if labels is not None:
+        check_labels(labels, names, prepared.plan)
     if dry_run:
         _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
         return
-    shows = STDOUT not in (json_file, prepared.options.results)
+    if resized := prepared.source.resized():
+        talk.print(escape(on_one_line(resized)), soft_wrap=True)
+    shows = STDOUT not in (json_file, classes, prepared.options.results)
 
     def show(ran: FinishedRun) -> None:
         bars.end()
@@ -183,7 +199,10 @@ def run(
             on_verified=bars.update,
         )
     if json_file is not None:
-        write_json(json_file, finished.summary.to_json())
+        told = classes_json(finished, names, best) if best else None
+        write_json(json_file, {**finished.summary.to_json(), "classes": told})
+    if classes is not None:
+        write_output(classes, classes_csv(finished, names, best), "--classes")
     verdict = finished.summary.verify
     if verdict is not None and shows:
         print_verdict(verdict, screen)

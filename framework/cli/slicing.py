@@ -230,7 +230,7 @@ def build(
     representative: Annotated[
         Path | None,
         typer.Option(
-            readable=False, help="For int8: FILE.npz or a folder of images like those to come."
+            readable=False, help="For int8: .npz, .npy or a folder of images like those to come."
         ),
     ] = None,
     size: Annotated[

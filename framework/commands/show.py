@@ -20,7 +20,7 @@ from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.specs.read_text import read_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import joined, on_one_line
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
 from rankslice.measurement.verify import Verification
 
@@ -103,7 +103,9 @@ def print_verdict(verdict: Verification, console: Console) -> None:
     """Print whether results agree with those of the unsliced model."""
     word = "passed" if verdict.passed else "failed"
     equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
-    console.print(f"verify {word}: {verdict.frames} frames compared, {equal}")
+    reason = f": {escape(verdict.complaint)}" if verdict.complaint else ""
+    text = f"verify {word}: {verdict.frames} frames compared, {equal}{reason}"
+    console.print(text, soft_wrap=True)
 
 
 def _megabytes(amount: float | None) -> str:
@@ -220,7 +222,9 @@ def print_top(
             f"{names[index] if index < len(names) else index} {score:.3f}"
             for index, score in top_classes(scores[frame], count)
         ]
-        table.add_row(str(frame), escape(label), escape(", ".join(classes)))
+        table.add_row(
+            str(frame), escape(on_one_line(label)), escape(on_one_line(", ".join(classes)))
+        )
     console.print(table)
     if len(finished.labels) > most_frames:
         console.print(f"... and {len(finished.labels) - most_frames} more frames")

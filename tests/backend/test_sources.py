@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import resource
+import socket
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sources import open_source
 
@@ -188,14 +194,14 @@ def folder(path: Path) -> None:
 )
 def test_a_file_that_is_no_archive_of_plain_arrays_is_told(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "frames.npz")
-    expected = r"frames\.npz: is no \.npz file of plain arrays"
+    expected = r"frames\.npz: is no (\.npz file of plain arrays|ordinary file)"
     with pytest.raises(JobError, match=expected):
         open_source([str(tmp_path / "frames.npz")], [X])
 
 
 def test_a_member_that_is_no_array_does_not_fit_the_model(tmp_path: Path) -> None:
     with_text(tmp_path / "frames.npz")
-    assert "the model takes float32" in message([str(tmp_path / "frames.npz")], [X])
+    assert "is no .npz file of plain arrays" in message([str(tmp_path / "frames.npz")], [X])
 
 
 def test_a_folder_gives_its_images_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -223,13 +229,13 @@ def test_an_image_file_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
-    assert f"{tmp_path}/x: no such file or folder" == message([f"{tmp_path}/x"], [X])
+    expected = f"{tmp_path}/x: no such file or folder; expected images (.bmp, .jpeg, "
+    assert message([f"{tmp_path}/x"], [X]).startswith(expected)
 
 
 def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
-    assert "--input: no image found; expected files that end in" in message(
-        [str(tmp_path)], [PICTURE]
-    )
+    expected = "--input: no image found; expected images (.bmp"
+    assert expected in message([str(tmp_path)], [PICTURE])
 
 
 def test_an_npz_file_stands_alone(tmp_path: Path) -> None:
@@ -247,3 +253,143 @@ def test_a_model_input_that_takes_no_image_is_told_before_the_first_frame(tmp_pa
     Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
     expected = "model input 'x' of shape [1, 2] takes no image in layout nchw"
     assert message([str(tmp_path / "i.png")], [X]).startswith(expected)
+
+
+def npy(path: Path, array: NDArray[Any]) -> str:
+    np.save(path, array)
+    return str(path)
+
+
+STACK = np.arange(24, dtype=np.float32).reshape(12, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("array", "frames"),
+    [(STACK, 12), (STACK[:, 0], 12), (STACK[3], 1), (np.asfortranarray(STACK[:, 0]), 12)],
+)
+def test_an_npy_file_holds_one_frame_or_a_stack_of_them(
+    tmp_path: Path, array: NDArray[Any], frames: int
+) -> None:
+    path = npy(tmp_path / "f.npy", array)
+    assert frames == open_source([path], [X]).frames
+    for index in range(frames):
+        expected = array.reshape(frames, 1, 2)[index]
+        np.testing.assert_array_equal(expected, frame([path], [X], index)[0])
+    assert "f.npy[0]" == open_source([path], [X]).label(frames)
+
+
+def test_an_npy_file_of_scalars_has_a_frame_per_value(tmp_path: Path) -> None:
+    assert 9 == frame([npy(tmp_path / "s.npy", np.array([7, 8, 9]))], [SCALAR], 2)[0]
+
+
+def test_an_npy_file_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    path = npy(tmp_path / "f.npy", np.zeros((3, 1, 2)))
+    assert f"{path}: its array is float64; the model takes float32" == message([path], [X])
+    path = npy(tmp_path / "f.npy", np.zeros((3, 5), np.float32))
+    expected = f"{path}: its array has shape [3, 5]; expected [1, 2] or a stack [N, 1, 2]"
+    assert expected == message([path], [X])
+    assert "feeds models of one input; this one has 2" in message([path], [X, X])
+    assert "must be the only input" in message([path, path], [X])
+    path = npy(tmp_path / "f.npy", np.zeros((0, 2), np.float32))
+    assert "hold [0] frames" in message([path], [X])
+
+
+def test_an_npy_file_that_is_none_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "f.npy"
+    np.save(path, STACK)
+    whole = path.read_bytes()
+    contents = [b"", b"no array", whole[:20], whole[:-1], whole.replace(b"(12,", b"(1<<60,")]
+    contents += [whole.replace(b"(12, 1, 2), ", b"(99999999999, 1, 2), ")]
+    for content in contents:
+        path.write_bytes(content)
+        assert "is no .npy file of a plain array" in message([str(path)], [X])
+    np.save(path, np.array([{}], dtype=object))
+    assert "values of type object" in message([str(path)], [X])
+    assert "pickle" not in message([str(path)], [X])
+
+
+def test_an_npy_file_that_is_cut_short_meanwhile_is_told(tmp_path: Path) -> None:
+    path = npy(tmp_path / "f.npy", STACK)
+    source = open_source([path], [X])
+    os.truncate(path, 140)
+    with pytest.raises(JobError, match=r"f\.npy: was cut short meanwhile"):
+        source.read(11, [np.empty((1, 2), np.float32)])
+    source.close()
+
+
+def head_of(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    head = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, head)
+    return file.getvalue()
+
+
+def lying_zip(path: Path, content: bytes, told_bytes: int) -> str:
+    """Write an archive whose directory tells another size of its member."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", content)
+    data = path.read_bytes()
+    sizes = struct.pack("<I", len(content))
+    assert 2 == data.count(sizes)
+    path.write_bytes(data.replace(sizes, struct.pack("<I", told_bytes)))
+    return str(path)
+
+
+def test_an_npz_that_would_take_gigabytes_is_refused_by_its_header(tmp_path: Path) -> None:
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    told = 4_000_000_000
+    promise = lying_zip(tmp_path / "promise.npz", head_of((told // 8, 1, 2)), told)
+    assert "its arrays take 4.0 GB of memory; at most 1.1 GB" in message([promise], [X])
+    head = head_of((told // 8, 1, 2))
+    lie = lying_zip(tmp_path / "lie.npz", head + bytes(80), 208)
+    assert "has 208 bytes, its head tells 4000000128" in message([lie], [X])
+    bomb = lying_zip(tmp_path / "bomb.npz", head_of((10, 1, 2)) + bytes(1 << 24), 208)
+    assert "is no .npz file of plain arrays (Bad CRC-32" in message([bomb], [X])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before_kb + 100_000
+
+
+def test_arrays_that_the_model_does_not_take_are_not_even_read(tmp_path: Path) -> None:
+    path = tmp_path / "f.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", head_of((1, 2)) + bytes(8))
+        archive.writestr("other.npy", b"\x93NUMPY\x01\x00 whatever")
+    assert 1 == open_source([str(path)], [X]).frames
+
+
+@pytest.mark.parametrize("name", ["f.npz", "f.npy", "f.png", "f", "folder/f.png"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_is_no_ordinary_file_is_told_at_once(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    else:
+        path.symlink_to("/dev/zero")
+    given = path.parent if name.startswith("folder") else path
+    found = message([str(given)], [PICTURE])
+    assert "is no ordinary file" in found or "cannot be read: No such device" in found
+    assert name == "f.npz" or name == "f.npy" or "expected images (.bmp" in found
+
+
+def test_a_file_that_is_no_image_is_told_before_the_start(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("notes")
+    found = message([str(tmp_path / "notes.txt")], [PICTURE])
+    assert "notes.txt: not an image that can be read (cannot identify" in found
+    assert "expected images (.bmp" in found
+    assert "object at 0x" not in found
+    assert "_io." not in found
+
+
+def test_an_image_of_another_size_is_told(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    Image.new("RGB", (6, 5)).save(tmp_path / "b.png")
+    told = "b.png has 5x6 pixels, the model takes 4x4: images of another size are resized"
+    paths = [str(tmp_path / name) for name in ("a.png", "b.png")]
+    assert told == open_source(paths, [PICTURE]).resized()
+    assert "" == open_source(paths[:1], [PICTURE]).resized()
+    asked = Preprocessing(size=(4, 4))
+    assert "" == open_source(paths, [PICTURE], preprocessing=asked).resized()
+    assert "" == open_source(["random"], [PICTURE]).resized()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import json
 import os
 import shutil
@@ -262,3 +263,61 @@ def test_results_before_a_broken_image_are_kept(tmp_path: Path) -> None:
     assert f"the results of {len(kept)} finished frames are in {folder}/results.bin" in ended.err
     red = kept.values(0)[:, 0, 0, 0, 0]
     np.testing.assert_allclose(1 / (1 + np.exp(-np.arange(len(kept)) / 255)), red, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder whose model has 48 classes, beside a folder of two images."""
+    parent = tmp_path_factory.mktemp("pictures")
+    (parent / "images").mkdir()
+    Image.new("RGB", (4, 4), (255, 0, 0)).save(parent / "images" / "a.png")
+    Image.new("RGB", (8, 4), (0, 0, 255)).save(parent / "images" / "b, \x1b.png")
+    ranks = {"Relu_0": 0, "Sigmoid_1": 1}
+    return build_folder(parent, onnx.parser.parse_model(IMAGE_MODEL), ranks)
+
+
+def test_classes_of_all_frames_are_in_the_json_and_in_a_table(
+    pictures: Path, tmp_path: Path
+) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text("".join(f"class {number}\n" for number in range(48)))
+    ended = rankslice(
+        *("run", pictures, "--input", pictures.parent / "images", "--labels", labels),
+        *("--frames", "30", "--top", "2", "--json", "-", "--classes", tmp_path / "classes.csv"),
+    )
+    told = "b, \\x1b.png has 4x8 pixels, the model takes 4x4: images of another size are resized\n"
+    assert (0, told) == (ended.code, ended.err)
+    frames = json.loads(ended.out)["classes"]
+    assert list(range(30)) == [frame["frame"] for frame in frames]
+    assert ["a.png", "b, \x1b.png"] == [frame["input"] for frame in frames[:2]]
+    # Channels come one after the other: red is in classes 0 to 15, blue in 32 to 47.
+    assert [[0, 1], [32, 33]] * 15 == [[c["class"] for c in f["classes"]] for f in frames]
+    assert {"class": 0, "name": "class 0"}.items() <= frames[0]["classes"][0].items()
+    assert 1 / (1 + np.exp(-1)) == pytest.approx(frames[0]["classes"][0]["score"], rel=1e-4)
+    with (tmp_path / "classes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(c["class"], c["name"], c["score"]) for f in frames for c in f["classes"]] == [
+        (int(row["class"]), row["name"], float(row["score"])) for row in rows
+    ]
+    assert ["0", "b, \x1b.png", "1", "2"] == [
+        *(rows[0]["frame"], rows[2]["input"], rows[2]["place"], rows[3]["place"])
+    ]
+
+
+def test_labels_that_name_too_few_classes_are_told_before_the_run(
+    pictures: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    ended = rankslice("run", pictures, "--labels", tmp_path / "labels.txt")
+    found = "names 2 classes; the model's first output has 48; expected a name for each"
+    assert (1, "", f"error: {tmp_path}/labels.txt: {found}\n") == (ended.code, ended.out, ended.err)
+
+
+def test_a_comparison_that_failed_says_why_in_the_same_line(pictures: Path, tmp_path: Path) -> None:
+    frames = np.zeros((2, 1, 3, 4, 4), np.float32)
+    np.save(tmp_path / "frames.npy", frames)
+    ended = rankslice("run", pictures, "--input", tmp_path / "frames.npy", "--verify")
+    assert 1 == ended.code
+    reason = "the unsliced model's output 'y' is constant: it proves nothing"
+    assert f"verify failed: 2 frames compared, bit-equal: {reason}\n" in ended.out
+    assert f"error: verify: {reason}\n" == ended.err

@@ -1,0 +1,79 @@
+"""The best classes of every frame, for files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rankslice.framework.commands.run import FinishedRun
+from rankslice.framework.commands.show import top_classes
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+
+__all__ = ["check_labels", "classes_csv", "classes_json"]
+
+_COLUMNS = ("frame", "input", "place", "class", "name", "score")
+
+
+def check_labels(path: Path, names: Sequence[str], plan: Plan) -> None:
+    """Refuse labels that do not name all classes: the values of the model's first output.
+
+    Raises:
+        RankSliceError: there are too few.
+    """
+    output = next(each for each in plan.tensors if each.name == plan.model.outputs[0])
+    classes = math.prod(output.shape or ())
+    if len(names) < classes:
+        found = f"names {len(names)} classes; the model's first output has {classes}"
+        raise RankSliceError(Mistake(str(path), found, "expected a name for each"))
+
+
+def classes_json(finished: FinishedRun, names: Sequence[str], count: int) -> list[dict[str, Any]]:
+    """Return the ``count`` best classes of each frame, by the model's first output.
+
+    Each frame has ``frame``, ``input``, and ``classes``: the best first, each with ``class``,
+    ``name`` (``None`` without labels) and ``score``.
+    """
+    return [
+        {
+            "frame": frame,
+            "input": label,
+            "classes": [
+                {
+                    "class": number,
+                    "name": names[number] if names else None,
+                    "score": score if math.isfinite(score) else None,
+                }
+                for number, score in best
+            ],
+        }
+        for frame, label, best in _best(finished, count)
+    ]
+
+
+def classes_csv(finished: FinishedRun, names: Sequence[str], count: int) -> Iterator[str]:
+    """Yield the same as lines of CSV, the first of them with the names of the columns.
+
+    A class has a line; ``place`` is 1 for the best of a frame.
+    """
+    yield _line(_COLUMNS)
+    for frame, label, best in _best(finished, count):
+        for place, (number, score) in enumerate(best, 1):
+            name = names[number] if names else ""
+            yield _line((frame, label, place, number, name, repr(score)))
+
+
+def _best(finished: FinishedRun, count: int) -> Iterator[tuple[int, str, list[tuple[int, float]]]]:
+    scores = finished.results.values(0)
+    for frame, label in enumerate(finished.labels):
+        yield frame, label, top_classes(scores[frame], count)
+
+
+def _line(cells: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from rankslice.framework.graph import Graph, Layer, constant_layers
 
-__all__ = ["copied_layers", "is_quantiser", "quantiser_ranks"]
+__all__ = ["copied_layers", "is_dequantiser", "is_quantiser", "quantiser_ranks"]
 
 _QUANTISERS = frozenset(
     {"QuantizeLinear", "DynamicQuantizeLinear", "com.microsoft.QuantizeLinear", "QUANTIZE"}
@@ -23,6 +23,11 @@ _DEQUANTISERS = frozenset({"DequantizeLinear", "com.microsoft.DequantizeLinear",
 def is_quantiser(layer: Layer) -> bool:
     """Tell whether a layer quantises or dequantises and does nothing else."""
     return layer.op in _QUANTISERS or layer.op in _DEQUANTISERS
+
+
+def is_dequantiser(layer: Layer) -> bool:
+    """Tell whether a layer dequantises and does nothing else."""
+    return layer.op in _DEQUANTISERS
 
 
 def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HALF_TOLERANCE", "TOLERANCE", "Comparison", "Verification"]
+__all__ = ["HALF_TOLERANCE", "TOLERANCE", "Comparison", "Verification", "explained"]
 
 TOLERANCE = 1e-5
 """Largest difference allowed for floating point outputs, relative to the reference's range."""
@@ -38,6 +38,26 @@ class Verification:
             name: None if isinstance(value, float) and not np.isfinite(value) else value
             for name, value in asdict(self).items()
         }
+
+
+def explained(verification: Verification, by_engine: float) -> Verification:
+    """Return a verdict that says whether the engine's optimisation accounts for a difference.
+
+    Engines merge layers and round less often then. Across a cut they merge others, or none.
+
+    Args:
+        verification: of a run that did not pass.
+        by_engine: share of the range by which that optimisation changes the unsliced model.
+    """
+    what = f"the engine's optimisation changes the unsliced model by {by_engine:.3g} of the range"
+    if by_engine >= verification.max_rel_diff / 2:
+        why = f"{what}, which is as much: slices have other layers to merge"
+    elif by_engine:
+        why = f"{what} only, so the difference has another cause"
+    else:
+        why = "the engine's optimisation does not change the unsliced model: there is another cause"
+    hint = "--verify exact tells whether slicing changes a number"
+    return replace(verification, complaint=f"{verification.complaint}; {why}; {hint}")
 
 
 class _OutputComparison:

@@ -28,6 +28,8 @@ g (float[1, 3, 16, 16] image) => (float[1, 10] scores)
   [flat] i = Flatten(h)
   [fc] scores = Gemm(i, w4, b4) }"""
 SHAPES = {"w1": (8, 3, 3, 3), "w2": (8, 8, 3, 3), "w3": (16, 8, 3, 3), "w4": (144, 10)}
+AVERAGING = CNN.replace("MaxPool", "AveragePool").replace("Flatten(h)", "Flatten(hs)")
+AVERAGING = AVERAGING.replace("[flat]", "[sig] hs = Sigmoid(h) [flat]")
 KINDS = ("qdq", "qoperator", "dynamic")
 
 
@@ -47,8 +49,8 @@ def images(count: int) -> Iterator[dict[str, Any]]:
         yield {"image": draw.standard_normal((1, 3, 16, 16), np.float32)}
 
 
-def float_cnn() -> onnx.ModelProto:
-    model = onnx.parser.parse_model(CNN)
+def float_cnn(text: str = CNN) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
     draw = np.random.default_rng(0)
     for name, shape in SHAPES.items():
         inner, outer = (shape[1:], shape[0]) if len(shape) == 4 else (shape[:1], shape[1])
@@ -94,4 +96,13 @@ def quantised_cnn(kind: str, folder: Path) -> Path:
         per_channel=kind == "qdq",
         reduce_range=True,
     )
+    return path
+
+
+def averaging_cnn(folder: Path, activations: str) -> Path:
+    """Write a network with an average, its activations ``QInt8`` or ``QUInt8``; return the file."""
+    source, path = folder / "averaging-float.onnx", folder / f"averaging-{activations}.onnx"
+    onnx.save(float_cnn(AVERAGING), source)
+    kind = getattr(quantization.QuantType, activations)
+    quantization.quantize_static(source, path, Samples(), activation_type=kind, reduce_range=True)
     return path

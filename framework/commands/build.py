@@ -30,8 +30,10 @@ from rankslice.frontend.formats import Model, submodel_files
 from rankslice.frontend.keras_merging import split_normalisations
 from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel
 from rankslice.frontend.keras_writer import Conversion, keras_submodel
+from rankslice.frontend.onnx_reader import OnnxModel
 from rankslice.frontend.partition import Partition
 from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.quantised_cuts import parted_groups, parted_signed_averages
 from rankslice.frontend.rankfile import hostfile, rankfile
 from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
 from rankslice.frontend.tflite_operators import flex_operators
@@ -175,11 +177,28 @@ def _operators_without_engine(model: Model, cut: Partition, plan: Plan) -> Itera
 
 def _warnings(model: Model, cut: Partition) -> Iterator[str]:
     """Yield what works but could be better with another mapping."""
+    yield from _quantised_warnings(cut) if isinstance(model, OnnxModel) else ()
     split = split_normalisations(cut) if isinstance(model, KerasModel) else ()
     if split:
         yield (
             f"cuts separate {listed(split)} from the layers before, into whose weights they would"
             " be merged: results differ slightly, and take a little longer"
+        )
+
+
+def _quantised_warnings(cut: Partition) -> Iterator[str]:
+    """Yield where engines round otherwise than in the unsliced model, as they merge less."""
+    if parted := parted_groups(cut):
+        yield (
+            f"cuts part {listed(parted)} from the layers with which onnxruntime merges them:"
+            " results can differ from the unsliced model's by some steps of the quantisation;"
+            " leave them out of the mapping, and they go with those layers"
+        )
+    if averages := parted_signed_averages(cut):
+        yield (
+            f"int8 values cross cuts beside {listed(averages)}: onnxruntime on x86 merges them in"
+            " the unsliced model only, and results can differ by some steps of the quantisation;"
+            " cut elsewhere, or quantise activations to uint8"
         )
 
 

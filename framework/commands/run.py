@@ -39,7 +39,7 @@ from rankslice.framework.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
 from rankslice.measurement.report import MOST_REPORT_BYTES, read_report
 from rankslice.measurement.summary import RunSummary, summarise
-from rankslice.measurement.verify import Comparison
+from rankslice.measurement.verify import Comparison, explained
 
 __all__ = [
     "CONVERTED",
@@ -218,6 +218,9 @@ def run(
     verdict = comparison.verdict(
         exact=prepared.options.exact, rounds=_rounds(prepared.plan), tolerance=tolerance
     )
+    if not verdict.passed and verdict.max_rel_diff and not prepared.options.exact:
+        with _told_to_people():
+            verdict = explained(verdict, _optimisation_effect(prepared, reference, arrivals))
     return replace(finished, summary=replace(finished.summary, verify=verdict))
 
 
@@ -407,6 +410,21 @@ def _compared(
         comparison.add(expected, actual)
         on_verified(frame + 1)
     return comparison
+
+
+def _optimisation_effect(prepared: PreparedRun, reference: Path, arrivals: Sequence[int]) -> float:
+    """Return by which share of its range the engine's optimisation changes the unsliced model."""
+    plain = replace(prepared, options=replace(prepared.options, exact=True))
+    job = load_job(prepared.folder / "plan.json")
+    comparison = Comparison([spec.name for spec in job.outputs])
+    pairs = zip(
+        unsliced_outputs(prepared, reference, arrivals),
+        unsliced_outputs(plain, reference, arrivals),
+        strict=True,
+    )
+    for expected, actual in pairs:
+        comparison.add(expected, actual)
+    return comparison.verdict(exact=False).max_rel_diff
 
 
 def _rounds(plan: Plan) -> bool:

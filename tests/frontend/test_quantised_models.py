@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx_models import read
-from quantised import KINDS, images, quantised_cnn
+from quantised import KINDS, averaging_cnn, images, quantised_cnn
 from slices import check_slices, random_values, run_sliced, run_whole
 
 from rankslice.framework.errors import RankSliceError
@@ -17,6 +17,7 @@ from rankslice.framework.quantisers import is_quantiser
 from rankslice.framework.specs.assign import assign
 from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
 from rankslice.frontend.partition import Partition, partition
+from rankslice.frontend.quantised_cuts import parted_groups, parted_signed_averages
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 PAIRS = (
@@ -153,3 +154,43 @@ def test_integers_cross_all_cuts_between_layers_that_compute(kind: str, tmp_path
     assert run_whole(model, check)["scores"].tobytes() == (
         run_sliced(model, found, tmp_path, check)["scores"].tobytes()
     )
+
+
+@pytest.mark.parametrize("named", ["those that compute", "all"])
+@pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
+def test_every_cut_after_which_results_differ_is_told(
+    activations: str, named: str, tmp_path: Path
+) -> None:
+    model = read_onnx(averaging_cnn(tmp_path, activations))
+    names = [layer.name for layer in model.graph.layers if layer.inputs]
+    if named != "all":
+        names = real_layers(model.graph)
+    (image,) = images(1)
+    expected = run_whole(model, image, exact=False)["scores"]
+    for number in range(1, len(names)):
+        found = cut(model.graph, a_cpu0=" ".join(names[:number]), a_cpu1=" ".join(names[number:]))
+        sliced = run_sliced(model, found, tmp_path, image, exact=False)["scores"]
+        told = (*parted_groups(found), *parted_signed_averages(found))
+        assert told or np.abs(expected - sliced).max() <= 1e-5 * np.ptp(expected), names[number]
+
+
+@pytest.mark.parametrize(("activations", "told"), [("QInt8", ["pool", "conv3"]), ("QUInt8", [])])
+def test_of_cuts_between_layers_that_compute_those_beside_signed_averages_are_told(
+    activations: str, told: list[str], tmp_path: Path
+) -> None:
+    graph = read_onnx(averaging_cnn(tmp_path, activations)).graph
+    names = real_layers(graph)
+    found = []
+    for number in range(1, len(names)):
+        parts = cut(graph, a_cpu0=" ".join(names[:number]), a_cpu1=" ".join(names[number:]))
+        assert () == parted_groups(parts)
+        found += [names[number]] if parted_signed_averages(parts) else []
+    assert told == found
+
+
+def test_quantisers_apart_from_the_layers_that_they_serve_are_told(tmp_path: Path) -> None:
+    graph = read(tmp_path, PAIRS).graph
+    left_out = cut(graph, a_cpu0="first second", a_cpu1="third fourth")
+    assert () == parted_groups(left_out)
+    named = cut(graph, a_cpu0="first second cd", a_cpu1="cq third fourth jd fd jq")
+    assert ("cq", "cd") == parted_groups(named)

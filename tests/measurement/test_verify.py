@@ -14,6 +14,7 @@ from rankslice.measurement.verify import (
     TOLERANCE,
     Comparison,
     Verification,
+    explained,
 )
 
 REFERENCE = np.array([[-1.0, 0.25, 0.5, 3.0]], np.float32)
@@ -195,3 +196,18 @@ def test_a_given_tolerance_holds_for_floating_point_and_for_integers() -> None:
         assert not comparison.verdict(exact=False).passed
         assert comparison.verdict(exact=False, tolerance=0.01).passed
         assert not comparison.verdict(exact=False, tolerance=0.009).passed
+
+
+@pytest.mark.parametrize(
+    ("by_engine", "told"),
+    [
+        (0.2, "changes the unsliced model by 0.2 of the range, which is as much"),
+        (0.001, "changes the unsliced model by 0.001 of the range only"),
+        (0.0, "does not change the unsliced model"),
+    ],
+)
+def test_a_difference_is_told_to_be_the_engines_or_not(by_engine: float, told: str) -> None:
+    failed = compared(REFERENCE, changed(1.0))
+    verdict = explained(failed, by_engine)
+    assert not verdict.passed
+    assert verdict.complaint.startswith(f"{failed.complaint}; the engine's optimisation {told}")

@@ -1,0 +1,85 @@
+"""Which cuts part layers of a quantised model that an engine would compute as one.
+
+onnxruntime makes one integer operator of dequantisers, the layer that reads them, and the quantiser
+behind it. What is in another segment it cannot merge, and then rounds where the unsliced model does
+not, or not where that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.quantisers import is_dequantiser, is_quantiser
+from rankslice.frontend.partition import Partition, PartitionSegment
+
+__all__ = ["parted_groups", "parted_signed_averages"]
+
+_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
+"""Layers that round otherwise as integers."""
+
+
+def parted_groups(cut: Partition) -> tuple[str, ...]:
+    """Return the names of quantisers that are apart from the layer whose result they take, and of
+    dequantisers that are apart from one that reads them.
+    """
+    maker = {t.name: layer for layer in cut.graph.layers for t in layer.outputs}
+    found = {
+        name
+        for segment in cut.segments
+        for layer, tensor in _read_from_elsewhere(segment)
+        if (made := maker.get(tensor.name))
+        for name in _parted(made, layer)
+    }
+    return tuple(layer.name for layer in cut.graph.layers if layer.name in found)
+
+
+def _read_from_elsewhere(segment: PartitionSegment) -> Iterator[tuple[Layer, Tensor]]:
+    brought = {tensor.name for tensor in segment.inputs}
+    for layer in segment.layers:
+        for tensor in layer.inputs:
+            if tensor.name in brought:
+                yield layer, tensor
+
+
+def _parted(made: Layer, reader: Layer) -> Iterator[str]:
+    if is_dequantiser(made) and not is_dequantiser(reader):
+        yield made.name
+    elif is_quantiser(reader) and not is_dequantiser(reader) and not is_quantiser(made):
+        yield reader.name
+
+
+def parted_signed_averages(cut: Partition) -> tuple[str, ...]:
+    """Return the names of averages of signed 8-bit integers at a cut.
+
+    On processors of the x86 family onnxruntime computes them as integers only if it can make the
+    integers unsigned, which takes a quantiser and its dequantiser on either side in one segment.
+    """
+    # What enters or leaves the unsliced model has no partner there either.
+    ends = {tensor.name for tensor in (*cut.graph.inputs, *cut.graph.outputs)}
+    found = {
+        layer.name
+        for segment in cut.segments
+        for layer in segment.layers
+        if layer.op in _AVERAGES and _is_at_a_cut(layer, segment, ends)
+    }
+    return tuple(layer.name for layer in cut.graph.layers if layer.name in found)
+
+
+def _is_at_a_cut(layer: Layer, segment: PartitionSegment, ends: set[str]) -> bool:
+    """Tell whether integers on one side of a layer, beyond its (de)quantiser, cross the cut."""
+    before = {t.name for t in layer.inputs}
+    after = {t.name for t in layer.outputs}
+    brought = {t.name for t in segment.inputs} - ends
+    sent = {t.name for t in segment.outputs} - ends
+    return any(
+        tensor.dtype == "int8" and tensor.name in crossing
+        for other in segment.layers
+        if is_quantiser(other)
+        for near, far, own, crossing in (
+            (before, other.inputs, other.outputs, brought),
+            (after, other.outputs, other.inputs, sent),
+        )
+        if any(t.name in near for t in own)
+        for tensor in far
+    )

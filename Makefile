@@ -56,7 +56,9 @@ fuzz: .venv-fuzz/.made ## let a fuzzer make files for each reader, FUZZ_SECONDS=
 	    .venv-fuzz/bin/python tests/fuzz/guided.py $$reader -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-boards: $(VENV)/.test ## bring N virtual boards up on this machine, as root: make boards N=3
+boards: ## bring N virtual boards up on this machine, as root: make boards N=3
+	@$(PYTHON) tests/boards needs
+	@$(MAKE) --no-print-directory $(VENV)/.test
 	@$(BIN)/python tests/boards up --count $(N)
 
 boards-down: ## remove the virtual boards

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,3 +83,13 @@ def test_every_folder_of_python_files_is_a_package(room: str) -> None:
     assert [] == [
         folder for folder in python_folders(room) if not (folder / "__init__.py").is_file()
     ]
+
+
+def test_make_asks_what_virtual_boards_need_before_anything_is_installed(tmp_path: Path) -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make on this machine")
+    dry = [make, "--dry-run", "boards", f"VENV={tmp_path / 'venv'}"]
+    lines = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert 0 <= lines.index("tests/boards needs") < lines.index("-m venv")
+    assert not (tmp_path / "venv").exists()

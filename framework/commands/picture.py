@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from rankslice.framework.commands.inspect import Inspection
 from rankslice.framework.commands.lanes import Row, assign_lanes
-from rankslice.framework.commands.show_inspection import DEFAULT_CUTS, printable, shape_text
+from rankslice.framework.commands.show_inspection import DEFAULT_CUTS, shape_text, shortened
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
@@ -181,7 +181,7 @@ def _picture(inspection: Inspection) -> _Picture:
     tensor_xs = {name: columns.lanes + lane * columns.lane for name, lane in lanes.tensors.items()}
     legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
     return _Picture(
-        title=_shortened(inspection.graph.name, _TITLE),
+        title=shortened(inspection.graph.name, _TITLE),
         subtitle=_subtitle(inspection),
         width=max(columns.end, legend_end) + _MARGIN,
         height=heights[-1] + _ROW + _MARGIN if heights else top + _MARGIN,
@@ -250,7 +250,7 @@ def _columns(items: Sequence[_Item], lanes: int, has_plan: bool) -> _Columns:
 
 
 def _width(texts: Iterable[str], most: int) -> int:
-    longest = max((cell_len(_shortened(text, most)) for text in texts), default=0)
+    longest = max((cell_len(shortened(text, most)) for text in texts), default=0)
     return int(max(longest, 8) * _LETTER) + 16
 
 
@@ -296,9 +296,9 @@ def _dots(items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int]) -> 
             colour=_colour(item.rank),
             filled=bool(macs),
             place=f"{item.rank}.{item.segment}" if starts else "",
-            name=_shortened(item.name, _NAME),
-            op=_shortened(item.op, _OPERATOR),
-            shape=_shortened(_shape(item), _SHAPE),
+            name=shortened(item.name, _NAME),
+            op=shortened(item.op, _OPERATOR),
+            shape=shortened(_shape(item), _SHAPE),
             macs="?" if item.macs is None else count_text(macs) if macs else "",
             macs_width=max(1, round(_BAR * macs / most)) if macs else 0,
             tooltip="\n".join(_tooltip(item)),
@@ -306,14 +306,14 @@ def _dots(items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int]) -> 
 
 
 def _tooltip(item: _Item) -> Iterator[str]:
-    yield f"{_shortened(item.name, _TOOLTIP)}: {_shortened(item.op, _TOOLTIP)}"
+    yield f"{shortened(item.name, _TOOLTIP)}: {shortened(item.op, _TOOLTIP)}"
     if item.rank is not None:
         yield f"rank {item.rank}" + (
             f", segment {item.segment}" if item.segment is not None else ""
         )
     for word, tensors in (("reads", item.reads), ("makes", item.makes)):
         for tensor in tensors:
-            yield f"{word} {_shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}"
+            yield f"{word} {shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}"
     if item.cost is not None:
         macs = "unknown" if item.cost.macs is None else f"{item.cost.macs:,}"
         yield f"{macs} MACs, {item.cost.parameters:,} parameters"
@@ -389,10 +389,10 @@ def _bend(x: int, to_x: int, to_y: int) -> str:
 
 def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
     size = "size unknown" if tensor.nbytes is None else bytes_text(tensor.nbytes)
-    lines = [f"{_shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
+    lines = [f"{shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
     for reader in readers[:_MOST_TOLD]:
         ways = f", rank {maker.rank} to rank {reader.rank}" if maker.rank != reader.rank else ""
-        names = f"{_shortened(maker.name, _TOOLTIP)} to {_shortened(reader.name, _TOOLTIP)}"
+        names = f"{shortened(maker.name, _TOOLTIP)} to {shortened(reader.name, _TOOLTIP)}"
         lines.append(f"{names}{ways}")
     if len(readers) > _MOST_TOLD:
         lines.append(f"and to {len(readers) - _MOST_TOLD} others")
@@ -417,9 +417,9 @@ def _borders(
 
 def _border_tooltip(cut: Cut, share_of: str) -> str:
     if cut.obstacle:
-        return f"the model cannot be cut here: {_shortened(cut.obstacle, _TOOLTIP)}"
+        return f"the model cannot be cut here: {shortened(cut.obstacle, _TOOLTIP)}"
     shown = cut.tensors[:_MOST_TOLD]
-    names = [f"  {_shortened(tensor.name, _TOOLTIP)}, {_size(tensor.nbytes)}" for tensor in shown]
+    names = [f"  {shortened(tensor.name, _TOOLTIP)}, {_size(tensor.nbytes)}" for tensor in shown]
     if len(cut.tensors) > len(shown):
         names.append(f"  and {len(cut.tensors) - len(shown)} more")
     return "\n".join(
@@ -446,9 +446,9 @@ def _arrivals(
                 y=heights[index] - _ROW * (len(channels) - number),
                 x=tensor_xs[channel.tensor],
                 text=f"{nbytes} from rank {channel.source} to rank {channel.destination}:"
-                f" {_shortened(channel.tensor, _NAME)}",
+                f" {shortened(channel.tensor, _NAME)}",
                 colour=_colour(channel.source),
-                tooltip=f"channel {channel.number}: {_shortened(channel.tensor, _TOOLTIP)}",
+                tooltip=f"channel {channel.number}: {shortened(channel.tensor, _TOOLTIP)}",
             )
 
 
@@ -459,7 +459,7 @@ def _legend(
     plan = inspection.plan
     if plan is None:
         return (), ()
-    keys = [_shortened(placement.key, _KEY) for placement in plan.ranks]
+    keys = [shortened(placement.key, _KEY) for placement in plan.ranks]
     widths = (60, _width(keys, _KEY), 80, 70, 100, _BAR + 70, 90, 90, 90)
     words = ("rank", "key", "segments", "layers", "MACs", "share", "weights", "receives", "sends")
     places = [_MARGIN + 22 + sum(widths[:index]) for index in range(len(widths))]
@@ -515,17 +515,3 @@ def _size(nbytes: int | None) -> str:
 
 def _names(tensors: Iterable[Tensor]) -> tuple[str, ...]:
     return tuple(tensor.name for tensor in tensors)
-
-
-def _shortened(text: str, most: int) -> str:
-    """Return a name on one line, printable, its middle left out if it is long."""
-    shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
-    if len(text) <= 2 * most and cell_len(shown) <= most:
-        return shown
-    head, tail = shown, shown
-    # Names that differ do so at the end more often than at the beginning.
-    while cell_len(head) > most // 3:
-        head = head[:-1]
-    while cell_len(tail) > most - most // 3 - 1:
-        tail = tail[1:]
-    return f"{head}…{tail}"

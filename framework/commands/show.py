@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rankslice.framework.commands.build import Build
 from rankslice.framework.commands.run import FinishedRun
+from rankslice.framework.commands.show_inspection import shortened
 from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import joules_text
@@ -26,6 +27,8 @@ from rankslice.measurement.verify import Verification
 
 __all__ = ["print_build", "print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
 
+_LONGEST_CELL = 32
+"""Of a name, in columns of a terminal."""
 _MOST_FRAMES_SHOWN = 20
 _MOST_CLASSES = 1_000_000
 
@@ -57,8 +60,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
     for rank in summary.ranks:
         table.add_row(
             str(rank.rank),
-            escape(rank.key),
-            escape(rank.host),
+            escape(shortened(rank.key, _LONGEST_CELL)),
+            escape(shortened(rank.host, _LONGEST_CELL)),
             f"{rank.compute_ms['p50']:.2f}",
             f"{rank.compute_ms['p99']:.2f}",
             f"{rank.wait_ms:.2f}",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +30,7 @@ __all__ = [
     "print_parts",
     "printable",
     "shape_text",
+    "shortened",
 ]
 
 DEFAULT_CUTS = 9
@@ -263,3 +265,17 @@ def shape_text(tensor: Tensor, *, full: bool = True) -> str:
 def printable(name: str) -> str:
     """Return a name from a model file so that it cannot steer the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a name on one line, printable, its middle left out if it is long."""
+    shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
+    if len(text) <= 2 * most and cell_len(shown) <= most:
+        return shown
+    head, tail = shown, shown
+    # Names that differ do so at the end more often than at the beginning.
+    while cell_len(head) > most // 3:
+        head = head[:-1]
+    while cell_len(tail) > most - most // 3 - 1:
+        tail = tail[1:]
+    return f"{head}…{tail}"

@@ -30,7 +30,8 @@ def print_probed(probed: Probed, console: Console) -> None:
         cells = [board.name, board.host, report.model or "-", report.arch, _cores(report.clusters)]
         cells += [f"{report.memory_mb} MB", *units, _engines(report)]
         table.add_row(*(escape(on_one_line(cell)) for cell in cells))
-    console.print(table)
+    if probed.boards:
+        console.print(table)
     if probed.routes:
         console.print(_route_table(probed))
 

@@ -14,10 +14,14 @@ from rich.table import Table
 from rankslice.exploration.spans import Refinement, Slice
 from rankslice.framework.commands.profile import Listener
 from rankslice.framework.commands.profile_time import Expectation, LeftOut
+from rankslice.framework.commands.show_inspection import shortened
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 
 __all__ = ["ProfileTalk", "print_profile", "profile_summary"]
+
+
+_LONGEST_KEY = 32
 
 
 class ProfileTalk(Listener):
@@ -100,8 +104,9 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
     whole, layers = _whole(profile, kind), _one_by_one_s(profile, kind)
     energy = whole.energy_uj if whole is not None else None
+    key = shortened(kind.key, _LONGEST_KEY)
     return (
-        kind.key if len(kind.keys) == 1 else f"{kind.key} ({len(kind.keys)} alike)",
+        key if len(kind.keys) == 1 else f"{key} ({len(kind.keys)} alike)",
         kind.engine_version,
         str(len(kind.spans)),
         _milliseconds(whole.seconds if whole is not None else None),

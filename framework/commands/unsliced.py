@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.stages import Source
+from rankslice.framework.quiet import without_info
 
 __all__ = ["most_at_once", "unsliced_outputs"]
 
@@ -49,7 +50,8 @@ def unsliced_outputs(
         # After the pool, whose threads may still use them.
         stack.callback(_close, copies)
         before = _memory("/proc/self/status", "VmRSS")
-        copies.append(_Copy(model, job, engine, exact=exact))
+        with without_info():
+            copies.append(_Copy(model, job, engine, exact=exact))
         copies[0].read(source, arrivals[0])
         copies[0].run()
         yield copies[0].outputs
@@ -60,8 +62,9 @@ def unsliced_outputs(
             cores = len(os.sched_getaffinity(0))
             count = most_at_once(cores, len(arrivals) - 1, size, available)
         pool = stack.enter_context(ThreadPoolExecutor(count, "unsliced"))
-        others = [pool.submit(_Copy, model, job, engine, exact=exact) for _ in range(count - 1)]
-        copies += [other.result() for other in others]
+        with without_info():
+            others = [pool.submit(_Copy, model, job, engine, exact=exact) for _ in range(count - 1)]
+            copies += [other.result() for other in others]
         yield from _in_turn(pool, copies, source, arrivals[1:])
 
 

@@ -1,4 +1,4 @@
-"""The command line of the boards: ``python tests/boards up|down|status|root``."""
+"""The command line of the boards: ``python tests/boards up|down|status|root|needs``."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def parsed() -> argparse.Namespace:
     root_parser.set_defaults(action=root)
 
     actions.add_parser("status", help="tell which boards there are").set_defaults(action=status)
+    needs_help = "tell what boards need and this machine lacks, and do nothing"
+    actions.add_parser("needs", help=needs_help).set_defaults(action=lambda options: None)
     return parser.parse_args()
 
 

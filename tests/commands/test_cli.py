@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import onnx
@@ -13,6 +17,7 @@ from command_line import rankslice, rankslice_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 
 from rankslice import __version__
+from rankslice.backend.launch import find_mpirun
 
 COMMANDS = ("inspect", "build", "run", "demo")
 
@@ -133,9 +138,61 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped(
     assert "gr\\xf6\\xdfe" in ended.out
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_versions_are_those_of_what_jobs_run_with() -> None:
     ended = rankslice("--version")
-    assert (0, f"{__version__}\n", "") == (ended.code, ended.out, ended.err)
+    assert (0, "") == (ended.code, ended.err)
+    mpirun = find_mpirun()
+    told = ended.out.splitlines()
+    assert [
+        f"rankslice {__version__}",
+        f"Python {platform.python_version()}",
+        f"Open MPI {'.'.join(map(str, mpirun.version))} ({mpirun.path})",
+        f"mpi4py {version('mpi4py')}",
+    ] == told[:4]
+    assert f"onnxruntime: onnxruntime {version('onnxruntime')}" in told
+    assert told[-1].startswith("LiteRT: ")
+
+
+def test_an_mpirun_that_is_missing_is_told_and_the_others_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = rankslice("--version")
+    assert 0 == ended.code
+    assert "Open MPI: mpirun: not found; install one with" in ended.out
+    assert "LiteRT: " in ended.out
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_switches_stand_in_the_help_without_the_kind_of_a_value(command: str) -> None:
+    ended = rankslice(*command.split(), "--help")
+    assert "--help" in ended.out
+    assert "bool" not in ended.out.lower()
+
+
+def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
+    home = {**os.environ, "HOME": str(tmp_path)}
+    program = tmp_path / "bin" / "rankslice"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom rankslice.framework.cli import main\nmain()\n")
+    program.chmod(0o755)
+
+    def ran(*words: str, **more: str) -> str:
+        return subprocess.run(
+            [program, *words], env=home | more, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "bash completion installed" in ran("--install-completion", "bash")
+    script = tmp_path / ".bash_completions" / "rankslice.sh"
+    assert str(script) in (tmp_path / ".bashrc").read_text()
+    assert "complete -o default -F" in script.read_text()
+    line = {
+        "_RANKSLICE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "rankslice pro",
+        "COMP_CWORD": "1",
+    }
+    assert ["profile", "probe"] == ran(**line).split()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

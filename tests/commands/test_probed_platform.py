@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import yaml
+from command_line import rankslice
 from hypothesis import HealthCheck, example, given, settings
 from probed_boards import JETSON, PC, RASPBERRY_PI, RUBIK_PI, environment, report_of
 
@@ -259,3 +260,9 @@ def test_the_environment_of_deploy_is_the_one_that_counts(rubik_pi: BoardReport)
     assert 'python: "3.12"  # /root/.rankslice/venv/bin/python3, 3.12.4' in text
     assert "# /usr/bin/python3 has nothing that jobs need" in text
     assert read(text).boards[0].gpus
+
+
+def test_hosts_that_are_not_there_are_told_without_an_empty_table(tmp_path: Path) -> None:
+    ended = rankslice("probe", "nosuch.invalid", "--out", tmp_path / "boards.yaml")
+    assert (1, "") == (ended.code, ended.out)
+    assert "nosuch.invalid" in ended.err

@@ -151,3 +151,12 @@ def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, t
     (rank,) = summary.ranks
     shown = printed(replace(summary, ranks=(replace(rank, accelerated=record),)))
     assert f"rank 0: 7 of 7 operators by CUDA, in 1 partition{told}\n" in shown
+
+
+def test_long_names_are_shortened_in_tables_at_their_middle() -> None:
+    summary = ran(43.19)
+    (rank,) = summary.ranks
+    long = replace(rank, key=f"board-{'n' * 60}_cpu0", host=f"host-{'n' * 60}.example")
+    shown = printed(replace(summary, ranks=(long,)))
+    assert f"board-{'n' * 4}…{'n' * 16}_cpu0 " in shown
+    assert f"host-{'n' * 5}…{'n' * 13}.example " in shown

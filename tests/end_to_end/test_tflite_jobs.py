@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from command_line import rankslice_process
 from litert import interpreter
 from tflite_models import model_file
 
@@ -41,6 +42,13 @@ def run_sliced(
     finished = run(prepare(built.folder, RunOptions(frames=FRAMES, exact=exact)), verify=True)
     assert finished.summary.verify is not None
     return built.plan, finished.summary.verify
+
+
+def test_what_litert_says_of_its_delegate_is_not_shown(tmp_path):
+    run_sliced(model_file("cnn_float32"), in_turn(model_file("cnn_float32"), 1), tmp_path)
+    ended = rankslice_process("run", tmp_path / "out", "--frames", "2", "--verify")
+    assert (0, "") == (ended.code, ended.err)
+    assert "verify passed" in ended.out
 
 
 def in_turn(model: Path, ranks: int) -> dict[str, int]:

@@ -1,0 +1,50 @@
+"""The versions of RankSlice, and of what it runs on this machine."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from rankslice import __version__
+from rankslice.backend.launch import find_mpirun
+from rankslice.framework.errors import RankSliceError
+
+__all__ = ["version_lines"]
+
+_NEEDED = ("mpi4py", "numpy", "onnx")
+_ENGINES = {
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
+    "LiteRT": ("ai-edge-litert", "tflite-runtime", "tensorflow"),
+}
+"""Engine -> the packages that have it; the first that is installed is used."""
+
+
+def version_lines() -> Iterator[str]:
+    """Yield a line for each program and package that a job needs, ours first.
+
+    Packages are not imported for it.
+    """
+    yield f"rankslice {__version__}"
+    yield f"Python {platform.python_version()}"
+    yield _open_mpi()
+    for package in _NEEDED:
+        yield f"{package} {_version(package) or 'is not installed'}"
+    for engine, packages in _ENGINES.items():
+        installed = [f"{name} {number}" for name in packages if (number := _version(name))]
+        yield f"{engine}: {', '.join(installed) or 'is not installed'}"
+
+
+def _open_mpi() -> str:
+    try:
+        mpirun = find_mpirun()
+    except RankSliceError as error:
+        return f"Open MPI: {error.mistakes[0]}"
+    return f"Open MPI {'.'.join(map(str, mpirun.version))} ({mpirun.path})"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

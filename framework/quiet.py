@@ -1,0 +1,33 @@
+"""What libraries print while they load, without what nobody needs to know."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["without_info"]
+
+_INFO = b"INFO: "
+
+
+@contextmanager
+def without_info() -> Iterator[None]:
+    """Drop the lines on standard error that begin with ``INFO:``; others are printed in the end.
+
+    LiteRT prints such lines past Python, and has no setting for them.
+    """
+    sys.stderr.flush()
+    kept, log = os.dup(2), os.memfd_create("rankslice-stderr")
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        with os.fdopen(log, "rb") as file:
+            file.seek(0)
+            lines = [line for line in file if not line.startswith(_INFO)]
+        os.write(2, b"".join(lines))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from rankslice.backend.loopback import keep_to_loopback
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.guard import SESSION
 from rankslice.backend.runtime.private import in_memory
@@ -206,13 +207,13 @@ def run_job(
     """
     errors = [] if lines is None else lines
     with ExitStack() as stack:
-        environment, locks = _own_folders(stack, alone=alone)
-        code = _run(command, environment, locks, on_completed, errors, on_start)
+        environment, lock = _own_folders(stack, alone=alone)
+        code = _run(command, environment, lock, on_completed, errors, on_start)
     if code:
         raise RankSliceError(_explain(errors, code, was_killed=code < 0 and not was_ended()))
 
 
-def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], list[int]]:
+def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]:
     """Make the folders of a job, which no other user can enter; return who finds them how.
 
     mpirun keeps what it needs in one of them. Elsewhere it has names that can be guessed; and what
@@ -220,7 +221,7 @@ def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], list
     Where all ranks are on this machine they share another one, in memory.
 
     Returns:
-        Variables for mpirun, and descriptors that it holds: the folders are in use while it lives.
+        Variables for mpirun, and a descriptor that it holds: its folder is in use while it lives.
 
     Raises:
         RankSliceError: there is no place for them.
@@ -229,14 +230,14 @@ def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], list
     session = stack.enter_context(scratch_folder(in_memory())) if alone else None
     variables = {"TMPDIR": str(mpirun.path)}
     if session is None:
-        return variables, [mpirun.lock]
-    return {**variables, SESSION: str(session.path)}, [mpirun.lock, session.lock]
+        return variables, mpirun.lock
+    return {**variables, SESSION: str(session.path)}, mpirun.lock
 
 
 def _run(
     command: Sequence[str],
     environment: Mapping[str, str],
-    locks: Sequence[int],
+    lock: int,
     on_completed: Callable[[int], None],
     errors: list[str],
     on_start: Callable[[subprocess.Popen[str]], None],
@@ -251,9 +252,11 @@ def _run(
         text=True,
         errors="replace",
         start_new_session=True,
-        pass_fds=locks,
+        pass_fds=[lock],
         env={**os.environ, **environment},
     )
+    if SESSION in environment:  # all ranks are on this machine
+        keep_to_loopback(process.pid)
     reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
     reader.start()
     try:

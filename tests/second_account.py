@@ -24,6 +24,32 @@ os.setuid({STRANGER})
 """The beginning of a program of theirs; it loads first what root alone may read."""
 
 
+TRIES_EVERYTHING = """
+folder = pathlib.Path(sys.argv[1])
+def datagram():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+        out.sendto(b"rankslice: rank 0: all is lost", str(folder / "messages"))
+tries = {
+    "list": lambda: list(folder.iterdir()),
+    "read": lambda: (folder / "rank-0").read_bytes(),
+    "write": lambda: (folder / "rank-0").write_bytes(b"x"),
+    "make": lambda: (folder / "rank-1").touch(),
+    "remove": lambda: (folder / "rank-0").unlink(),
+    "rename": lambda: folder.rename(folder.with_name("other")),
+    "remove the folder": lambda: folder.rmdir(),
+    "lock": lambda: (folder / sys.argv[2]).open("r+"),
+    "send": datagram,
+}
+for name, attempt in tries.items():
+    try:
+        attempt()
+        print(name)
+    except PermissionError:
+        pass
+"""
+"""Print what another user can do in a job's folder, given with the name of its lock."""
+
+
 def needs_root() -> None:
     """Skip the test if this account cannot become another one."""
     if os.geteuid() != 0:

@@ -32,6 +32,8 @@ MESSAGES = "messages"
 _LOOK_EVERY_S = 0.1
 _GRACE_S = 4.0
 """Time that the other ranks get to end by themselves once one has ended badly."""
+_RELEASE_S = 2.0
+"""Time that a process which has ended may still need to let go of its files."""
 _LONELY_S = 2.0
 """Time after which a guard without any rank ends, if some have never shown up."""
 
@@ -90,8 +92,11 @@ def guard(folder: str, ranks: str, parent: str) -> None:
         ranks: their number, in digits.
         parent: process number of mpirun or its daemon, in digits.
     """
-    with open_private(Path(folder)) as private:
+    private = open_private(Path(folder))
+    try:
         _watch(private.descriptor, int(ranks), int(parent))
+    finally:
+        private.release(_RELEASE_S)
 
 
 def _watch(folder: int, ranks: int, parent: int) -> None:

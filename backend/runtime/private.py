@@ -30,6 +30,8 @@ _LOCK = ".rankslice-lock"
 _YOUNG_S = 60.0
 """A folder is not swept before: its maker may not have the lock yet."""
 
+_TRY_EVERY_S = 0.05
+
 _MEMORY = Path("/dev/shm")
 _LEAST_BYTES = 8 << 20
 _LEAST_FILES = 100
@@ -59,13 +61,28 @@ class PrivateFolder:
     ) -> None:
         self.release()
 
-    def release(self) -> None:
-        """Let go of the folder; remove it with all that is in it if nobody else uses it."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def release(self, patience_s: float = 0.0) -> None:
+        """Let go of the folder; remove it with all that is in it if nobody else uses it.
+
+        Args:
+            patience_s: for how long to wait for others that are about to end.
+        """
+        deadline = time.monotonic() + patience_s
+        while not (is_last := _has_alone(self.lock)) and time.monotonic() < deadline:
+            time.sleep(_TRY_EVERY_S)
+        if is_last:
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.lock)
         os.close(self.descriptor)
+
+
+def _has_alone(lock: int) -> bool:
+    """Return whether a lock could be had by this process alone."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def in_memory(least_bytes: int = _LEAST_BYTES) -> Path:

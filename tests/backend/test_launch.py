@@ -6,6 +6,7 @@ mpirun is the outside world, so here it is a shell script.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
 from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
+from rankslice.backend.runtime.errors import signal_name
 from rankslice.framework.errors import RankSliceError
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
@@ -253,6 +255,16 @@ def test_a_rank_that_was_killed_is_to_blame_where_the_launcher_has_ended_mpirun(
     path = script(tmp_path, f"echo 'rankslice: {SUDDEN_ENDS[1]}' >&2\nkill -9 $$")
     with pytest.raises(RankSliceError, match=r"rank 2 .* was killed or crashed"):
         run_job([str(path)], lambda count: None, was_ended=lambda: True)
+
+
+def test_an_mpirun_that_a_real_time_signal_ends_is_told_with_it(tmp_path: Path) -> None:
+    number = signal.SIGRTMIN + 3
+    assert "mpirun ended with signal SIGRTMIN+3" == failure(tmp_path, f"kill -{number} $$")
+
+
+@pytest.mark.parametrize("number", range(1, 70))
+def test_each_signal_has_a_name(number: int) -> None:
+    assert re.fullmatch(r"SIG[A-Z]+\d?|SIGRTMIN\+\d+|signal \d+", signal_name(number))
 
 
 def test_output_that_is_no_text_does_no_harm(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from second_account import as_stranger, open_place, process_of_stranger
+from second_account import TRIES_EVERYTHING, as_stranger, open_place, process_of_stranger
 
 from rankslice.backend.runtime import guard, pages, private
 from rankslice.backend.runtime.pages import ALIVE, Status, StatusPage, process_start
@@ -188,31 +188,6 @@ def test_what_another_user_made_under_our_kind_of_name_is_not_swept(place: Path)
     ).strip()
     sweep(place)
     assert Path(made, LOCK).exists()
-
-
-TRIES_EVERYTHING = """
-folder = pathlib.Path(sys.argv[1])
-def datagram():
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-        out.sendto(b"rankslice: rank 0: all is lost", str(folder / "messages"))
-tries = {
-    "list": lambda: list(folder.iterdir()),
-    "read": lambda: (folder / "rank-0").read_bytes(),
-    "write": lambda: (folder / "rank-0").write_bytes(b"x"),
-    "make": lambda: (folder / "rank-1").touch(),
-    "remove": lambda: (folder / "rank-0").unlink(),
-    "rename": lambda: folder.rename(folder.with_name("other")),
-    "remove the folder": lambda: folder.rmdir(),
-    "lock": lambda: (folder / sys.argv[2]).open("r+"),
-    "send": datagram,
-}
-for name, attempt in tries.items():
-    try:
-        attempt()
-        print(name)
-    except PermissionError:
-        pass
-"""
 
 
 def test_another_user_can_do_nothing_in_a_jobs_folder(place: Path) -> None:

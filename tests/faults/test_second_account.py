@@ -1,17 +1,33 @@
-"""What a second user of the machine can do to a job: nothing, under both versions of Open MPI."""
+"""What other users and machines can do to a job: nothing, under both versions of Open MPI."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
-from command_line import rankslice
+from command_line import COMMAND, rankslice
 from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, wheels_mpirun
-from second_account import AS_STRANGER, needs_root, open_place, process_of_victim
+from second_account import (
+    AS_STRANGER,
+    TRIES_EVERYTHING,
+    as_stranger,
+    needs_root,
+    open_place,
+    process_of_victim,
+)
+
+from rankslice.backend.runtime.private import _LOCK as LOCK
+
+START_S = 30
+LOOPBACK = ("127.0.0.1", "[::1]")
 
 both_mpiruns = pytest.mark.parametrize("mpirun", [wheels_mpirun, debians_mpirun])
 
@@ -45,6 +61,74 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = chain_folder(tmp_path_factory.mktemp("job"), 2)
     let_ranks_sleep(folder, 1)
     return folder
+
+
+def running(out: Path, place: Path, mpirun: Path) -> subprocess.Popen[bytes]:
+    """Start an unending job whose temporary files are in ``place``."""
+    return subprocess.Popen(
+        [*COMMAND, "run", out, "--frames", "1000000", "--mpirun", mpirun],
+        env={**os.environ, "TMPDIR": str(place)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def session_of(launcher: subprocess.Popen[bytes]) -> Path:
+    """Return the folder of a job in memory, once its ranks share memory there."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        assert launcher.poll() is None
+        with suppress(psutil.Error, KeyError, StopIteration, OSError):
+            mpirun = next(iter(psutil.Process(launcher.pid).children()))
+            session = Path(mpirun.environ()["RANKSLICE_SESSION"])
+            if 2 <= len(list(session.glob("*_segment.*"))):
+                return session
+        time.sleep(0.05)
+    raise AssertionError("the job has not started")
+
+
+def heard_from_outside(launcher: subprocess.Popen[bytes]) -> list[str]:
+    """Return the sockets on which a job listens to more than this machine itself."""
+    needs_ss()
+    job = psutil.Process(launcher.pid).children(recursive=True)
+    numbers = {f"pid={process.pid}," for process in job}
+    listed = subprocess.run(["ss", "-Hlntup"], capture_output=True, text=True, check=True).stdout
+    lines = [line for line in listed.splitlines() if any(each in line for each in numbers)]
+    assert lines, "not even mpirun's own socket for its ranks is seen"
+    addresses = [line.split()[4].rpartition(":")[0] for line in lines]
+    return [each for each in addresses if not each.endswith("%lo") and each not in LOOPBACK]
+
+
+def needs_ss() -> None:
+    if shutil.which("ss") is None:
+        pytest.skip("needs ss to see who listens (apt-get install iproute2)")
+
+
+@both_mpiruns
+def test_a_running_job_is_closed_to_others_and_what_it_leaves_when_killed_is_swept(
+    out: Path, mpirun: Callable[[], Path]
+) -> None:
+    with open_place() as place:
+        launcher = running(out, place, mpirun())
+        try:
+            session = session_of(launcher)
+            time.sleep(0.2)  # mpirun's sockets are bound within milliseconds
+            assert [] == heard_from_outside(launcher)
+            if os.geteuid() == 0:
+                assert "" == as_stranger(TRIES_EVERYTHING, session, LOCK)
+        finally:
+            launcher.kill()
+            launcher.wait()
+        deadline = time.monotonic() + START_S
+        while session.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not session.exists(), "the guard removes it with the last rank"
+        (left,) = place.iterdir()
+        os.utime(left, (0, 0))
+        environment = {**os.environ, "TMPDIR": str(place)}
+        command = [*COMMAND, "run", out, "--frames", "1", "--mpirun", mpirun()]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        assert [] == list(place.iterdir())
 
 
 @both_mpiruns

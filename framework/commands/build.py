@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,11 +16,12 @@ from rankslice.framework.commands.converting import Quantisation, conversion_of
 from rankslice.framework.commands.planning import MakeMapping, plan_model
 from rankslice.framework.commands.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
 from rankslice.framework.commands.run_folder import living_runs
-from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.new_folder import new_folder
+from rankslice.framework.ordinary_file import open_ordinary
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reach import FILE as BOARDS_FILE
@@ -205,9 +207,9 @@ def _quantised_warnings(cut: Partition) -> Iterator[str]:
 def _foreign(folder: Path) -> str:
     """Return what shows that a folder is not, or not only, a build folder; empty: nothing."""
     try:
-        with (folder / "plan.json").open("rb") as file:
+        with os.fdopen(open_ordinary(folder / "plan.json", "a plan"), "rb") as file:
             beginning = file.read(200)
-    except OSError:
+    except (OSError, RankSliceError):
         return "has no plan.json"
     if f'"{FORMAT}"'.encode() not in beginning:
         return "has a plan.json that no build made"

@@ -39,6 +39,7 @@ from rankslice.framework.commands.show_profile import refinement_text
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.hashing import file_sha256
 from rankslice.framework.new_folder import new_folder
+from rankslice.framework.ordinary_file import open_ordinary
 from rankslice.framework.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
@@ -317,9 +318,9 @@ def _keys(wanted: Wanted, platform: Platform) -> tuple[str, ...] | None:
 def _foreign(folder: Path) -> str:
     """Return what shows that a folder is not, or not only, an exploration's; empty: nothing."""
     try:
-        with (folder / RECORD).open("rb") as file:
+        with os.fdopen(open_ordinary(folder / RECORD, "a record"), "rb") as file:
             beginning = file.read(200)
-    except OSError:
+    except (OSError, RankSliceError):
         return f"has no {RECORD}"
     if f'"{FORMAT}"'.encode() not in beginning:
         return f"has a {RECORD} that no exploration made"

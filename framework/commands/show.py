@@ -142,7 +142,7 @@ def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
     """Yield what each board's sensor told; then where energy is absent, and why."""
     absent: dict[str, list[str]] = defaultdict(list)
     for board in boards:
-        if board.joules is None or board.seconds is None:
+        if board.joules is None or board.seconds is None or board.mean_w is None:
             absent[board.reason or "not told"].append(board.board)
             continue
         each = board.mj_per_frame

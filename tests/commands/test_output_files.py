@@ -208,6 +208,18 @@ def test_what_is_no_folder_is_refused_and_stays(
     assert before == entries(place)
 
 
+@pytest.mark.parametrize(("command", "name"), [("build", "plan.json"), ("explore", "front.json")])
+def test_a_folder_whose_record_is_a_pipe_is_nothing_to_replace(
+    command: str, name: str, line: Any, tmp_path: Path
+) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    os.mkfifo(old / name)
+    ended = rankslice(*line(command, "--out", old), "--force")
+    assert (1, f"error: {old}: has no {name}") == (ended.code, ended.err.partition(";")[0])
+    assert [name] == list(entries(old))
+
+
 @pytest.mark.parametrize("target", [device, pipe, link_to_a_file, folder])
 def test_force_reaches_ordinary_files_only(target: Callable[[Path], str], tmp_path: Path) -> None:
     found = target(tmp_path / "platform.yaml")

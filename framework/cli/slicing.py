@@ -69,6 +69,15 @@ def inspect(
         str | None, typer.Option(help="The mapping's boards, as for 'build' (default: 'local').")
     ] = None,
     cuts: Annotated[int, typer.Option(min=0, help="Most cuts shown, spread over the model.")] = 9,
+    summary: Annotated[
+        bool | None,
+        typer.Option(
+            "--summary/--no-summary",
+            show_default=False,
+            help="Leave the layers out, or show them (default: out if a terminal would show more"
+            " than 100).",
+        ),
+    ] = None,
     svg: Annotated[
         Path | None,
         typer.Option(
@@ -108,13 +117,14 @@ def inspect(
     """Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
     refuse_shared_files(context)
     others = {"shape": shape, "mapping": mapping, "platform": platform, "svg": svg}
+    refused = {**others, "summary": summary}
     of_internals = {"delegate": delegate, "accelerator": accelerator, "option": option}
     if object:
-        refuse_with("--object", internals=internals, **others, **of_internals)
+        refuse_with("--object", internals=internals, **refused, **of_internals)
         _inspect_object(model, json_file)
         return
     if internals:
-        refuse_with("--internals", **others)
+        refuse_with("--internals", **refused)
         _inspect_internals(model, delegate, accelerator, option or [], json_file)
         return
     if any(of_internals.values()):
@@ -130,7 +140,7 @@ def inspect(
     if json_file is not None:
         write_json(json_file, inspection_to_json(inspection))
     if STDOUT not in (svg, json_file):
-        print_inspection(inspection, screen, cuts)
+        print_inspection(inspection, screen, cuts, summary=summary)
 
 
 def _inspect_object(model: Path, json_file: Path | None) -> None:

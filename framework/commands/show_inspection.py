@@ -36,6 +36,8 @@ __all__ = [
 DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
 
+_LARGE = 100
+"""Layers that a terminal shows unasked; more would push all else out of sight."""
 _WIDE = 130
 """Columns from which names of output tensors, and the usual type of their elements, have room."""
 _UNBOUNDED = 1_000_000
@@ -43,20 +45,37 @@ _MOST_NAMES = 5
 
 
 def print_inspection(
-    inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS
+    inspection: Inspection,
+    console: Console,
+    most_cuts: int = DEFAULT_CUTS,
+    *,
+    summary: bool | None = None,
 ) -> None:
     """Print the layers, the totals, cuts worth a look, and what the plan's ranks do.
 
     On a terminal names are wrapped to its width; elsewhere tables are as wide as they need to be.
+
+    Args:
+        inspection: what to print.
+        console: where.
+        most_cuts: how many cuts are shown.
+        summary: leave the table of the layers out; by default on a terminal if they are many.
     """
+    count = len(inspection.graph.layers)
+    is_short = console.is_terminal and count > _LARGE if summary is None else summary
     with _room_for_names(console):
-        console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
+        if is_short:
+            console.print(Text(printable(inspection.graph.name)), soft_wrap=True)
+        else:
+            console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
         for line in _summary(inspection):
             console.print(Text(line), soft_wrap=True)
         _print_cuts(inspection, console, most_cuts)
         if inspection.plan is not None:
             console.print()
             console.print(_rank_table(inspection.plan, inspection.ranks))
+        if is_short and summary is None:
+            console.print(f"--no-summary lists the {count} layers", soft_wrap=True)
 
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:

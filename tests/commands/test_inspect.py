@@ -39,11 +39,52 @@ def mapped(folder: Path) -> Inspection:
     return inspect_model(folder / "model.onnx", mapping=folder / "mapping.json")
 
 
-def shown(inspection: Inspection, width: int, *, terminal: bool, cuts: int = 9) -> str:
+def shown(
+    inspection: Inspection,
+    width: int,
+    *,
+    terminal: bool,
+    cuts: int = 9,
+    summary: bool | None = None,
+) -> str:
     console = Console(width=width, force_terminal=terminal, color_system=None, highlight=False)
     with console.capture() as captured:
-        print_inspection(inspection, console, cuts)
+        print_inspection(inspection, console, cuts, summary=summary)
     return captured.get()
+
+
+def long_chain(folder: Path, count: int) -> Inspection:
+    names = ["x", *(f"t{n}" for n in range(count - 1)), "y"]
+    lines = [f"[layer{n}] {names[n + 1]} = Relu({names[n]})" for n in range(count)]
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 4] x) => (float[1, 4] y) {'
+    return inspect_model(save(folder, "\n".join([head, *lines, "}"])))
+
+
+def test_a_summary_has_the_totals_and_the_cuts_and_no_layers(tmp_path):
+    inspection = long_chain(tmp_path, 40)
+    text = shown(inspection, 100, terminal=False, summary=True)
+    assert ["layer", "operator"] != text.split()[1:3]
+    assert text.index("40 layers, 0 MACs") < text.index("cuts, narrowest first")
+    assert "layer13" not in text
+    assert text.count("\n") < 25
+
+
+@pytest.mark.parametrize(
+    ("count", "terminal", "summary", "listed"),
+    [
+        (40, True, None, True),
+        (140, True, None, False),
+        (140, False, None, True),
+        (140, True, False, True),
+        (40, True, True, False),
+    ],
+)
+def test_a_large_model_is_summed_up_on_a_terminal_unless_all_is_asked_for(
+    count: int, terminal: bool, summary: bool | None, listed: bool, tmp_path: Path
+):
+    text = shown(long_chain(tmp_path, count), 120, terminal=terminal, summary=summary)
+    assert listed == (" operator " in text)
+    assert ("--no-summary lists the 140 layers" in text) == (count == 140 and not listed)
 
 
 def test_totals_count_a_shared_weight_once(tmp_path):
@@ -194,7 +235,11 @@ def test_the_table_shows_names_as_text_and_never_as_commands(tmp_path):
 def test_on_a_terminal_nothing_is_wider_than_the_terminal_but_sentences():
     inspection = inspect_model(SQUEEZENET)
     for width in (80, 160):
-        tables = [line for line in shown(inspection, width, terminal=True).splitlines() if line]
+        tables = [
+            line
+            for line in shown(inspection, width, terminal=True, summary=False).splitlines()
+            if line
+        ]
         rows = [line for line in tables if line.startswith(" ")]
         assert len(rows) > 70
         assert width >= max(map(len, rows))

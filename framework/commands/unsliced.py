@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -45,32 +46,32 @@ def unsliced_outputs(
     """
     if not arrivals:
         return
-    copies: list[_Copy] = []
+    loading: list[Future[_Copy]] = []
     with ExitStack() as stack:
-        # After the pool, whose threads may still use them.
-        stack.callback(_close, copies)
         before = _memory("/proc/self/status", "VmRSS")
-        with without_info():
-            copies.append(_Copy(model, job, engine, exact=exact))
-        copies[0].read(source, arrivals[0])
-        copies[0].run()
-        yield copies[0].outputs
+        with without_info():  # LiteRT tells it once
+            first = stack.enter_context(closing(_Copy(model, job, engine, exact=exact)))
+        first.read(source, arrivals[0])
+        first.run()
+        yield first.outputs
         count = 1
-        if not copies[0].keeps_something:
+        if not first.keeps_something:
             size = _memory("/proc/self/status", "VmRSS") - before
             available = _memory("/proc/meminfo", "MemAvailable")
             cores = len(os.sched_getaffinity(0))
             count = most_at_once(cores, len(arrivals) - 1, size, available)
+        # After the pool, whose threads may still use them.
+        stack.callback(_close, loading)
         pool = stack.enter_context(ThreadPoolExecutor(count, "unsliced"))
-        with without_info():
-            others = [pool.submit(_Copy, model, job, engine, exact=exact) for _ in range(count - 1)]
-            copies += [other.result() for other in others]
-        yield from _in_turn(pool, copies, source, arrivals[1:])
+        for _ in range(count - 1):
+            loading.append(pool.submit(_Copy, model, job, engine, exact=exact))
+        yield from _in_turn(pool, first, loading, source, arrivals[1:])
 
 
-def _close(copies: Sequence[_Copy]) -> None:
-    for copy in copies:
-        copy.close()
+def _close(loading: Sequence[Future[_Copy]]) -> None:
+    for future in loading:
+        if future.exception() is None:
+            future.result().close()
 
 
 def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int) -> int:
@@ -87,20 +88,31 @@ def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int)
 
 
 def _in_turn(
-    pool: ThreadPoolExecutor, copies: Sequence[_Copy], source: Source, arrivals: Sequence[int]
+    pool: ThreadPoolExecutor,
+    first: _Copy,
+    loading: Sequence[Future[_Copy]],
+    source: Source,
+    arrivals: Sequence[int],
 ) -> Iterator[list[NDArray[Any]]]:
-    """Yield the outputs of frames; each copy computes every n-th one."""
-    running: list[Future[None] | None] = [None] * len(copies)
-    for turn in range(len(arrivals) + len(copies)):
-        place = turn % len(copies)
-        future = running[place]
-        if future is not None:
+    """Yield the outputs of frames in order; each is computed by any copy that has nothing to do."""
+    idle = [first]
+    expected = list(loading)
+    computing: deque[tuple[_Copy, Future[None]]] = deque()
+    for arrival in arrivals:
+        loaded = [future for future in expected if future.done()]
+        expected = [future for future in expected if future not in loaded]
+        idle += [future.result() for future in loaded]
+        if not idle:
+            copy, future = computing.popleft()
             future.result()
-            yield copies[place].outputs
-        running[place] = None
-        if turn < len(arrivals):
-            copies[place].read(source, arrivals[turn])
-            running[place] = pool.submit(copies[place].run)
+            yield copy.outputs
+            idle.append(copy)
+        copy = idle.pop()
+        copy.read(source, arrival)
+        computing.append((copy, pool.submit(copy.run)))
+    for copy, future in computing:
+        future.result()
+        yield copy.outputs
 
 
 class _Copy:

@@ -9,6 +9,7 @@ is not heard of any more.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import subprocess
 import threading
@@ -20,7 +21,14 @@ from types import TracebackType
 
 from rankslice.backend.answers import Answer, AnswerError, Heard, Looked, read_answer
 from rankslice.backend.deploy import Package, on_each
-from rankslice.backend.launch import MESSAGE, MOST_LINES, MpiRun, end_session
+from rankslice.backend.launch import (
+    MESSAGE,
+    MOST_LINES,
+    MpiRun,
+    end_session,
+    first_message,
+    is_sudden,
+)
 from rankslice.backend.on_board import MOST_BASES, SHORT
 from rankslice.backend.scratch import scratch_folder
 from rankslice.backend.ssh import FOLDER, BoardShell, below_home, ssh_options
@@ -38,6 +46,11 @@ _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has told of a failure."""
 _END_S = 5.0
 _LOOK_S = 1.0
+_ONE_LOSS_S = 0.5
+"""Processes that end within this time have ended together."""
+_SETTLE_S = 0.3
+"""Time for boards to tell what has ended there, when mpirun has failed."""
+_LOST_DAEMON = re.compile(r"Remote daemon: \S+ on node (\S+)")
 _UNHEARD = "it must reach this machine at any port: is there a firewall, or another network?"
 
 
@@ -175,6 +188,12 @@ class _Watch:
         self.started = False
         """Whether a rank has been seen on the board."""
         self.silent_ticks = 0
+        self.lost_at: float | None = None
+        """When ranks or mpirun's daemon there, or the watch, had ended before anybody asked."""
+        self.is_without_daemon = False
+        """Whether mpirun's daemon has ended before its ranks, which mpirun never does."""
+        self._loss = ""
+        self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self._beats = self._beats_seen = 0
         self._far = shell.start()
@@ -192,8 +211,27 @@ class _Watch:
         except RankSliceError as error:
             first = error.mistakes[0]
             self.error = first.found if isinstance(first, Mistake) else first
+        if self.silent_ticks < _SILENT_TICKS:
+            self._lose("all processes there have ended at once, the launcher's watch among them")
         self.over.set()
         self.ready.set()
+
+    def _lose(self, what: str) -> None:
+        """Note what has ended there, unless that was asked for, or follows from something else."""
+        now = time.monotonic()
+        if self._is_ending:
+            return
+        if self.lost_at is None:
+            self.lost_at = now
+        if now - self.lost_at < _ONE_LOSS_S and not self.is_without_daemon:
+            self._loss = what
+
+    @property
+    def loss(self) -> Mistake:
+        """What has ended there."""
+        hint = "dmesg there tells whether memory ran out"
+        what = self._loss or "mpirun's daemon there has ended while the job ran"
+        return Mistake(self.shell.reach.place, what, hint)
 
     def _take(self, answer: Answer) -> None:
         """Take what the board says.
@@ -206,10 +244,25 @@ class _Watch:
         heard = read_answer(Heard, answer, self.shell.reach.place)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
+        if heard.state == "alive":
+            self._look_for_loss(heard)
         if heard.state == "message" and len(self._lines) < MOST_LINES:
             self._lines.append(heard.message)
         elif heard.state == "watching":
             self.ready.set()
+
+    def _look_for_loss(self, heard: Heard) -> None:
+        without_ranks = self._had_ranks and not heard.ranks
+        without_daemon = self._had_daemon and not heard.daemon
+        self._had_ranks |= heard.ranks > 0
+        self._had_daemon |= heard.daemon
+        if without_ranks and without_daemon:
+            self._lose("all processes of the job there have ended at once")
+        elif without_daemon:
+            self._lose("mpirun's daemon there has ended while ranks were running")
+            self.is_without_daemon = self._loss.startswith("mpirun")
+        elif without_ranks:
+            self._lose("all ranks there have ended at once")
 
     def tick(self) -> None:
         """Count a second; tell the board that the launcher is there."""
@@ -226,6 +279,7 @@ class _Watch:
         return self.over.is_set() or self.silent_ticks >= _SILENT_TICKS
 
     def ask_to_end(self) -> None:
+        self._is_ending = True
         self._far.write(b"end\n")
 
     def close(self) -> None:
@@ -285,6 +339,8 @@ class Watches:
     ) -> None:
         """Have what is left of the job removed from the boards."""
         self._stop.set()
+        if isinstance(error, RankSliceError):
+            time.sleep(_SETTLE_S)
         self._lost = [watch for watch in self._watches if watch.is_silent]
         for watch in self._watches:
             watch.ask_to_end()
@@ -333,19 +389,50 @@ class Watches:
         return [watch.shell.reach.board for watch in self._lost]
 
     def explained(self, error: RankSliceError) -> RankSliceError:
-        """Return an error of the job's with what is known of boards that did not answer."""
-        places = [watch.shell.reach.place for watch in self._lost]
-        if not places and self._without_rank and not self._has_message():
+        """Return an error of the job's with what is known of boards."""
+        if self._without_rank and not self._lost and not self._has_message():
             return RankSliceError(
                 *(Mistake(w.shell.reach.place, self._no_rank, _UNHEARD) for w in self._without_rank)
             )
+        places = [watch.shell.reach.place for watch in self._lost if watch.lost_at is None]
         if not places:
-            return error
+            return self._told_of_loss() or self._told_by_ranks() or error
         hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"
         if not self._has_message():
             return RankSliceError(hint)
-        first, *others = error.mistakes
+        first, *others = (self._told_by_ranks() or error).mistakes
         return RankSliceError(f"{first}; {hint}", *others)
+
+    def _told_by_ranks(self) -> RankSliceError | None:
+        """Return what ranks have told; messages may come later than mpirun's end."""
+        message = first_message(self.lines)
+        return RankSliceError(message) if message else None
+
+    def _told_of_loss(self) -> RankSliceError | None:
+        """Return which board lost its processes first, if that is why the job ended."""
+        without_daemon = self._named_by_mpirun()
+        if without_daemon is not None:
+            return RankSliceError(without_daemon.loss)
+        losers = [watch for watch in self._watches if watch.lost_at is not None]
+        if not losers:
+            return None
+        first = min(losers, key=lambda watch: watch.lost_at or 0.0)
+        messages = [line for line in self.lines if MESSAGE in line]
+        has_told = not all(map(is_sudden, messages))
+        # A guard that lives tells of its ranks.
+        has_guard = any(f" on {first.shell.reach.host})" in line for line in messages)
+        is_cause = first in self._lost or first.is_without_daemon
+        if is_cause or not (has_told or has_guard):
+            return RankSliceError(first.loss)
+        return None
+
+    def _named_by_mpirun(self) -> _Watch | None:
+        """Return the board whose daemon mpirun has missed first."""
+        found = (_LOST_DAEMON.search(line) for line in self.lines)
+        node = next((match[1] for match in found if match), "")
+        pairs = zip(self._watches, self._boards.looks, strict=False)
+        named = [watch for watch, look in pairs if node in (watch.shell.reach.host, look.hostname)]
+        return named[0] if node and len(named) == 1 else None
 
     def _has_message(self) -> bool:
         return any(MESSAGE in line for line in self.lines)

@@ -127,6 +127,8 @@ class Looked:
     problems: tuple[str, ...]
     network: Annotated[str, Only(_is_network, "an IPv4 network such as 192.168.1.0/24")]
     """Of the address at which the board is reached, as CIDR; empty: unknown."""
+    hostname: str
+    """What mpirun may call it."""
     bases: tuple[Annotated[str, Only(_RUN.fullmatch, "the name of a run")], ...]
     """Runs that may have the same inputs."""
 

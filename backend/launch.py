@@ -31,6 +31,8 @@ __all__ = [
     "MpiRun",
     "end_session",
     "find_mpirun",
+    "first_message",
+    "is_sudden",
     "launch_command",
     "open_mpi_requirements",
     "run_job",
@@ -293,10 +295,20 @@ def _explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
         was_killed: whether somebody else than the launcher has ended mpirun; then the ranks have
             ended as it did.
     """
-    messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
     if was_killed:
-        messages = [message for message in messages if not _is_sudden(message)]
-        lines = [line for line in lines if MESSAGE not in line]
+        messages = [line for line in lines if MESSAGE in line and not is_sudden(line)]
+        others = [line for line in lines if MESSAGE not in line]
+        lines = [*messages, *others]
+    message = first_message(lines)
+    if message:
+        return message
+    ended = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
+    return "\n".join([f"mpirun ended with {ended}", *lines])
+
+
+def first_message(lines: Sequence[str]) -> str:
+    """Return the message of the rank that failed first; empty: none has told anything."""
+    messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
     # mpirun stops the other ranks once one has failed.
     first, cut_off = _first_ended(lines), _cut_off(lines)
     messages.sort(
@@ -306,13 +318,10 @@ def _explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
             "was killed or crashed" in message and not message.startswith(first),
         )
     )
-    if messages:
-        return messages[0]
-    ended = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
-    return "\n".join([f"mpirun ended with {ended}", *lines])
+    return messages[0] if messages else ""
 
 
-def _is_sudden(message: str) -> bool:
+def is_sudden(message: str) -> bool:
     """Tell whether a guard told of a process that ended without a word of its own."""
     return "was told to stop" in message or "was killed or crashed" in message
 

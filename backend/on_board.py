@@ -25,6 +25,7 @@ import math
 import os
 import platform
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -63,6 +64,8 @@ MESSAGES = "messages"
 MOST_MESSAGES = 100
 MOST_MESSAGE_BYTES = 2000
 SILENCE_S = 10
+LOOK_S = 0.1
+LOSS_S = 0.2
 GUARD_S = 2.0
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
 RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
@@ -328,12 +331,12 @@ def _look(request: Request) -> Answer:
     daemon, library, mpi = _open_mpi(request)
     problems += mpi
     if problems or daemon is None:
-        return {"problems": problems, "network": "", "bases": []}
+        return _looked(problems)
     address = _address(request)
     network = _network_at(address)
     if ":" in address and not network:
         found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
-        return {"problems": [f"{found}; give it one"], "network": "", "bases": []}
+        return _looked([f"{found}; give it one"])
     bases = [run.name for run in _newest(HOME / "runs") if (run / "input").is_dir()]
     if request["run"]:
         _sweep_runs()
@@ -342,7 +345,12 @@ def _look(request: Request) -> Answer:
         (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
         _write_scripts(run, package, daemon, library)
     bases = [name for name in bases if RUN.fullmatch(name)]
-    return {"problems": [], "network": network, "bases": bases[:MOST_BASES]}
+    return _looked([], network, bases[:MOST_BASES])
+
+
+def _looked(problems: list[str], network: str = "", bases: Sequence[str] = ()) -> Answer:
+    own = socket.gethostname()
+    return {"problems": problems, "network": network, "hostname": own, "bases": list(bases)}
 
 
 def _package_problems(request: Request) -> list[str]:
@@ -574,18 +582,24 @@ def _watch(request: Request) -> Answer:
     lock = _lock(run)
     folders = contextlib.ExitStack()
     messages = _make_own_folders(run, folders)
-    _say(_heard("watching", run.name))
+    _say(_heard("watching", {}))
     heard = _Launcher()
     threading.Thread(target=heard.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
     pings, misses = 0, 0
     while not heard.end.is_set() and misses < SILENCE_S:
-        heard.end.wait(1)
+        found = _processes_of(run.name)
+        with contextlib.suppress(OSError):
+            _say(_heard("alive", found))
+        if _wait_for_loss(found, heard.end):  # the launcher goes by where it came first
+            found = _processes_of(run.name)
+            with contextlib.suppress(OSError):
+                _say(_heard("alive", found))
+            heard.end.wait(LOSS_S)
+            continue
         misses = misses + 1 if pings == heard.pings else 0
         pings = heard.pings
-        with contextlib.suppress(OSError):
-            _say(_heard("alive", run.name))
-    last = _heard("ended", run.name)
+    last = _heard("ended", _processes_of(run.name))
     _end_processes(run.name)
     folders.close()
     os.utime(lock)
@@ -618,6 +632,25 @@ def _module(path: Path) -> Any:
     return module
 
 
+def _wait_for_loss(found: dict[int, bytes], end: threading.Event) -> bool:
+    """Wait for a second, or until the end; tell at once if one of a job's processes has ended."""
+    descriptors = []
+    try:
+        for process in found:
+            with contextlib.suppress(OSError):  # it has ended, or the kernel is old
+                descriptors.append(os.pidfd_open(process))
+        deadline = time.monotonic() + 1
+        while not end.is_set() and time.monotonic() < deadline:
+            if not descriptors:
+                end.wait(deadline - time.monotonic())
+            elif select.select(descriptors, [], [], LOOK_S)[0]:
+                return True
+        return False
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
 def _lock(run: Path) -> int:
     """Return the open file by which others see that a run is watched."""
     new = run / f".lock.{os.getpid()}"
@@ -632,9 +665,9 @@ def _lock(run: Path) -> int:
     return lock
 
 
-def _heard(state: str, job: str, message: str = "") -> Answer:
-    """Return what the launcher is told: also which processes of a job there are."""
-    lines = _processes_of(job).values() if state in ("alive", "ended") else ()
+def _heard(state: str, found: dict[int, bytes], message: str = "") -> Answer:
+    """Return what the launcher is told, of a job with these processes."""
+    lines = found.values()
     return {
         "state": state,
         "message": message,
@@ -663,7 +696,7 @@ def _tell_messages(messages: socket.socket) -> None:
         text = messages.recv(MOST_MESSAGE_BYTES).decode(errors="replace")
         text = "".join(letter for letter in text if letter.isprintable())
         with contextlib.suppress(OSError):
-            _say(_heard("message", "", text))
+            _say(_heard("message", {}, text))
 
 
 def _end_processes(job: str) -> int:

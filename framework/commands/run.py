@@ -286,7 +286,10 @@ def _run_across(
     except KeyboardInterrupt:
         _fetch_after_failure(prepared, boards, watches, folder)
         raise
-    _fetch(prepared, boards, folder, (RESULTS, REPORT))
+    try:
+        _fetch(prepared, boards, folder, (RESULTS, REPORT))
+    except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
+        raise watches.explained(error) from None
 
 
 def _fetch(prepared: PreparedRun, boards: Boards, folder: Path, names: Sequence[str]) -> None:

@@ -61,6 +61,32 @@ def signal_rank(board: Board, number: signal.Signals) -> None:
     os.kill(rank, number)
 
 
+def kill_daemon(board: Board) -> None:
+    """Kill what mpirun has started on a board."""
+    for process, line in job_processes(board).items():
+        if line.split(b"\0")[0].endswith((b"/prted", b"/orted")):
+            os.kill(process, signal.SIGKILL)
+
+
+def kill_job(board: Board) -> None:
+    """Kill all processes of the job on a board, its guard among them."""
+    for process in job_processes(board):
+        os.kill(process, signal.SIGKILL)
+
+
+def job_processes(board: Board) -> dict[int, bytes]:
+    """Return the processes of a job on a board, with their command lines."""
+    found = {}
+    for process in board.processes():
+        folder = Path(f"/proc/{process}")
+        try:
+            if b"RANKSLICE_JOB=" in (folder / "environ").read_bytes():
+                found[process] = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
 def fill_disk(board: Board) -> None:
     """Leave room for a few frames."""
     board.fill_disk(leave_bytes=200_000)
@@ -89,6 +115,16 @@ FAULTS = {
     "rank stopped": Fault(
         lambda board: signal_rank(board, signal.SIGSTOP),
         "no sign of life for 5 s from VICTIM, last heard at STEP: it is stopped, overloaded",
+    ),
+    "daemon killed": Fault(
+        kill_daemon,
+        r"board BOARD \(HOST\): mpirun's daemon there has ended while (ranks were running|the job"
+        r" ran); dmesg there",
+    ),
+    "job killed": Fault(
+        kill_job,
+        r"board BOARD \(HOST\): (all (processes of the job|ranks) there have ended at once|mpirun's"
+        r" daemon there has ended while .*); dmesg there",
     ),
     "power cut": Fault(Board.cut_power, CUT_OFF, Board.power_on, reachable=False),
     "cable pulled": Fault(Board.unplug, CUT_OFF, Board.plug_in, reachable=False),
@@ -125,6 +161,7 @@ CASES = [(name, place) for name, fault in FAULTS.items() for place in fault.plac
 EARLY = [(name, place) for name in BEFORE for place in PLACES]
 FAST = {
     ("rank killed", MIDDLE),
+    ("daemon killed", MIDDLE),
     ("cable pulled", SOURCE),
     ("power cut", MIDDLE),
     ("disk full", SINK),
@@ -266,7 +303,9 @@ def test_a_fault_ends_the_job_soon_with_one_message_and_leaves_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rank killed", "power cut", "cable pulled"])
+@pytest.mark.parametrize(
+    "name", ["rank killed", "daemon killed", "job killed", "power cut", "cable pulled"]
+)
 def test_it_is_the_same_with_open_mpi_4(
     rack: Boards, out: Path, name: str, ends: list[End]
 ) -> None:

@@ -141,7 +141,7 @@ def look(liar: Liar) -> None:
 
 
 def watch(liar: Liar) -> None:
-    looks = (Looked((), NETWORK, ()),)
+    looks = (Looked((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
     watches = Watches(Boards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
     with watches:
@@ -242,8 +242,8 @@ ASKED: dict[str, tuple[Callable[[Liar], None], list[dict[str, Any]]]] = {
     "commit": (ask_for(Committed), [asdict(Committed("copied"))]),
     "room": (ask_for(Room), [asdict(Room(1))]),
     "make_environment": (ask_for(Done), [{}]),
-    "look": (look, [asdict(Looked((), NETWORK, ("0123456789ab-0123456789abcdef",)))]),
-    "problems": (look, [asdict(Looked(("is broken",), "", ()))]),
+    "look": (look, [asdict(Looked((), NETWORK, "edge01", ("0123456789ab-0123456789abcdef",)))]),
+    "problems": (look, [asdict(Looked(("is broken",), "", "edge01", ()))]),
     "watch": (watch, HEARD),
     "report": (report, [{}]),
     "addresses": (

@@ -29,6 +29,7 @@ from rankslice.framework.cli.output import (
     write_json,
 )
 from rankslice.framework.output_file import STDOUT, SVG, write_output
+from rankslice.framework.specs.keys import split_keys
 
 
 @app.command(
@@ -170,8 +171,8 @@ def explore(
     accelerators: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY;KEY;...",
-            help="Mapping keys that may be used, separated by ';' (default: those measured).",
+            metavar="KEY,KEY,...",
+            help="Mapping keys that may be used, separated by commas (default: those measured).",
         ),
     ] = None,
     per_core: Annotated[
@@ -273,7 +274,7 @@ def explore(
         method=method.value,
         objectives=parse_objectives(objectives),
         target_fps=fps,
-        keys=tuple(key for key in (accelerators or "").split(";") if key),
+        keys=split_keys(accelerators or ""),
         per_core=per_core,
         genetics=genetics,
         coarse=coarse,

@@ -23,6 +23,7 @@ from rankslice.framework.cli.options import (
 from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.output_file import JSON, STDOUT, check_output, write_output
+from rankslice.framework.specs.keys import split_keys
 
 
 @app.command(
@@ -46,9 +47,9 @@ def profile(
     accelerators: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY;KEY;...",
-            help="Mapping keys to measure, separated by ';' (default: each board's CPU with all its"
-            " cores, each GPU, each NPU).",
+            metavar="KEY,KEY,...",
+            help="Mapping keys to measure, separated by commas (default: each board's CPU with all"
+            " its cores, each GPU, each NPU).",
         ),
     ] = None,
     per_core: Annotated[
@@ -121,7 +122,7 @@ def profile(
             model,
             platform,
             out,
-            keys=tuple(accelerators.split(";")) if accelerators else (),
+            keys=split_keys(accelerators or ""),
             per_core=per_core,
             shapes=parse_shapes(shape),
             alone=alone,

@@ -14,7 +14,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.specs.cores import CORES_PATTERN, MOST_CORES, core_list
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["KEY_PATTERN", "Key", "parse_key", "read_cores"]
+__all__ = ["KEY_PATTERN", "Key", "parse_key", "read_cores", "split_keys"]
 
 _RESOURCE = re.compile(
     r"(?P<word>cpu|arm|x86|gpu|npu)(?P<unit>[^@.]*)(?:@(?P<core>[^.]*))?(?:\.(?P<sharer>.*))?",
@@ -46,6 +46,16 @@ class Key:
     """Core that drives the GPU or NPU, if the key names it."""
     sharer: int = 1
     """Number of the rank among those that share the resource."""
+
+
+def split_keys(text: str) -> tuple[str, ...]:
+    """Return the mapping keys in a list of a command line, each once, by first place.
+
+    They are separated by commas or semicolons. A comma between cores, as in ``edge01_cpu0,2``,
+    separates no keys: what follows it has no board.
+    """
+    keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
+    return tuple(dict.fromkeys(filter(None, keys)))
 
 
 def parse_key(text: str, place: str) -> Key:

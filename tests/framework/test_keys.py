@@ -1,7 +1,7 @@
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.specs.keys import Key, parse_key, read_cores
+from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_keys
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,24 @@ def test_cores_that_cannot_be_read_are_told(text: str, mistake: str) -> None:
     with pytest.raises(RankSliceError) as caught:
         read_cores(text, SIXTEEN, "m")
     assert f"m: {mistake}" == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", ()),
+        ("edge01_gpu", ("edge01_gpu",)),
+        ("edge01_cpu0-3,edge01_gpu", ("edge01_cpu0-3", "edge01_gpu")),
+        ("edge01_cpu0-3; edge01_gpu;", ("edge01_cpu0-3", "edge01_gpu")),
+        (
+            "edge01_cpu0,2-3,5,pi-4_b_npu1@4.2,x_arm45",
+            ("edge01_cpu0,2-3,5", "pi-4_b_npu1@4.2", "x_arm45"),
+        ),
+        ("a_gpu,a_gpu;a_gpu", ("a_gpu",)),
+        ("nonsense;a_gpu", ("nonsense", "a_gpu")),
+    ],
+)
+def test_a_list_of_keys_is_split_at_commas_that_are_not_between_cores(
+    text: str, keys: tuple[str, ...]
+) -> None:
+    assert keys == split_keys(text)

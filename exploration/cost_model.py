@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.evaluation import (
     Evaluations,
+    blocks_of,
     core_users,
     evaluate,
     memory_of,
@@ -36,7 +37,6 @@ from rankslice.exploration.messages import messages_of, producer_of
 from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
 from rankslice.framework.plan import Plan
 from rankslice.frontend.partition import partition
-from rankslice.frontend.segments import fewest_blocks
 
 __all__ = [
     "BoardCost",
@@ -222,12 +222,7 @@ def _blocks(problem: Problem, assignment: tuple[int, ...]) -> list[Block]:
             (each.rank, tuple(position[x.name] for x in each.layers if x.name in position))
             for each in partition(problem.graph, where).segments
         ]
-    before: list[list[int]] = [[] for _ in problem.layers]
-    for tensor in problem.tensors:
-        for reader in tensor.readers:
-            before[reader] += [tensor.producer] if tensor.producer != MODEL_INPUT else []
-    found = fewest_blocks(assignment, before)
-    return [(assignment[block[0]], block) for block in found.blocks]
+    return [(assignment[block[0]], block) for block in blocks_of(problem, assignment)]
 
 
 def _predict(problem: Problem, assignment: tuple[int, ...], blocks: list[Block]) -> Prediction:

@@ -5,20 +5,24 @@ The same costs as :func:`rankslice.exploration.cost_model.predict` explains for 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.messages import Messages, messages_of, producer_of
-from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.exploration.messages import Messages, first_readers, messages_of, producer_of
+from rankslice.exploration.problem import MODEL_INPUT, Problem
 from rankslice.exploration.slot_memory import slot_bytes
+from rankslice.frontend.segments import fewest_blocks
 
 __all__ = [
     "Evaluations",
+    "blocks_of",
     "core_users",
     "evaluate",
     "memory_of",
@@ -52,13 +56,14 @@ class Evaluations:
 def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> Evaluations:
     """Return what assignments cost, all at once.
 
-    The rate is that of :func:`predict`. Latency lets each layer's result travel as soon as it is
-    there, and so can be shorter.
+    Rate and latency are those of :func:`predict`. Memory is, too, with latencies; without them each
+    run of neighbouring layers counts as a segment.
 
     Args:
         problem: layers and places.
         population: (assignments, layers) indices of places.
-        latency: whether to work out latencies, which takes most of the time.
+        latency: whether to work out latencies, and for that the segments, which takes most of the
+            time.
     """
     population = np.asarray(population, np.int64)
     step = max(1, _MOST_FLAGS // max(1, len(problem.tensors) * len(problem.places)))
@@ -103,11 +108,14 @@ def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Flo
         axis=1,
     )
     bottleneck[~possible] = np.inf
-    memory = memory_of(problem, population, run_numbers(population), sent)
+    segments = run_numbers(population)
+    if latency:
+        segments = _segment_numbers(problem, population, segments, possible)
+    memory = memory_of(problem, population, segments, sent)
     capacity = np.array([_or_inf(board.memory_bytes) for board in problem.boards])
     latencies = np.full(len(population), np.nan)
     if latency:
-        latencies = np.where(possible, _latencies(problem, population), np.inf)
+        latencies = np.where(possible, _latencies(problem, population, segments, sent), np.inf)
     return (
         bottleneck,
         latencies,
@@ -242,85 +250,129 @@ def _worst_energy(
     return np.where(np.isfinite(period) | np.isnan(worst), worst, np.inf)
 
 
-def _latencies(problem: Problem, population: Indices) -> Floats:
-    """Return when a frame that is alone leaves, layer by layer; a place runs one at a time."""
-    columns = np.ascontiguousarray(population.T)
-    times = np.ascontiguousarray(_layer_times(problem, population).T)
-    hops = _hops(problem)
-    ends = np.zeros(columns.shape)
-    free = np.zeros(len(population) * len(problem.places))
-    offsets = np.arange(len(population)) * len(problem.places)
+def _segment_numbers(
+    problem: Problem, population: Indices, runs: Indices, possible: NDArray[np.bool_]
+) -> Indices:
+    """Return (assignments, layers): the segment of each layer, in a topological order.
 
-    def arrival(tensor: LayerTensor, target: Indices) -> Floats:
-        made = ends[tensor.producer] if tensor.producer != MODEL_INPUT else 0.0
-        under_way = hops.seconds(columns[producer_of(problem, tensor)], target, tensor.nbytes)
-        there: Floats = made + under_way
-        return there
+    Where each place has one run, these are the runs.
+    """
+    used = (_counts(population, len(problem.places)) > 0).sum(axis=1)
+    found = runs.copy()
+    for row in np.flatnonzero(possible & (runs[:, -1] + 1 > used)):
+        for number, block in enumerate(blocks_of(problem, population[row].tolist())):
+            found[row, list(block)] = number
+    return found
 
-    reads = _reads_of_layers(problem)
-    for layer, places in enumerate(columns):
-        at = offsets + places
-        begin = free[at]
-        for tensor in reads[layer]:
-            np.maximum(begin, arrival(tensor, places), out=begin)
-        begin += times[layer]
-        ends[layer] = begin
-        free[at] = begin
-    outputs = [tensor for tensor in problem.tensors if tensor.is_output]
-    leaving = [arrival(tensor, columns[problem.sink_layer]) for tensor in outputs]
-    last: Floats = np.max([*leaving, np.zeros(len(population))], axis=0)
+
+def blocks_of(problem: Problem, assignment: Sequence[int]) -> Sequence[tuple[int, ...]]:
+    """Return the layers of each segment of an assignment, in a topological order."""
+    if problem.grouping is not None:
+        return problem.grouping.blocks(assignment)[0]
+    before: list[list[int]] = [[] for _ in problem.layers]
+    for tensor in problem.tensors:
+        for reader in tensor.readers:
+            before[reader] += [tensor.producer] if tensor.producer != MODEL_INPUT else []
+    return fewest_blocks(assignment, before).blocks
+
+
+def _latencies(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
+    """Return when a frame that is alone leaves, segment by segment; a place runs one at a time."""
+    rows = np.arange(len(population))
+    places = np.full((len(population), 1 + int(segments.max(initial=0))), -1)
+    places[rows[:, None], segments] = population
+    busy = _segments_s(problem, population, segments, places, sent)
+    arrivals = _arrivals(problem, population, segments)
+    ends, free = np.zeros(places.shape), np.zeros((len(population), len(problem.places)))
+    bounds = np.searchsorted(arrivals.segment, np.arange(places.shape[1] + 1))
+    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
+        here = slice(first, end)
+        row = arrivals.row[here]
+        begin = free[rows, places[:, number]]
+        np.maximum.at(begin, row, _there_s(ends, arrivals, here))
+        exists = np.flatnonzero(places[:, number] >= 0)
+        ends[exists, number] = begin[exists] + busy[exists, number]
+        free[exists, places[exists, number]] = ends[exists, number]
+    last = np.zeros(len(population))
+    leaving = slice(bounds[-1], None)
+    np.maximum.at(last, arrivals.row[leaving], _there_s(ends, arrivals, leaving))
+    if not any(tensor.is_output for tensor in problem.tensors):
+        return np.asarray(ends.max(axis=1))
     return last
 
 
-def _layer_times(problem: Problem, population: Indices) -> Floats:
-    """Return (assignments, layers): each layer's share of the time of its run, in seconds.
+def _segments_s(
+    problem: Problem, population: Indices, segments: Indices, places: Indices, sent: Messages
+) -> Floats:
+    """Return (assignments, segments): how long each takes for a frame, with its messages.
 
-    The first layer of each place also takes what the runtime takes of every frame.
+    Those of a place take together what its runs of layers do.
     """
-    kinds = problem.place_kinds[population]
-    times = problem.times_s[kinds, np.arange(population.shape[1])]
-    runs = runs_of(population)
-    starts = runs.row * population.shape[1] + runs.first
-    run_kinds = problem.place_kinds[runs.place]
-    spans = problem.span_tables[run_kinds, runs.first, runs.last]
-    sums = np.add.reduceat(times.ravel(), starts)
-    ratio = np.ones(len(spans))
-    np.divide(spans, sums, out=ratio, where=np.isfinite(spans) & np.isfinite(sums) & (sums > 0))
-    times = times * np.repeat(ratio, runs.last - runs.first + 1).reshape(times.shape)
-    if problem.overheads.frame_s:
-        _, first = np.unique(runs.row * len(problem.places) + runs.place, return_index=True)
-        times[runs.row[first], runs.first[first]] += problem.overheads.frame_s
-    return times
+    shape, of_places = places.shape, (len(population), len(problem.places))
+
+    def run_times(runs: Runs, where: Indices) -> Floats:
+        times: Floats = problem.span_tables[problem.place_kinds[where], runs.first, runs.last]
+        return times
+
+    runs, pieces = runs_of(population), runs_of(segments)
+    where = population[pieces.row, pieces.first]
+    seconds = run_times(pieces, where)
+    busy = _sums(pieces.row, pieces.place, seconds, shape)
+    whole = _sums(runs.row, runs.place, run_times(runs, runs.place), of_places)
+    parts = _sums(pieces.row, where, seconds, of_places)
+    share = np.ones(of_places)
+    known = np.isfinite(whole) & np.isfinite(parts) & (parts > 0)
+    np.divide(whole, parts, out=share, where=known)
+    row = np.arange(len(population))[:, None]
+    busy *= share[row, places]
+    first = np.full(of_places, shape[1])
+    np.minimum.at(first, (pieces.row, where), pieces.place)
+    at = np.nonzero(first < shape[1])
+    busy[at[0], first[at]] += problem.overheads.frame_s
+    copying = sent.copy_s + problem.overheads.message_s
+    makers = np.array([producer_of(problem, tensor) for tensor in problem.tensors])
+    busy += _sums(sent.row, segments[sent.row, makers[sent.tensor]], copying, shape)
+    busy += _sums(sent.row, first_readers(problem, population, segments, sent), copying, shape)
+    return busy
 
 
 @dataclass(frozen=True, slots=True)
-class _Hops:
-    """How long tensors are under way, by origin and target: (places, places)."""
+class _Arrivals:
+    """Tensors that segments, or at the end the sink, wait for; all arrays are (arrivals,)."""
 
-    per_byte_s: Floats
-    fixed_s: Floats
-
-    def seconds(self, origin: Indices, target: Indices, nbytes: float) -> Floats:
-        size = nbytes if math.isfinite(nbytes) else 0.0
-        found: Floats = self.per_byte_s[origin, target] * size + self.fixed_s[origin, target]
-        return found
-
-
-def _hops(problem: Problem) -> _Hops:
-    boards = problem.place_boards
-    carry = 1 / problem.bandwidth_bytes_s[np.ix_(boards, boards)]
-    same = boards[:, np.newaxis] == boards
-    copy = np.where(same, carry, problem.overheads.network_s_per_byte)
-    per_byte = 2 * copy + np.where(same, 0.0, carry)  # copied at each end
-    fixed = problem.latency_s[np.ix_(boards, boards)] + 2 * problem.overheads.message_s
-    np.fill_diagonal(per_byte, 0.0)
-    np.fill_diagonal(fixed, 0.0)
-    return _Hops(per_byte, fixed)
+    row: Indices
+    """Which assignment."""
+    segment: Indices
+    """That waits, ascending; behind all others the sink."""
+    maker: Indices
+    """Segment that makes it; -1: it comes from outside."""
+    hop_s: Floats
+    """How long it is under way, besides what the cores copy."""
 
 
-def _reads_of_layers(problem: Problem) -> list[list[LayerTensor]]:
-    reads: list[list[LayerTensor]] = [[] for _ in problem.layers]
-    for tensor in problem.tensors:
-        for reader in tensor.readers:
-            reads[reader].append(tensor)
-    return reads
+def _there_s(ends: Floats, arrivals: _Arrivals, which: slice) -> Floats:
+    """Return when some tensors have arrived."""
+    maker = arrivals.maker[which]
+    made: Floats = np.where(maker < 0, 0.0, ends[arrivals.row[which], maker])
+    return made + arrivals.hop_s[which]
+
+
+def _arrivals(problem: Problem, population: Indices, segments: Indices) -> _Arrivals:
+    sink = int(segments.max(initial=0)) + 1
+    pairs = [(number, layer, 0) for number, t in enumerate(problem.tensors) for layer in t.readers]
+    pairs += [(n, problem.sink_layer, 1) for n, t in enumerate(problem.tensors) if t.is_output]
+    tensors, readers, gives = np.array(pairs, np.int64).reshape(-1, 3).T
+    made = np.array([tensor.producer for tensor in problem.tensors], np.int64)[tensors]
+    enters = np.array([producer_of(problem, tensor) for tensor in problem.tensors])[tensors]
+    sizes = np.array([tensor.nbytes for tensor in problem.tensors])[tensors]
+    maker = np.where(made == MODEL_INPUT, -1, segments[:, made])
+    waits = np.where(gives == 1, sink, segments[:, readers])
+    row, edge = np.nonzero(maker != waits)
+    order = np.argsort(waits[row, edge], kind="stable")
+    row, edge = row[order], edge[order]
+    origin, target = population[row, enters[edge]], population[row, readers[edge]]
+    boards = problem.place_boards[origin], problem.place_boards[target]
+    finite = np.where(np.isfinite(sizes), sizes, 0.0)[edge]
+    carried = np.where(boards[0] == boards[1], 0.0, finite / problem.bandwidth_bytes_s[boards])
+    hop_s = np.where(origin == target, 0.0, carried + problem.latency_s[boards])
+    return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)

@@ -89,7 +89,7 @@ def optimal_pipeline(
     latency_s: ArrayLike = 0.0,
     objective: Objective = "throughput",
     throughput_floor_fps: float = 0.0,
-    most_steps: int = 30_000,
+    most_steps: int = 100_000,
 ) -> Pipeline:
     """Return the best way to cut a chain of layers into stages, each on a device of its own.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
 
-__all__ = ["Messages", "messages_of", "producer_of"]
+__all__ = ["Messages", "first_readers", "messages_of", "producer_of"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
@@ -49,6 +49,27 @@ def messages_of(problem: Problem, population: Indices) -> Messages:
     same = boards[0] == boards[1]
     copy_s = np.where(same, carry_s, sent * problem.overheads.network_s_per_byte)
     return Messages(row, tensor, start, place, nbytes, copy_s, np.where(same, 0, carry_s))
+
+
+def first_readers(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages
+) -> Indices:
+    """Return (messages,): the first segment that reads each, where it arrives.
+
+    Args:
+        problem: layers and places.
+        population: (assignments, layers) indices of places.
+        segments: (assignments, layers): the segment of each layer, in a topological order.
+        sent: all that the assignments send, of :func:`messages_of`.
+    """
+    tensors, readers, producers = _edges(problem)
+    target = population[:, readers]
+    row, edge = np.nonzero(population[:, producers[tensors]] != target)
+    keys = (row * len(problem.tensors) + tensors[edge]) * len(problem.places) + target[row, edge]
+    known = (sent.row * len(problem.tensors) + sent.tensor) * len(problem.places) + sent.target
+    found = np.full(len(known), np.iinfo(np.int64).max)
+    np.minimum.at(found, np.searchsorted(known, keys), segments[row, readers[edge]])
+    return found
 
 
 def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:

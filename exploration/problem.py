@@ -24,7 +24,7 @@ from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.platform import Board, Link, Platform
 from rankslice.framework.quantisers import copied_layers
 from rankslice.frontend.costs import held_by
-from rankslice.frontend.partition import crossing_fault, layer_reads, used_layers
+from rankslice.frontend.partition import Grouping, Reads, crossing_fault, layer_reads, used_layers
 
 __all__ = [
     "LOCAL_LINK",
@@ -237,6 +237,14 @@ class Problem:
         """The last layer that makes a model output: results leave where it runs."""
         return max((t.producer for t in self.tensors if t.is_output), default=len(self.layers) - 1)
 
+    @cached_property
+    def grouping(self) -> Grouping | None:
+        """What groups the layers into segments; ``None``: there is no model."""
+        if self.graph is None:
+            return None
+        layers = explored_layers(self.graph)
+        return Grouping(self.graph, layers, _reads(self.graph, layers))
+
     @property
     def has_energy(self) -> bool:
         """Whether the energy of each board is known, measured or modelled."""
@@ -405,9 +413,9 @@ def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:
             )
 
 
-def _reads(graph: Graph, layers: Sequence[Layer]) -> dict[str, tuple[Tensor, ...]]:
+def _reads(graph: Graph, layers: Sequence[Layer]) -> Reads:
     """Return what layers read of others, copied layers seen through."""
-    return dict(layer_reads(layers, _copied(graph)))
+    return layer_reads(layers, _copied(graph))
 
 
 def _copied(graph: Graph) -> list[Layer]:

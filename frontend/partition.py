@@ -21,6 +21,7 @@ from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.segments import BUDGET, fewest_blocks
 
 __all__ = [
+    "Grouping",
     "Partition",
     "PartitionSegment",
     "crossing_fault",
@@ -117,23 +118,14 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     reads = layer_reads(layers, copied)
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
-    predecessors = _predecessors(layers, reads)
-    items = bound_items(layers, graph.bonds, predecessors)
-    raise_mistakes(bond_mistakes(graph, layers, items, rank_of))
-    found = fewest_blocks(
-        [rank_of[layers[item[0]].name] for item in items],
-        _between_items(items, predecessors),
-        budget=budget,
-    )
-    blocks = [
-        tuple(layers[position] for position in sorted(p for item in block for p in items[item]))
-        for block in found.blocks
-    ]
-    blocks = _by_level(blocks, rank_of, reads)
+    grouping = Grouping(graph, layers, reads)
+    raise_mistakes(bond_mistakes(graph, layers, grouping.items, rank_of))
+    found, is_minimal = grouping.blocks([rank_of[layer.name] for layer in layers], budget)
+    blocks = [tuple(layers[position] for position in block) for block in found]
     segments = tuple(_segments(graph, rank_of, blocks, copied, reads))
     segments = _with_given_weights(graph, segments)
     raise_mistakes(_tensor_mistakes(graph, segments))
-    return Partition(graph, segments, found.minimal)
+    return Partition(graph, segments, is_minimal)
 
 
 Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
@@ -160,10 +152,64 @@ def _seen_through(layer: Layer, behind: Mapping[str, tuple[Tensor, ...]]) -> tup
     return tuple({tensor.name: tensor for tensor in found}.values())
 
 
+class Grouping:
+    """Groups a model's layers into segments, for one choice of ranks after the other."""
+
+    def __init__(self, graph: Graph, layers: Sequence[Layer], reads: Reads) -> None:
+        """Work out what does not depend on the ranks.
+
+        Args:
+            graph: The model.
+            layers: Those that get a rank, in a topological order.
+            reads: What they read, of :func:`layer_reads`.
+        """
+        self._predecessors = _predecessors(layers, reads)
+        self.items = bound_items(layers, graph.bonds, self._predecessors)
+        """Positions of layers that are in one segment whatever the ranks."""
+        self._between = _between_items(self.items, self._predecessors)
+
+    def blocks(
+        self, ranks: Sequence[int], budget: int = BUDGET
+    ) -> tuple[list[tuple[int, ...]], bool]:
+        """Return the positions of each segment's layers, and whether there can be no fewer.
+
+        Segments come in a topological order, by level, then rank.
+
+        Args:
+            ranks: The rank of each layer: the same one for all layers of an item.
+            budget: Number of states that the exact search may expand.
+        """
+        found = fewest_blocks([ranks[item[0]] for item in self.items], self._between, budget=budget)
+        blocks = [
+            tuple(sorted(position for item in block for position in self.items[item]))
+            for block in found.blocks
+        ]
+        return self._by_level(blocks, ranks), found.minimal
+
+    def _by_level(
+        self, blocks: Sequence[tuple[int, ...]], ranks: Sequence[int]
+    ) -> list[tuple[int, ...]]:
+        """Return the blocks by level, then rank; they come in a topological order, too."""
+        made: dict[int, tuple[int, int]] = {}
+        placed = []
+        for block in blocks:
+            rank = ranks[block[0]]
+            sources = [made[p] for at in block for p in self._predecessors[at] if p in made]
+            level = max((1 + before + (source != rank) for before, source in sources), default=1)
+            made |= dict.fromkeys(block, (level, rank))
+            placed.append((level, rank, block))
+        return [block for _, _, block in sorted(placed, key=lambda place: place[:2])]
+
+
 def _predecessors(layers: Sequence[Layer], reads: Reads) -> list[list[int]]:
     """Return the positions of the layers from which each layer reads."""
     maker = _makers(layers)
     return [[maker[t.name] for t in reads[layer.name] if t.name in maker] for layer in layers]
+
+
+def _makers(layers: Iterable[Layer]) -> dict[str, int]:
+    """Return the position of the layer that makes each tensor."""
+    return {t.name: position for position, layer in enumerate(layers) for t in layer.outputs}
 
 
 def _between_items(
@@ -175,26 +221,6 @@ def _between_items(
         sorted({number[p] for position in item for p in predecessors[position]} - {index})
         for index, item in enumerate(items)
     ]
-
-
-def _makers(layers: Iterable[Layer]) -> dict[str, int]:
-    """Return the position of the layer that makes each tensor."""
-    return {t.name: position for position, layer in enumerate(layers) for t in layer.outputs}
-
-
-def _by_level(
-    blocks: Sequence[tuple[Layer, ...]], rank_of: Mapping[str, int], reads: Reads
-) -> list[tuple[Layer, ...]]:
-    """Return the blocks by level, then rank; they come in a topological order and leave in one."""
-    made: dict[str, tuple[int, int]] = {}
-    placed = []
-    for block in blocks:
-        rank = rank_of[block[0].name]
-        sources = [made[t.name] for layer in block for t in reads[layer.name] if t.name in made]
-        level = max((1 + before + (source != rank) for before, source in sources), default=1)
-        made |= {t.name: (level, rank) for layer in block for t in layer.outputs}
-        placed.append((level, rank, block))
-    return [block for _, _, block in sorted(placed, key=lambda place: place[:2])]
 
 
 def _segments(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rankslice.exploration.planner.chain import Chain, Floats
-from rankslice.exploration.planner.furthest import furthest
+from rankslice.exploration.planner.furthest import Furthest, furthest
 from rankslice.exploration.planner.plans import Placed, bottleneck_s
 from rankslice.exploration.planner.search import (
     Costs,
@@ -25,6 +25,9 @@ __all__ = ["SAME", "Found", "can_be_placed", "cheapest", "fastest"]
 
 SAME = 1e-12
 """Relative difference below which two times are the same but for rounding."""
+
+_SHARES = (0.0, 0.4, 0.8, 1.2)
+"""Powers of speed by which memory is dealt out: 0 gives equal shares."""
 
 _MOST_STATES = 1e5
 """Most states of a graph: making it takes seconds."""
@@ -75,10 +78,36 @@ def fastest(chain: Chain, most_steps: int) -> Found:
         return _NONE
     if quick.value_s <= quick.bound_s * (1 + SAME):
         return Found(quick.plan, quick.value_s, quick.value_s, True)
-    known = Found(quick.plan, quick.value_s, quick.bound_s, False)
-    if quick.plan and not quick.is_exact:
+    plan, value = _apart(chain, quick) if chain.shares_memory else (quick.plan, quick.value_s)
+    if value <= quick.bound_s * (1 + SAME):
+        return Found(plan, value, value, True)
+    known = Found(plan, value, quick.bound_s, False)
+    if plan and not quick.is_exact:
         return known  # what is left of such chains is too much for a search of states, too
     return _Fastest(chain, most_steps, known).run()
+
+
+def _apart(chain: Chain, quick: Furthest) -> tuple[tuple[Placed, ...], float]:
+    """Return the best plan so far, and its bottleneck, of those with memory dealt out to devices.
+
+    Each gets a share of its board's memory: equal ones, or the more the faster it is.
+    """
+    times = np.array([chain.times_s[device.kind] for device in chain.devices])
+    speeds = 1 / np.maximum(np.median(times, axis=1), 1e-300)
+    best, best_s = quick.plan, quick.value_s
+    for power in _SHARES:
+        weights = np.maximum(speeds / speeds.max(), 1e-9) ** power
+        sums = np.bincount(chain.board_of, weights)[list(chain.board_of)]
+        memory = np.array(chain.capacity_bytes)[list(chain.board_of)]
+        dealt = replace(
+            chain,
+            board_of=tuple(range(len(chain.devices))),
+            capacity_bytes=tuple((memory * (weights / sums)).tolist()),
+        )
+        plan = furthest(dealt).plan
+        if plan and (value := bottleneck_s(chain, plan)) < best_s:
+            best, best_s = plan, value
+    return best, best_s
 
 
 def _overflows(chain: Chain) -> bool:

@@ -9,6 +9,7 @@ from line_graphs import line_graph
 from placements import placements
 from plans import planned
 from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, problem
+from random_problems import random_problem
 
 from rankslice.exploration.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.links import LOCAL_LINK
@@ -27,11 +28,13 @@ TENSOR_S = TENSOR_BYTES / 125e6
 
 @given(assigned_problems())
 @settings(max_examples=60, deadline=None)
-def test_many_at_once_have_the_rate_and_energy_of_one_explained(drawn):
+def test_many_at_once_have_the_figures_of_one_explained(drawn):
     given_problem, population = drawn
     found = evaluate(given_problem, population)
     for row, assignment in enumerate(population):
         one = predict(given_problem, assignment)
+        assert one.latency_s == pytest.approx(found.latency_s[row], rel=1e-9)
+        assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
         assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9)
         assert max(b.energy_j for b in one.boards) == pytest.approx(found.energy_j[row], rel=1e-9)
 
@@ -41,7 +44,7 @@ def test_many_at_once_have_the_rate_and_energy_of_one_explained(drawn):
 def test_many_at_once_need_the_memory_of_one_explained_if_places_have_one_run_each(drawn):
     given_problem, population = drawn
     contiguous = np.sort(population, axis=1)
-    found = evaluate(given_problem, contiguous)
+    found = evaluate(given_problem, contiguous, latency=False)
     for row, assignment in enumerate(contiguous):
         one = predict(given_problem, assignment)
         assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
@@ -291,3 +294,16 @@ def test_each_run_of_layers_takes_longer_in_a_pipeline_than_by_itself():
 def test_ranks_that_sleep_lose_nothing_by_interruptions():
     assert 0.0 == usual_overheads(["null", "null"]).slice_s
     assert 0.0 < usual_overheads(["onnxruntime", "null"]).slice_s
+
+
+def test_figures_of_many_at_once_hold_with_values_of_nothing_and_without_end():
+    for seed in range(150):
+        drawn = random_problem(seed)
+        shape = 6, len(drawn.layers)
+        population = np.random.default_rng(seed).integers(0, len(drawn.places), shape)
+        found = evaluate(drawn, population)
+        for row in np.flatnonzero(np.isfinite(found.bottleneck_s)):
+            one = predict(drawn, population[row])
+            assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9, abs=0)
+            assert one.latency_s == pytest.approx(found.latency_s[row], rel=1e-9, abs=0)
+            assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])

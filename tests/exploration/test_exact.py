@@ -230,6 +230,18 @@ def test_more_combinations_of_devices_than_fit_into_memory_get_a_plan_close_to_i
     assert found.bound_s <= found.bottleneck_s <= 1.055 * found.bound_s
 
 
+def test_sixteen_devices_that_nearly_fill_shared_memory_get_a_plan_close_to_its_bound() -> None:
+    draw = np.random.default_rng(0)
+    case = drawn(50, 16, 13)
+    where = [
+        Device(f"{index}", int(draw.integers(13)), f"b{index // 2}", memory_bytes=8.0)
+        for index in range(16)
+    ]
+    found = optimal_pipeline(**{**case, "devices": where, "bandwidth_bytes_s": 10.0})
+    assert found.bound_s is not None
+    assert found.bottleneck_s <= 1.03 * found.bound_s
+
+
 # What is refused
 
 

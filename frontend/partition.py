@@ -381,7 +381,8 @@ def _span_mistake(graph: Graph, span: _Span) -> Mistake:
     else:
         place = f"layers {first} to {last}"
         names = listed([each.name for each in span.tensors])
-        found = f"tensors between them cannot be sent, {names}: {crossing_fault(tensor)}"
+        why = f"the first because {crossing_fault(tensor)}"
+        found = f"tensors between them cannot be sent ({names}), {why}"
         layers = "them and those between"
     whose = "its type and shape" if len(span.tensors) == 1 else "types and shapes"
     declare = f", or state {whose} in the model file if they are fixed"

@@ -192,8 +192,9 @@ def test_layers_that_have_to_be_on_one_rank_are_told_once_as_a_range():
     for n in range(10, 70):
         graph = with_tensor(graph, f"t{n}", shape=None)
     assert [
-        "model.onnx: layers 'n10' to 'n70': tensors between them cannot be sent, 't10', 't11', "
-        "'t12', 't13', 't14', ... and 55 more: its shape is not known before the run; map them "
+        "model.onnx: layers 'n10' to 'n70': tensors between them cannot be sent ('t10', 't11', "
+        "'t12', 't13', 't14', ... and 55 more), the first because its shape is not known before "
+        "the run; map them "
         "and those between to one key, or state types and shapes in the model file if they are "
         "fixed"
     ] == mistakes(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})

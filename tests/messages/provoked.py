@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from jobs import figure_2
 from onnx import helper
+from tflite_models import model_file
 
 Content = str | bytes | Callable[[Path], object]
 """What a file holds, or what makes it at the path it is given."""
@@ -350,6 +351,28 @@ def _models() -> Iterator[Provoked]:
                 " [a] y = Add(x, m) }"
             ).SerializeToString(),
             "mapping.json": '{"edge01_cpu0": ["n"], "edge01_cpu1": ["s..a"]}',
+        },
+    )
+    yield Provoked(
+        "sizes that are not known before the run, between two ranks that take turns",
+        BUILD.replace("model.onnx", "bad.onnx"),
+        {
+            "bad.onnx": onnx.parser.parse_model(
+                f"{head} g (float[4] x) => (float[4] y)"
+                " { [n] i = NonZero(x) [s] f = Cast<to = 1>(i) [t] g = Neg(f) [u] h = Abs(g)"
+                " [r] m = ReduceSum<keepdims = 0>(h) [a] y = Add(x, m) }"
+            ).SerializeToString(),
+            "mapping.json": '{"edge01_cpu0": ["n", "t", "r"], "edge01_cpu1": ["s", "u", "a"]}',
+        },
+    )
+    yield Provoked(
+        "operators of TensorFlow itself in a .tflite model",
+        BUILD.replace("model.onnx", "flex.tflite"),
+        {
+            "flex.tflite": model_file("custom_in_between")
+            .read_bytes()
+            .replace(b"Vendor.Special", b"FlexSpecialErf"),
+            "mapping.json": '{"edge01_cpu0": ["RELU_0", "FlexSpecialErf_1", "RELU_2"]}',
         },
     )
 

@@ -18,16 +18,21 @@ def without_info() -> Iterator[None]:
 
     LiteRT prints such lines past Python, and has no setting for them.
     """
-    sys.stderr.flush()
+    _flush()
     kept, log = os.dup(2), os.memfd_create("rankslice-stderr")
     try:
         os.dup2(log, 2)
         yield
     finally:
-        sys.stderr.flush()
+        _flush()
         os.dup2(kept, 2)
         os.close(kept)
         with os.fdopen(log, "rb") as file:
             file.seek(0)
             lines = [line for line in file if not line.startswith(_INFO)]
         os.write(2, b"".join(lines))
+
+
+def _flush() -> None:
+    if sys.stderr is not None:  # it is where the program was started without one
+        sys.stderr.flush()

@@ -27,8 +27,6 @@ from rankslice.measurement.verify import Verification
 
 __all__ = ["print_build", "print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
 
-_LONGEST_CELL = 32
-"""Of a name, in columns of a terminal."""
 _MOST_FRAMES_SHOWN = 20
 _MOST_CLASSES = 1_000_000
 
@@ -60,8 +58,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
     for rank in summary.ranks:
         table.add_row(
             str(rank.rank),
-            escape(shortened(rank.key, _LONGEST_CELL)),
-            escape(shortened(rank.host, _LONGEST_CELL)),
+            escape(shortened(rank.key)),
+            escape(shortened(rank.host)),
             f"{rank.compute_ms['p50']:.2f}",
             f"{rank.compute_ms['p99']:.2f}",
             f"{rank.wait_ms:.2f}",

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rankslice.backend.deploy import Deployed
 from rankslice.framework.commands.deploy import Deployment
+from rankslice.framework.commands.show_inspection import shortened
 
 __all__ = ["print_deployed", "print_deployment"]
 
@@ -34,8 +35,8 @@ def print_deployed(boards: Sequence[Deployed], console: Console) -> None:
         column.justify = "right"
     for board in boards:
         table.add_row(
-            escape(board.board),
-            escape(board.host),
+            escape(shortened(board.board)),
+            escape(shortened(board.host)),
             board.state,
             _megabytes(board.package_bytes),
             _megabytes(board.bytes_sent),

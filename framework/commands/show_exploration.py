@@ -16,6 +16,7 @@ from rankslice.exploration.answer import (
     tried_text,
 )
 from rankslice.exploration.results import Choice, Exploration, Figures
+from rankslice.framework.commands.show_inspection import shortened
 from rankslice.framework.quantities import bytes_text, joules_text
 
 __all__ = ["print_exploration"]
@@ -103,5 +104,5 @@ def _figures(figures: Figures) -> list[str]:
 
 def _keys(choice: Choice) -> str:
     keys = [stage.key for stage in choice.stages]
-    shown = ", ".join(keys[:_MOST_KEYS])
+    shown = ", ".join(map(shortened, keys[:_MOST_KEYS]))
     return shown if len(keys) <= _MOST_KEYS else f"{shown}, ... and {len(keys) - _MOST_KEYS} more"

@@ -42,6 +42,8 @@ _WIDE = 130
 """Columns from which names of output tensors, and the usual type of their elements, have room."""
 _UNBOUNDED = 1_000_000
 _MOST_NAMES = 5
+_LONGEST_CELL = 32
+"""Of a name in tables that are not for copying from, in columns of a terminal."""
 
 
 def print_inspection(
@@ -286,7 +288,7 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-def shortened(text: str, most: int) -> str:
+def shortened(text: str, most: int = _LONGEST_CELL) -> str:
     """Return a name on one line, printable, its middle left out if it is long."""
     shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
     if len(text) <= 2 * most and cell_len(shown) <= most:

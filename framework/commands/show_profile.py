@@ -21,9 +21,6 @@ from rankslice.framework.quantities import bytes_text, share_text
 __all__ = ["ProfileTalk", "print_profile", "profile_summary"]
 
 
-_LONGEST_KEY = 32
-
-
 class ProfileTalk(Listener):
     """Shows how far the measuring is."""
 
@@ -104,7 +101,7 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
     whole, layers = _whole(profile, kind), _one_by_one_s(profile, kind)
     energy = whole.energy_uj if whole is not None else None
-    key = shortened(kind.key, _LONGEST_KEY)
+    key = shortened(kind.key)
     return (
         key if len(kind.keys) == 1 else f"{key} ({len(kind.keys)} alike)",
         kind.engine_version,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -26,3 +27,9 @@ def test_it_is_printed_after_an_error_too(capfd: pytest.CaptureFixture[str]) -> 
         fail()
     os.write(2, b"later\n")
     assert "ERROR: wrong\nlater\n" == capfd.readouterr().err
+
+
+def test_a_program_without_standard_error_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with without_info():
+        pass

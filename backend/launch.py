@@ -22,6 +22,7 @@ from rankslice.backend.runtime.guard import SESSION
 from rankslice.backend.runtime.private import in_memory
 from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.home import has_home
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
@@ -89,6 +90,7 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
             errors="replace",
             timeout=60,
             check=False,
+            env={**os.environ, **_home(Path("/"))},
         ).stdout
     except OSError as error:
         cause = f"cannot be started: {error.strerror}"
@@ -108,6 +110,11 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
     path = Path(found)
     library = None if path == beside else _library_of(path)
     return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
+
+
+def _home(place: Path) -> dict[str, str]:
+    """Return the variable that gives mpirun a home folder if there is none: it needs one."""
+    return {} if has_home() else {"HOME": str(place)}
 
 
 def open_mpi_requirements() -> list[str]:
@@ -230,7 +237,7 @@ def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]
     """
     mpirun = stack.enter_context(scratch_folder())
     session = stack.enter_context(scratch_folder(in_memory())) if alone else None
-    variables = {"TMPDIR": str(mpirun.path)}
+    variables = {"TMPDIR": str(mpirun.path), **_home(mpirun.path)}
     if session is None:
         return variables, mpirun.lock
     return {**variables, SESSION: str(session.path)}, mpirun.lock

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 MARK = "rankslice-answer "
-HOME = Path.home() / ".rankslice"
+try:
+    HOME = Path.home() / ".rankslice"
+except RuntimeError:  # an account without a name, and no HOME: it is refused once it is asked
+    HOME = Path()
 SHORT = 12
 KEPT_PACKAGES = 7
 KEPT_RUNS = 3
@@ -82,6 +85,8 @@ def main(request: Request) -> None:
     """Do what is asked and print the answer."""
     answer: Answer | None
     try:
+        if Path() == HOME:
+            raise RefusedError("this account has no home folder there; set HOME")
         answer = ACTIONS[request["action"]](request)
     except RefusedError as error:
         answer = {"error": str(error)}

@@ -177,8 +177,8 @@ def report(request: Request) -> Answer:
             "hostname": socket.gethostname(),
             "arch": architecture(),
             **hardware(Path("/")),
-            "disk_free_mb": free_mb(Path.home()),
-            "home": str(Path.home()),
+            "disk_free_mb": free_mb(home()),
+            "home": str(home()),
             "interfaces": list(interfaces(Path("/"), address_of)),
             **connection(request),
             "has_rsync": shutil.which("rsync") is not None,
@@ -721,12 +721,20 @@ def sent_rate(peer: socket.socket, seconds: float) -> int:
     return int(struct.unpack("!Q", told)[0])
 
 
+def home() -> Path:
+    """Return the home folder; of an account that has none the place where all begins."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 # Python and Open MPI
 
 
 def pythons() -> list[str]:
     """Return the Pythons that jobs may run with: the board's own, and that of ``deploy --venv``."""
-    own = Path.home() / ".rankslice" / "venv" / "bin" / "python3"
+    own = home() / ".rankslice" / "venv" / "bin" / "python3"
     return [sys.executable] + ([str(own)] if own.exists() else [])
 
 

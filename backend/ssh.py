@@ -17,6 +17,7 @@ from rankslice.backend import on_board
 from rankslice.backend.answers import Fetched, Room
 from rankslice.backend.far_process import TOO_OLD, FarProcess
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.home import home_folder
 from rankslice.framework.reach import Reach
 
 __all__ = [
@@ -112,7 +113,7 @@ def write_ssh_config(path: Path, reaches: Sequence[Reach], config: Path | None) 
     users = [reach for reach in reaches if reach.user]
     if not users:
         return config
-    files = [config] if config else [Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")]
+    files = [config] if config else [home_folder() / ".ssh" / "config", Path("/etc/ssh/ssh_config")]
     lines = [f"Host {reach.host}\n  User {reach.user}\n" for reach in users]
     lines += ["Match all\n", *(f'  Include "{file.absolute()}"\n' for file in files)]
     path.write_text("".join(lines))
@@ -256,7 +257,7 @@ class BoardShell:
         command = ["rsync", "--protect-args", "--timeout=60", *options]
         end = f"{FOLDER}/{target}"
         if self.is_here:
-            end = str(Path.home() / end)
+            end = str(home_folder() / end)
         else:
             host = f"[{self.reach.host}]" if ":" in self.reach.host else self.reach.host
             end = f"{self.reach.user}@{host}:{end}" if self.reach.user else f"{host}:{end}"

@@ -20,6 +20,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
+from rankslice.framework.home import home_folder
 from rankslice.measurement.calibration import fill_weights
 
 __all__ = ["cache_folder", "zoo_inputs", "zoo_model", "zoo_names"]
@@ -66,7 +67,9 @@ def cache_folder() -> Path:
     if own:
         return Path(own)
     general = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (general if general.is_absolute() else Path.home() / ".cache") / "rankslice"
+    if not general.is_absolute():
+        general = home_folder("set HOME, or RANKSLICE_CACHE") / ".cache"
+    return general / "rankslice"
 
 
 def zoo_names() -> tuple[str, ...]:

@@ -1,0 +1,33 @@
+"""The user's home folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError
+
+__all__ = ["has_home", "home_folder"]
+
+
+def has_home() -> bool:
+    """Return whether the user's home folder is known."""
+    try:
+        home_folder()
+    except RankSliceError:
+        return False
+    return True
+
+
+def home_folder(remedy: str = "set HOME") -> Path:
+    """Return the user's home folder.
+
+    Args:
+        remedy: what to do where it is not known.
+
+    Raises:
+        RankSliceError: there is no account of this number, and no HOME in the environment.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise RankSliceError(Mistake("the home folder", "is not known", remedy)) from None

@@ -33,7 +33,8 @@ _YOUNG_S = 60.0
 _TRY_EVERY_S = 0.05
 
 _MEMORY = Path("/dev/shm")
-_LEAST_BYTES = 8 << 20
+_LEAST_BYTES = 32 << 20
+"""The MPI library ends a rank that finds no room when it touches its shared memory there."""
 _LEAST_FILES = 100
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -47,7 +47,7 @@ def run_all_with_mounts(
         input=lines,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert 0 == ended.returncode, ended.stderr

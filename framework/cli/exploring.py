@@ -274,7 +274,7 @@ def explore(
         method=method.value,
         objectives=parse_objectives(objectives),
         target_fps=fps,
-        keys=split_keys(accelerators or ""),
+        keys=tuple(dict.fromkeys(split_keys(accelerators or ""))),
         per_core=per_core,
         genetics=genetics,
         coarse=coarse,

@@ -49,13 +49,13 @@ class Key:
 
 
 def split_keys(text: str) -> tuple[str, ...]:
-    """Return the mapping keys in a list of a command line, each once, by first place.
+    """Return the mapping keys in a list of a command line, in its order.
 
     They are separated by commas or semicolons. A comma between cores, as in ``edge01_cpu0,2``,
     separates no keys: what follows it has no board.
     """
     keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
-    return tuple(dict.fromkeys(filter(None, keys)))
+    return tuple(filter(None, keys))
 
 
 def parse_key(text: str, place: str) -> Key:

@@ -125,7 +125,7 @@ def test_cores_that_cannot_be_read_are_told(text: str, mistake: str) -> None:
             "edge01_cpu0,2-3,5,pi-4_b_npu1@4.2,x_arm45",
             ("edge01_cpu0,2-3,5", "pi-4_b_npu1@4.2", "x_arm45"),
         ),
-        ("a_gpu,a_gpu;a_gpu", ("a_gpu",)),
+        ("a_gpu,a_gpu;b_gpu", ("a_gpu", "a_gpu", "b_gpu")),
         ("nonsense;a_gpu", ("nonsense", "a_gpu")),
     ],
 )

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from rankslice.backend.launch import find_mpirun
+from rankslice.backend.runtime.mpi import prefer
 
 MESSAGES_CROSS = """
 import sys, time
@@ -61,3 +63,25 @@ def test_one_look_finds_what_has_crossed_before(tmp_path, monkeypatch, find, net
     command += [sys.executable, "-c", MESSAGES_CROSS, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "1 1" == done.stdout.strip()
+
+
+@pytest.mark.parametrize(("library", "name"), [("5.0.11", "sm"), ("4.1.4", "vader")])
+def test_ranks_of_one_machine_share_memory_in_the_jobs_folder(library: str, name: str) -> None:
+    environment = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    prefer(environment, f"Open MPI v{library}", Path("/dev/shm/own"))
+    assert f"self,{name}" == environment["OMPI_MCA_btl"]
+    assert "/dev/shm/own" == environment[f"OMPI_MCA_btl_{name}_backing_directory"]
+
+
+def test_what_the_user_sets_for_the_library_counts() -> None:
+    own = {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_sm_backing_directory": "/elsewhere"}
+    environment = {**own, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    before = dict(environment)
+    prefer(environment, "Open MPI v5.0.11", Path("/dev/shm/own"))
+    assert before == environment
+
+
+def test_ranks_of_several_machines_choose_their_network_themselves() -> None:
+    environment = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    prefer(environment, "Open MPI v5.0.11", None)
+    assert "OMPI_MCA_btl" not in environment

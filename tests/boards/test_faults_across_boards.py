@@ -225,6 +225,16 @@ def nothing_left(boards: Sequence[Board], within_s: float) -> list[str]:
     return left
 
 
+def own_folders(boards: Sequence[Board]) -> set[tuple[str, str]]:
+    """Return the folders of jobs in the boards' places for temporary files and for memory."""
+    names = "ls -d /tmp/rankslice-???????? /dev/shm/rankslice-???????? 2>/dev/null || true"
+    return {
+        (board.name, name)
+        for board in boards
+        for name in board.run(["sh", "-c", names]).stdout.split()
+    }
+
+
 def pattern_of(fault: Fault, place: int, board: Board) -> str:
     """Return what the message of a fault must match."""
     victim = rf"rank {place} \({board.name}_cpu0 on {re.escape(board.address)}\)"
@@ -259,6 +269,7 @@ def check_fault(
     fault, board, sink = FAULTS[name], rack[place], rack[SINK]
     assert 0 == deploy(rack, out).code
     forget_results(sink)
+    folders = own_folders(rack)
     launcher = Launcher(rack, out, "--frames", "1000000", "--mpirun", mpirun)
     try:
         had = launcher.wait_for_frames(sink)
@@ -277,6 +288,8 @@ def check_fault(
         fault.mend(board)
         launcher.close()
     left += nothing_left(list(rack), MENDED_S * crowded)
+    if fault.reachable:  # a power cut leaves them to the next start
+        left += map(" ".join, own_folders(rack) - folders)
     fetched = fault.reachable or board is not sink
     kept = frames_in(out / "results.bin" if fetched else results_on(sink))
     version = "4.1" if mpirun == Path("/usr/bin/mpirun") else "5.0"

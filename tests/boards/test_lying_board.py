@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import rankslice
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from probed_boards import RUBIK_PI, environment, report_of
 
@@ -68,6 +69,7 @@ case "$*" in "rsync --server"*) cd "$BOARD" && exec sh -c "$*" ;; esac
 exec 3>&1
 exec sed -n '/^end$/q' > /dev/null
 """
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MARK = "rankslice-answer "
 MPIRUN = MpiRun(Path("/usr/bin/mpirun"), (5, 0, 8))
 SHA = "ab" * 32
@@ -343,3 +345,37 @@ def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> No
     with pytest.raises(RankSliceError, match=r"MiB|no JSON|no answer|no watch"):
         ASKED[name][0](liar)
     assert 1 == threading.active_count()
+
+
+@pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])
+def test_a_command_that_hears_lies_ends_with_a_message(command: str, liar: Liar) -> None:
+    here = liar.folder / "out"
+    boards, mapping = liar.folder / "boards.yaml", liar.folder / "mapping.json"
+    boards.write_text("boards: {edge01: {host: liar.invalid, user: pi, cores: 1}}")
+    mapping.write_text('{"edge01_cpu0": ["conv1..softmax"]}')
+    built = rankslice("build", DIGITS, "--mapping", mapping, "--platform", boards, "--out", here)
+    assert 0 == built.code, built.err
+    steering = '{"error": "\\u001b]0;owned\\u0007 $(touch owned)"}'
+    words = {
+        "deploy": ("deploy", here),
+        "run": ("run", here),
+        "probe": ("probe", "pi@liar.invalid", "--out", liar.folder / "new.yaml"),
+        "check": ("probe", "--check", boards, here),
+    }[command]
+    for said in (steering, '{"run": "/x/$(touch owned)", "problems": []}', "[]", "[" * 100_000):
+        liar.says(said)
+        ended = rankslice(*words)
+        assert 1 == ended.code
+        assert (ended.out + ended.err).replace("\n", "").isprintable()
+        assert "liar.invalid" in ended.err or "edge01" in ended.out
+    assert [] == list(liar.folder.rglob("owned"))
+    assert not (liar.folder / "new.yaml").exists()
+
+
+def test_a_file_that_is_not_there_is_a_mistake_on_this_machine_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = BoardShell(Reach("here", "localhost"))
+    with pytest.raises(RankSliceError, match=r"board here .*No such file or directory"):
+        own.get("0-0", "results.bin", tmp_path / "fetched", most_bytes=1)

@@ -38,8 +38,9 @@ def read_plan(folder: Path) -> Plan:
     """
     plan_file = folder / "plan.json"
     if not plan_file.is_file():
+        found = "has no plan.json" if folder.is_dir() else "no such folder"
         raise RankSliceError(
-            Mistake(str(folder), "has no plan.json", "make a build folder with: rankslice build")
+            Mistake(str(folder), found, "make a build folder with: rankslice build")
         )
     return plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
 

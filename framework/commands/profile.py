@@ -204,11 +204,20 @@ class Measuring:
         self._resources = ExitStack()
 
     def _usable(self, old: Profile | None, model: ProfiledModel) -> tuple[ProfiledKind, ...]:
-        """Return the kinds of an old profile, if it is of this model."""
+        """Return the kinds of an old profile, if it is of this model as it is now.
+
+        Raises:
+            RankSliceError: it is of another model, whose times would be lost.
+        """
         if old is None or old.model == model:
             return old.kinds if old is not None else ()
-        what = "has changed" if old.model.name == model.name else f"was {quoted(old.model.name)}"
-        self._listener.note(f"{self._out}: the model {what} when it was measured; measuring anew")
+        if old.model.name != model.name:
+            found = f"is a profile of {quoted(old.model.name)}, not of {quoted(model.name)}"
+            expected = "choose another --out, or replace it with --fresh"
+            raise RankSliceError(Mistake(str(self._out), found, expected))
+        self._listener.note(
+            f"{self._out}: the model has changed since it was measured; measuring anew"
+        )
         return ()
 
     @property

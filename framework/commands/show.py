@@ -88,11 +88,10 @@ def print_run(summary: RunSummary, console: Console) -> None:
             f"{len(summary.dropped)} arrivals dropped: {shown}"
             + (f" and {more} more" if more > 0 else "")
         )
-    console.print(
-        "latency "
-        + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
-    )
-    console.print(_stage_means(summary), soft_wrap=True)
+    if summary.completed:
+        told = (f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
+        console.print(f"latency {', '.join(told)}")
+        console.print(_stage_means(summary), soft_wrap=True)
     for line in _energies(summary.energy):
         console.print(escape(line), soft_wrap=True)
     console.print(f"bottleneck: {escape(summary.bottleneck)}", soft_wrap=True)

@@ -177,7 +177,7 @@ def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None
     told = Told()
     after = profiled(tmp_path, told, layers=3)
     assert 3 == len(after.model.layers)
-    assert f"{tmp_path}/profile.json: the model has changed when it was measured" in told.notes[0]
+    assert f"{tmp_path}/profile.json: the model has changed since it was measured" in told.notes[0]
 
 
 def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:

@@ -666,7 +666,9 @@ def _profiles() -> Iterator[Provoked]:
     yield profile("a Keras model", "bad.keras -o new", **{"bad.keras": "no archive"})
     yield profile("a file to go on with that is no profile", "model.onnx -o mapping.json")
     yield profile(
-        "a file to go on with of another model", "model.onnx -o p.json", **{"p.json": _empty_profile}
+        "a file to go on with of another model",
+        "model.onnx -o p.json",
+        **{"p.json": _empty_profile},
     )
     yield profile("a profile of another version", "model.onnx -o old.json", **{"old.json": version})
     yield profile("a profile with mistakes", "model.onnx -o old.json", **{"old.json": twice})

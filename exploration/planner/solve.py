@@ -93,7 +93,8 @@ def _apart(chain: Chain, quick: Furthest) -> tuple[tuple[Placed, ...], float]:
     Each gets a share of its board's memory: equal ones, or the more the faster it is.
     """
     times = np.array([chain.times_s[device.kind] for device in chain.devices])
-    speeds = 1 / np.maximum(np.median(times, axis=1), 1e-300)
+    known = np.where(np.isfinite(times), times, 0.0)
+    speeds = 1 / np.maximum(known.mean(axis=1), 1e-300)
     best, best_s = quick.plan, quick.value_s
     for power in _SHARES:
         weights = np.maximum(speeds / speeds.max(), 1e-9) ** power

@@ -242,14 +242,6 @@ def test_sixteen_devices_that_share_little_memory_get_a_plan_close_to_its_bound(
     assert found.bottleneck_s <= 1.04 * found.bound_s
 
 
-def test_devices_of_a_full_board_that_can_run_few_layers_each_get_a_plan() -> None:
-    times = [[1.0, math.inf, math.inf], [math.inf, 1.0, math.inf], [math.inf, math.inf, 1.0]]
-    shared = devices(0, 1, 2, board="b", memory_bytes=2.5)
-    what: dict[str, Any] = {"times_s": times, "output_bytes": [0] * 3, "where": shared}
-    assert "memory" == limit(**what, memory_bytes=[1] * 3)[0]
-    assert 1.0 == plan(**what, memory_bytes=[0.5, 1.0, 1.0]).bottleneck_s
-
-
 # What is refused
 
 

@@ -52,6 +52,12 @@ def test_no_pipeline_above_the_floor_has_less(objective: Objective, first: int) 
         assert expected == pytest.approx(least(seed, objective, floor), rel=1e-12, abs=0), seed
 
 
+def test_devices_that_can_run_few_layers_each_share_memory() -> None:
+    seed = 110_824
+    expected = Tried(random_case(seed), "throughput", math.inf).run()
+    assert expected == pytest.approx(least(seed, "throughput", 0.0), rel=1e-12, abs=0)
+
+
 def check_without_tables(seed: int) -> bool:
     """Plan as if no table fitted into memory; return whether the plan is proven."""
     case = random_case(seed)

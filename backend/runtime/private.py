@@ -112,7 +112,7 @@ def make_private(place: Path | None = None) -> PrivateFolder:
     """
     place = place or Path(tempfile.gettempdir())
     sweep(place)
-    return open_private(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)))
+    return _open(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)), os.O_CREAT)
 
 
 def make_shared(name: str) -> PrivateFolder | None:
@@ -145,18 +145,36 @@ def _make_inside(parent: Path, name: str) -> PrivateFolder:
     finally:
         os.close(outside)
     sweep(parent)
-    return open_private(parent / name)
+    return _open(parent / name, os.O_CREAT)
 
 
 def open_private(path: Path) -> PrivateFolder:
-    """Return a folder that is there, in use from now on.
+    """Return a folder that was made here, in use from now on.
+
+    Whoever names it may be wrong, and it is removed after its last use: so name and lock must be
+    those of a folder that was made here.
+
+    Raises:
+        OSError: it is none, or a link, or another user may enter it.
+    """
+    if not _NAME.fullmatch(path.name):
+        raise PermissionError(errno.EACCES, "is no folder of a job", str(path))
+    return _open(path, 0)
+
+
+def _open(path: Path, make_lock: int) -> PrivateFolder:
+    """Return a folder, in use from now on.
+
+    Args:
+        path: of the folder.
+        make_lock: ``os.O_CREAT`` where its lock may be missing yet; else 0.
 
     Raises:
         OSError: it is none, or a link, or another user may enter it.
     """
     descriptor = _open_folder(path)
     try:
-        lock = os.open(_LOCK, _FILE | os.O_CREAT, 0o600, dir_fd=descriptor)
+        lock = os.open(_LOCK, _FILE | make_lock, 0o600, dir_fd=descriptor)
     except OSError:
         os.close(descriptor)
         raise

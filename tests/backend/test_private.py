@@ -122,13 +122,26 @@ def test_nothing_else_is_swept(place: Path) -> None:
 
 
 def test_what_another_user_may_enter_is_not_entered(place: Path) -> None:
-    folder = place / "shared"
-    folder.mkdir(mode=0o700)
+    folder = make_private(place).path
     open_private(folder).release()
-    folder.mkdir()
     folder.chmod(0o770)
     with pytest.raises(PermissionError, match="of another user, or other users may enter it"):
         open_private(folder)
+
+
+@pytest.mark.parametrize("name", ["precious", "rankslice-abcdefgh"])
+def test_a_folder_that_was_not_made_here_is_neither_used_nor_removed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = place / name
+    folder.mkdir(mode=0o700)
+    (folder / "file").touch()
+    monkeypatch.setenv(guard.SESSION, str(folder))
+    session = guard._session(os.getppid())
+    assert session is not None
+    assert session.path != folder
+    session.release()
+    assert [folder / "file"] == list(folder.iterdir())
 
 
 def test_processes_of_one_user_get_one_folder_for_a_name(place: Path) -> None:

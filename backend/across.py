@@ -31,7 +31,7 @@ from rankslice.backend.launch import (
 )
 from rankslice.backend.on_board import MOST_BASES, SHORT
 from rankslice.backend.scratch import scratch_folder
-from rankslice.backend.ssh import FOLDER, BoardShell, below_home, ssh_options
+from rankslice.backend.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.names import safe_file_name
 from rankslice.framework.wording import joined
@@ -84,7 +84,8 @@ class Boards:
         """Return what mpirun needs to reach the boards, to be typed after its name."""
         five = mpirun.version[0] >= 5
         flag = "--prtemca" if five else "--mca"
-        daemon = below_home(FOLDER, "runs", self.run, "daemon")
+        # Not ~, for which mpirun would put this machine's home folder; and it takes no quotes.
+        daemon = f"$HOME/{shell_words(f'{FOLDER}/runs/{self.run}/daemon')}"
         options = [flag, "prte_launch_agent" if five else "orte_launch_agent", daemon]
         ssh = ssh_options(self.config)
         if any(" " in word for word in ssh):

@@ -70,6 +70,7 @@ class FarProcess:
         *,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        outlives_ctrl_c: bool = True,
     ) -> None:
         """Start a program.
 
@@ -78,6 +79,7 @@ class FarProcess:
             place: the board, for messages.
             folder: where it runs; here by default.
             environment: its variables; those of this process by default.
+            outlives_ctrl_c: whether Ctrl-C is left to this process, which has to end it.
 
         Raises:
             FileNotFoundError: there is no such program.
@@ -90,7 +92,7 @@ class FarProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=outlives_ctrl_c,
         )
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes if pipe)

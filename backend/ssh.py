@@ -166,7 +166,11 @@ class BoardShell:
         return b"%d\n%s" % (len(program), program)
 
     def start(
-        self, command: Sequence[str] | None = None, *, folder: Path | None = None
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        folder: Path | None = None,
+        outlives_ctrl_c: bool = True,
     ) -> FarProcess:
         """Start a program there: that of :meth:`command`, or another one.
 
@@ -174,7 +178,12 @@ class BoardShell:
             RankSliceError: this machine lacks what it takes.
         """
         try:
-            return FarProcess(command or self.command(), self.reach.place, folder=folder)
+            return FarProcess(
+                command or self.command(),
+                self.reach.place,
+                folder=folder,
+                outlives_ctrl_c=outlives_ctrl_c,
+            )
         except FileNotFoundError as error:
             raise self.mistake(_missing(str(error.filename))) from None
 
@@ -186,7 +195,7 @@ class BoardShell:
         Raises:
             RankSliceError: the board cannot be reached, or says why it does not do it.
         """
-        with self.start() as far:
+        with self.start(outlives_ctrl_c=False) as far:
             far.write(self.request(action, **details))
             return far.ask(kind, timeout_s)
 
@@ -265,7 +274,10 @@ class BoardShell:
         variables = {**os.environ, "LC_ALL": "C"}
         try:
             far = FarProcess(
-                [*command, "--", f"{source}/", end], self.reach.place, environment=variables
+                [*command, "--", f"{source}/", end],
+                self.reach.place,
+                environment=variables,
+                outlives_ctrl_c=False,
             )
         except FileNotFoundError:
             raise RankSliceError(Mistake("rsync", "not found", _missing("rsync"))) from None

@@ -34,6 +34,8 @@ _GRACE_S = 4.0
 """Time that the other ranks get to end by themselves once one has ended badly."""
 _RELEASE_S = 2.0
 """Time that a process which has ended may still need to let go of its files."""
+_SHORT_RELEASE_S = 0.05
+"""The same where somebody holds the folder until mpirun has ended: mpirun waits for the guard."""
 _LONELY_S = 2.0
 """Time after which a guard without any rank ends, if some have never shown up."""
 
@@ -96,7 +98,7 @@ def guard(folder: str, ranks: str, parent: str) -> None:
     try:
         _watch(private.descriptor, int(ranks), int(parent))
     finally:
-        private.release(_RELEASE_S)
+        private.release(_SHORT_RELEASE_S if os.environ.get(SESSION) else _RELEASE_S)
 
 
 def _watch(folder: int, ranks: int, parent: int) -> None:

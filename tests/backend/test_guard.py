@@ -15,6 +15,7 @@ import pytest
 
 from rankslice.backend.runtime import guard, pages
 from rankslice.backend.runtime.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
+from rankslice.backend.runtime.private import open_private
 
 PATIENCE_S = 60
 
@@ -253,6 +254,21 @@ def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path:
     folder = tmp_path / "pages"
     with guarding(folder, 2) as process:
         assert "" == said(process)
+    assert not folder.exists()
+
+
+def test_a_guard_does_not_wait_for_a_launcher_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv(guard.SESSION, str(folder))
+    with open_private(folder):
+        began = time.monotonic()
+        with guarding(folder, 0) as process:
+            assert "" == said(process)
+        assert time.monotonic() - began < 1.5  # with the start of a process
+        assert folder.exists()
     assert not folder.exists()
 
 

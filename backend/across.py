@@ -241,7 +241,7 @@ class _Watch:
             RankSliceError: it is nothing that a watch says.
         """
         if "error" in answer:
-            raise self.shell.mistake(str(answer["error"]))
+            raise self.shell.mistake(answer["error"])
         heard = read_answer(Heard, answer, self.shell.reach.place)
         self._beats += 1
         self.started = self.started or heard.ranks > 0

@@ -58,6 +58,8 @@ def answer_in(line: bytes) -> Answer | None:
         raise AnswerError(str(error)) from None
     if not isinstance(answer, dict):
         raise AnswerError("it is no object")
+    if not isinstance(answer.get("error", ""), str):
+        raise AnswerError("its error is no text")
     return answer
 
 

@@ -193,7 +193,7 @@ class FarProcess:
         if answer is None:
             raise self._mistake(self.complaint())
         if "error" in answer:
-            raise self._mistake(str(answer["error"]))
+            raise self._mistake(answer["error"])
         return read_answer(kind, answer, self._place)
 
     def _mistake(self, found: str) -> RankSliceError:

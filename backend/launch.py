@@ -22,7 +22,7 @@ from rankslice.backend.runtime.guard import SESSION
 from rankslice.backend.runtime.private import in_memory
 from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.home import has_home
+from rankslice.framework.home import has_home, home_folder
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
@@ -113,8 +113,12 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
 
 
 def _home(place: Path) -> dict[str, str]:
-    """Return the variable that gives mpirun a home folder if there is none: it needs one."""
-    return {} if has_home() else {"HOME": str(place)}
+    """Return the variable that names mpirun's home folder: it does not look it up itself.
+
+    Args:
+        place: what serves as one where there is none.
+    """
+    return {"HOME": str(home_folder() if has_home() else place)}
 
 
 def open_mpi_requirements() -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import harmless
 
 __all__ = [
     "CLASSES",
@@ -122,7 +123,8 @@ def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
     """
     pieces = [text] if isinstance(text, str) else text
     if path == STDOUT:
-        sys.stdout.writelines(pieces)
+        is_seen = sys.stdout.isatty()
+        sys.stdout.writelines(map(harmless, pieces) if is_seen else pieces)
         return
     if is_null(path):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["bare", "described", "joined", "listed", "on_one_line", "quoted"]
+__all__ = ["bare", "described", "harmless", "joined", "listed", "on_one_line", "quoted"]
 
 _LONGEST = 80
 _LONGEST_LINE = 500
@@ -22,6 +22,16 @@ def bare(text: str) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def harmless(text: str) -> str:
+    """Return a text as wide that steers no terminal; its lines stay."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for letter in text
+    )
 
 
 def on_one_line(text: str) -> str:

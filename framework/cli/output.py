@@ -28,6 +28,7 @@ from rich.progress import (
 )
 
 from rankslice.framework.output_file import write_output
+from rankslice.framework.wording import harmless
 
 __all__ = [
     "end_interrupted",
@@ -47,16 +48,7 @@ class _Harmless:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._renderable, options):
-            text = segment.text
-            if segment.control or text.replace("\n", "").isprintable():
-                yield segment
-            else:
-                yield segment._replace(text="".join(map(_harmless, text)))
-
-
-def _harmless(letter: str) -> str:
-    """Return a character, or one that stands for it and is as wide."""
-    return letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
 class _Harmlessly(RenderHook):
@@ -68,8 +60,8 @@ class _Harmlessly(RenderHook):
 
 
 def new_console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
-    """Return a console on which no text steers the terminal."""
-    console = Console(stderr=stderr, file=file, highlight=False)
+    """Return a console on which no text steers the terminal, and names stay as they are."""
+    console = Console(stderr=stderr, file=file, highlight=False, emoji=False)
     console.push_render_hook(_Harmlessly())
     return console
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rankslice.backend.runtime.images import Preprocessing
@@ -55,7 +56,7 @@ def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
         _show_digits(place, console, status.update)
         _show_resnet50(place, console, status.update)
     if folder is not None:
-        console.print(f"everything is in {folder}")
+        console.print(f"everything is in {escape(str(folder))}", soft_wrap=True)
 
 
 def _make(folder: Path) -> None:

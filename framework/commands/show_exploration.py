@@ -49,7 +49,7 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
             table.add_row(*_row(choice, figures))
     console.print(table)
     if sources := _energy_sources(exploration.choices):
-        console.print(sources, soft_wrap=True)
+        console.print(escape(sources), soft_wrap=True)
     console.print(
         escape(f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"),
         soft_wrap=True,

@@ -15,9 +15,13 @@ import pytest
 
 from rankslice.backend.runtime import guard, pages
 from rankslice.backend.runtime.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
+from rankslice.backend.runtime.private import _LOCK as LOCK
 from rankslice.backend.runtime.private import open_private
 
 PATIENCE_S = 60
+
+PAGES = "rankslice-aaaaaaaa"
+"""What the folder of a job may be called."""
 
 RANK = """
 import os, sys
@@ -33,9 +37,15 @@ sys.stdin.readline()
 """A process with a status page that ends when its stdin says so."""
 
 
+def make(folder: Path) -> None:
+    """Make the folder of a job where it is missing."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / LOCK).touch()
+
+
 def opened(folder: Path) -> int:
     """Return a descriptor of a folder, which is made where it is missing."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make(folder)
     return os.open(folder, os.O_RDONLY)
 
 
@@ -53,7 +63,7 @@ def rank(
     folder: Path, number: int, step: str = "segment 0, frame 7", state: int = ALIVE
 ) -> Iterator[subprocess.Popen[str]]:
     place = f"rank {number} (edge01_cpu{number} on edge01)"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make(folder)
     with subprocess.Popen(
         [sys.executable, "-c", RANK, str(folder), str(number), place, step, str(state)],
         stdin=subprocess.PIPE,
@@ -72,7 +82,7 @@ def guarding(
     folder: Path, ranks: int, mpirun: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Run the guard of a board; this test plays mpirun, unless another process does."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make(folder)
     with subprocess.Popen(
         [*guard._command(), str(folder), str(ranks), str(mpirun or os.getpid())],
         stderr=subprocess.PIPE,
@@ -99,29 +109,29 @@ def let_end(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "segment 0, frame 17", "Ärmel ❄", "two\nlines", "a" * 512])
 def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
-    page = page_in(tmp_path / "pages", 3, "rank 3 (edge01_cpu0 on edge01)")
+    page = page_in(tmp_path / PAGES, 3, "rank 3 (edge01_cpu0 on edge01)")
     page.at(text)
     page.tell(STOPPED)
-    status = only_page(tmp_path / "pages")
+    status = only_page(tmp_path / PAGES)
     assert (os.getpid(), STOPPED) == (status.process, status.state)
     assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.place, status.step)
     assert status.is_alive
 
 
 def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> None:
-    page = page_in(tmp_path / "pages", 0, "❄" * 1000)
+    page = page_in(tmp_path / PAGES, 0, "❄" * 1000)
     page.at("x" * 10_000)
-    status = only_page(tmp_path / "pages")
+    status = only_page(tmp_path / PAGES)
     assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.place
     assert "x" * 512 == status.step
     assert ALIVE == status.state
 
 
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
-    page = page_in(tmp_path / "pages", 0, "rank 0")
+    page = page_in(tmp_path / PAGES, 0, "rank 0")
     page.at("segment 0, frame 1000")
     page.at("segment 1, frame 2")
-    assert "segment 1, frame 2" == only_page(tmp_path / "pages").step
+    assert "segment 1, frame 2" == only_page(tmp_path / PAGES).step
 
 
 def test_a_process_with_the_number_of_another_one_is_not_taken_for_it() -> None:
@@ -144,7 +154,7 @@ def test_a_process_that_has_ended_has_no_start() -> None:
 
 
 def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 2) as process, rank(folder, 0) as other, rank(folder, 1) as victim:
         victim.send_signal(signal.SIGKILL)
         assert process.stderr is not None
@@ -158,14 +168,14 @@ def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> Non
 
 
 def test_a_rank_that_is_killed_early_was_starting(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 1) as process, rank(folder, 0, step="") as victim:
         victim.send_signal(signal.SIGKILL)
         assert "killed or crashed, while it started; dmesg on its board" in said(process)
 
 
 def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 1) as process, rank(folder, 0, state=STOPPED) as stopped:
         let_end(stopped)
         assert (
@@ -177,7 +187,7 @@ def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
 def test_a_rank_that_was_killed_is_named_before_those_that_were_stopped_then(
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with rank(folder, 0, state=STOPPED), rank(folder, 1) as killed:
         killed.kill()
         killed.wait(PATIENCE_S)
@@ -188,7 +198,7 @@ def test_a_rank_that_was_killed_is_named_before_those_that_were_stopped_then(
 
 
 def test_nothing_is_said_of_a_failure_that_a_rank_has_told_itself(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with rank(folder, 0, state=FAILED) as failed, rank(folder, 1) as killed:
         killed.kill()
         killed.wait(PATIENCE_S)
@@ -199,7 +209,7 @@ def test_nothing_is_said_of_a_failure_that_a_rank_has_told_itself(tmp_path: Path
 
 
 def test_nothing_is_said_of_ranks_that_end_well(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with (
         guarding(folder, 2) as process,
         rank(folder, 0, state=DONE) as first,
@@ -212,7 +222,7 @@ def test_nothing_is_said_of_ranks_that_end_well(tmp_path: Path) -> None:
 
 
 def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 2) as process, rank(folder, 0, state=FAILED) as failed:
         with rank(folder, 1) as stuck:
             stuck.send_signal(signal.SIGSTOP)
@@ -225,7 +235,7 @@ def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -
 
 
 def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with (
         rank(folder, 0) as left,
         subprocess.Popen(["sleep", "1000"]) as mpirun,
@@ -240,7 +250,7 @@ def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
 
 
 def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 2) as process, rank(folder, 0) as killed, rank(folder, 1) as left:
         assert process.stderr is not None
         process.stderr.close()
@@ -251,7 +261,7 @@ def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Pat
 
 
 def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 2) as process:
         assert "" == said(process)
     assert not folder.exists()
@@ -260,8 +270,8 @@ def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path:
 def test_a_guard_does_not_wait_for_a_launcher_that_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "pages"
-    folder.mkdir(mode=0o700)
+    folder = tmp_path / PAGES
+    make(folder)
     monkeypatch.setenv(guard.SESSION, str(folder))
     with open_private(folder):
         began = time.monotonic()
@@ -273,7 +283,7 @@ def test_a_guard_does_not_wait_for_a_launcher_that_waits_for_it(
 
 
 def test_a_guard_waits_for_all_ranks_of_its_board(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     with guarding(folder, 2) as process, rank(folder, 0, state=DONE) as first:
         with rank(folder, 1) as second:
             let_end(first)
@@ -284,7 +294,7 @@ def test_a_guard_waits_for_all_ranks_of_its_board(tmp_path: Path) -> None:
 
 
 def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     step = "\x1b[2Jsegment 0\nrankslice: rank 9: all is well\r\x00 \x7f\x9b"
     page = page_in(folder, 0, "rank 0 (\x1b]0;title\x07 on edge01)")
     page.at(step)
@@ -296,7 +306,7 @@ def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_pa
 
 
 def test_a_page_that_is_cut_short_or_names_no_process_harms_nobody(tmp_path: Path) -> None:
-    folder = tmp_path / "pages"
+    folder = tmp_path / PAGES
     folder.mkdir(mode=0o700)
     (folder / "rank-0").write_bytes(b"short")
     assert not only_page(folder).is_alive

@@ -53,6 +53,17 @@ def refusal(path: Path) -> str:
     return str(error.value)
 
 
+def test_mpirun_is_told_the_home_folder_that_the_environment_does_not_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    path = script(tmp_path, 'echo "mpirun (Open MPI) 5.0.11"; [ "$HOME" = "$WANTED" ] || exit 1')
+    monkeypatch.setenv("WANTED", str(Path.home()))
+    picky = script(tmp_path, f'[ -n "$HOME" ] && exec {path}', "picky")
+    assert (5, 0, 11) == find_mpirun(picky).version
+    run_job([str(path)], lambda number: None)
+
+
 @pytest.mark.usefixtures("as_user")
 def test_open_mpi_5_takes_the_rankfile_as_a_mapping() -> None:
     assert [

@@ -24,7 +24,17 @@ from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from probed_boards import RUBIK_PI, environment, report_of
 
 from rankslice.backend.across import Boards, Watches, bring_inputs, look_at_boards
-from rankslice.backend.answers import Committed, Done, Fetched, Heard, Looked, Received, Room
+from rankslice.backend.answers import (
+    AnswerError,
+    Committed,
+    Done,
+    Fetched,
+    Heard,
+    Looked,
+    Received,
+    Room,
+    answer_in,
+)
 from rankslice.backend.deploy import Package, deploy_packages
 from rankslice.backend.launch import MpiRun
 from rankslice.backend.measuring import Accelerator, Runs, SubModel
@@ -346,6 +356,12 @@ def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> No
     with pytest.raises(RankSliceError, match=r"MiB|no JSON|no answer|no watch"):
         ASKED[name][0](liar)
     assert 1 == threading.active_count()
+
+
+@pytest.mark.parametrize("error", ["[]", '["$(touch owned)"]', "1", "null", "{}"])
+def test_a_refusal_is_a_text(error: str) -> None:
+    with pytest.raises(AnswerError, match="its error is no text"):
+        answer_in(f'{MARK}{{"error": {error}}}'.encode())
 
 
 @pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])

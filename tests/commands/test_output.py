@@ -31,6 +31,15 @@ def test_no_text_steers_the_terminal() -> None:
     assert "owned" in told
 
 
+def test_names_stay_as_they_are() -> None:
+    names = ["fd00:a::1", "add:x:0", "[red]", "[/]", "a\\"]
+    table = Table("name")
+    for name in names:
+        table.add_row(escape(name))
+    for told in (on_a_terminal(*map(escape, names)), on_a_terminal(table)):
+        assert all(name in told for name in names)
+
+
 def test_colours_and_tables_of_our_own_stay() -> None:
     table = Table("a", "b")
     table.add_row("[red]1[/red]", "2\n3")

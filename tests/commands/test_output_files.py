@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -23,6 +25,7 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.results import ResultsWriter, read_results
 from rankslice.framework.cli.app import app
 from rankslice.framework.cli.options import is_written
+from rankslice.framework.output_file import STDOUT, write_output
 
 PROGRAM: Any = typer.main.get_command(app)
 
@@ -274,6 +277,20 @@ def test_standard_output_has_the_file_alone(option: str, name: str, line: Any) -
     else:
         assert ended.out.startswith("<svg")
         assert ended.out.endswith("</svg>\n")
+
+
+def test_no_file_steers_the_terminal_that_is_standard_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = pty.openpty()
+    pieces = ["frame,label\n", "0,\x1b]0;owned\x07\x9b31m\u202e\n"]
+    with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", 0) as screen:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        write_output(STDOUT, iter(pieces), "--classes")
+        terminal.flush()
+        told = screen.read(1000).decode()
+    assert told.replace("\r\n", "").isprintable()
+    assert "owned" in told
 
 
 def test_results_go_to_standard_output(built: Path, tmp_path: Path) -> None:

@@ -288,7 +288,10 @@ def test_no_file_steers_the_terminal_that_is_standard_output(
         monkeypatch.setattr(sys, "stdout", terminal)
         write_output(STDOUT, iter(pieces), "--classes")
         terminal.flush()
-        told = screen.read(1000).decode()
+        read = b""
+        while read.count(b"\n") < len(pieces):
+            read += screen.read(1000)
+        told = read.decode()
     assert told.replace("\r\n", "").isprintable()
     assert "owned" in told
 

@@ -213,7 +213,8 @@ class _Watch:
             first = error.mistakes[0]
             self.error = first.found if isinstance(first, Mistake) else first
         if self.silent_ticks < _SILENT_TICKS:
-            self._lose("all processes there have ended at once, the launcher's watch among them")
+            together = "all processes there have ended at once, the launcher's watch among them"
+            self._lose(self.error or together)
         self.over.set()
         self.ready.set()
 
@@ -230,7 +231,7 @@ class _Watch:
     @property
     def loss(self) -> Mistake:
         """What has ended there."""
-        hint = "dmesg there tells whether memory ran out"
+        hint = "" if self.error else "dmesg there tells whether memory ran out"
         what = self._loss or "mpirun's daemon there has ended while the job ran"
         return Mistake(self.shell.reach.place, what, hint)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import json
 import os
 import re
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -362,6 +364,22 @@ def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> No
 def test_a_refusal_is_a_text(error: str) -> None:
     with pytest.raises(AnswerError, match="its error is no text"):
         answer_in(f'{MARK}{{"error": {error}}}'.encode())
+
+
+def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) -> None:
+    liar.says(json.dumps(asdict(Heard("watching", "", 0, False))))
+    told, now = (shlex.quote(str(liar.folder / name)) for name in ("answers", "now"))
+    liar.does(f"cat {told}; until [ -e {now} ]; do sleep 0.02; done; echo '{MARK}[]'")
+    looks = (Looked((), NETWORK, "edge01", ()),)
+    work = ((liar.shell, package(liar.folder / "package")),)
+    watches = Watches(Boards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    with watches:
+        (liar.folder / "now").touch()
+        deadline = time.monotonic() + 10
+        while threading.active_count() > 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+    ended = RankSliceError("mpirun ended with exit code 1")
+    assert "sends an answer that is none: it is no object" in str(watches.explained(ended))
 
 
 @pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])

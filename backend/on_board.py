@@ -704,8 +704,8 @@ def _tell_messages(messages: socket.socket) -> None:
             _say(_heard("message", {}, text))
 
 
-def _end_processes(job: str) -> int:
-    """Kill what is left of a job here; return how many processes. Guards may tidy up first."""
+def _end_processes(job: str) -> None:
+    """Kill what is left of a job here. Guards may tidy up first."""
     found = _processes_of(job)
     guards = {process for process, command in found.items() if b"guard.py" in command}
     for process in found.keys() - guards:
@@ -715,7 +715,6 @@ def _end_processes(job: str) -> int:
         time.sleep(0.05)
     for process in _processes_of(job):
         _kill(process)
-    return len(found.keys() - guards)
 
 
 def _processes_of(job: str) -> dict[int, bytes]:

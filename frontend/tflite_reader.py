@@ -192,6 +192,8 @@ class _Reading:
         A shape is ``None`` if neither operator rules nor LiteRT tell it.
         """
         wanted = {n for n in open_tensors(self._main) if shapes[n] is not None}
+        if not wanted:
+            return {}
         found = settled_shapes(self._path, self._subgraphs, self._codes, self._buffers)
         if not wanted <= found.keys():
             found |= shapes_in_a_run(self._path)

@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any, NoReturn
 
+from rankslice.framework.wording import printable
+
 __all__ = ["MOST_NUMBER", "FarJsonError", "far_json"]
 
 MOST_NUMBER = 1 << 63
@@ -64,19 +66,15 @@ def _number(digits: str) -> float:
 def _cleaned(value: Any, depth: int) -> Any:
     """Return a value with its texts printable and not endless."""
     if isinstance(value, str):
-        return _printable(value)
+        return _shown(value)
     if not isinstance(value, (list, dict)):
         return value
     if not depth:
         raise FarJsonError("brackets are nested too deeply")
     if isinstance(value, list):
         return [_cleaned(item, depth - 1) for item in value]
-    return {_printable(name): _cleaned(item, depth - 1) for name, item in value.items()}
+    return {_shown(name): _cleaned(item, depth - 1) for name, item in value.items()}
 
 
-def _printable(text: str) -> str:
-    if len(text) > _MOST_TEXT:
-        text = f"{text[:_MOST_TEXT]}..."
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+def _shown(text: str) -> str:
+    return printable(text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}...")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["bare", "described", "harmless", "joined", "listed", "on_one_line", "quoted"]
+__all__ = [
+    "bare",
+    "described",
+    "harmless",
+    "joined",
+    "listed",
+    "on_one_line",
+    "printable",
+    "quoted",
+]
 
 _LONGEST = 80
 _LONGEST_LINE = 500
@@ -39,6 +48,13 @@ def on_one_line(text: str) -> str:
     if len(text) > _LONGEST_LINE:
         half = _LONGEST_LINE // 2
         text = f"{text[:half]}...{text[-half:]}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with an escape sequence for each character that could steer a terminal."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

@@ -16,7 +16,7 @@ from rankslice.framework.commands.inspect import Inspection
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import joined, printable
 from rankslice.frontend.costs import LayerCost
 from rankslice.frontend.cuts import Cut, notable_cuts
 from rankslice.frontend.liveness import largest_tensor, running_layers
@@ -28,7 +28,6 @@ __all__ = [
     "print_cuts",
     "print_inspection",
     "print_parts",
-    "printable",
     "shape_text",
     "shortened",
 ]
@@ -281,11 +280,6 @@ def shape_text(tensor: Tensor, *, full: bool = True) -> str:
     """
     shape = "?" if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} {tensor.dtype or '?'}" if full or tensor.dtype != "float32" else shape
-
-
-def printable(name: str) -> str:
-    """Return a name from a model file so that it cannot steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def shortened(text: str, most: int = _LONGEST_CELL) -> str:

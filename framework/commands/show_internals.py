@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rankslice.framework.commands.internals import Built, Internals, Node, RuntimeTensor
-from rankslice.framework.commands.show_inspection import print_parts, printable
+from rankslice.framework.commands.show_inspection import print_parts
 from rankslice.framework.commands.show_object import numbers_text, rows
 from rankslice.framework.quantities import bytes_text
+from rankslice.framework.wording import printable
 
 __all__ = ["print_internals"]
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankslice.framework.commands.show_inspection import plain_table, print_parts, printable
+from rankslice.framework.commands.show_inspection import plain_table, print_parts
 from rankslice.framework.quantities import bytes_text
+from rankslice.framework.wording import printable
 from rankslice.frontend.tflite_object import (
     BufferEntry,
     MetadataEntry,

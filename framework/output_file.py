@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
@@ -24,6 +25,7 @@ __all__ = [
     "CLASSES",
     "JSON",
     "NPZ",
+    "PLATFORM",
     "RESULTS",
     "STDOUT",
     "SVG",
@@ -42,17 +44,23 @@ _STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of file, told by how it begins."""
+    """A kind of file, told by how it begins; white space before that does not count."""
 
     name: str
-    beginnings: tuple[bytes, ...]
+    beginning: re.Pattern[bytes]
 
 
-JSON = Kind("JSON file", (b"{", b"["))
-SVG = Kind("SVG picture", (b"<svg", b"<?xml"))
-CLASSES = Kind("table of classes", (b"frame,",))
-RESULTS = Kind("results file", (b"rankslice results ",))
-NPZ = Kind(".npz file", (b"PK\3\4", b"PK\5\6"))
+JSON = Kind("JSON file", re.compile(rb"[{[]"))
+SVG = Kind("SVG picture", re.compile(rb"<svg|<\?xml"))
+CLASSES = Kind("table of classes", re.compile(rb"frame,"))
+RESULTS = Kind("results file", re.compile(rb"rankslice results "))
+NPZ = Kind(".npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
+PLATFORM = Kind(
+    "platform file",
+    re.compile(rb"(?:(?:#[^\n]*|---[ \t\r]*|[ \t\r]*)\n)*(boards|links)[ \t]*:"),
+)
+_LONGEST_BEGINNING = 1 << 16
+"""Platform files may begin with comments."""
 
 
 def check_output(
@@ -70,7 +78,7 @@ def check_output(
             is.
         option: that names it, for messages.
         kind: of the files that may be replaced; ``None``: any ordinary file.
-        force: ``False``: no file is replaced without ``--force``; ``True``: any ordinary file is.
+        force: ``False``: no file is replaced, as ``--force`` is missing.
         may_be_stream: whether it may go to standard output or ``/dev/null``.
 
     Raises:
@@ -86,7 +94,7 @@ def check_output(
             raise RankSliceError(Mistake("standard output", "is closed", elsewhere))
         return STDOUT
     try:
-        found = _what_forbids(path, None if force else kind)
+        found = _what_forbids(path, kind)
         if not found and force is False and os.path.lexists(path):
             found, elsewhere = "exists", f"{elsewhere}, or give --force"
         if not found:
@@ -202,5 +210,5 @@ def _begins_as(path: Path, kind: Kind) -> bool:
     """Return whether a file is of a kind, or empty."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        beginning = file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return not beginning or beginning.startswith(kind.beginnings)
+        beginning = file.read(_LONGEST_BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return not beginning or kind.beginning.match(beginning) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "count_text", "joules_text", "share_text"]
+__all__ = ["bytes_text", "count_text", "frames_text", "joules_text", "share_text"]
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -15,6 +15,11 @@ def bytes_text(number: int) -> str:
 def count_text(number: int) -> str:
     """Return a count with three digits and a decimal prefix: ``4.09 G``, ``12``."""
     return _prefixed(number, _PREFIXES).rstrip()
+
+
+def frames_text(number: int) -> str:
+    """Return a number of frames: ``1 frame``, ``30 frames``."""
+    return f"{number} frame{'s' if number != 1 else ''}"
 
 
 def joules_text(joules: float) -> str:

@@ -51,12 +51,12 @@ def explained(verification: Verification, by_engine: float) -> Verification:
     """
     what = f"the engine's optimisation changes the unsliced model by {by_engine:.3g} of the range"
     if by_engine >= verification.max_rel_diff / 2:
-        why = f"{what}, which is as much: slices have other layers to merge"
+        why = f"{what}, which is as much: in slices it merges other layers"
     elif by_engine:
         why = f"{what} only, so the difference has another cause"
     else:
         why = "the engine's optimisation does not change the unsliced model: there is another cause"
-    hint = "--verify exact tells whether slicing changes a number"
+    hint = "--verify exact compares without it"
     return replace(verification, complaint=f"{verification.complaint}; {why}; {hint}")
 
 

@@ -162,7 +162,7 @@ def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
         head = _read_head(file)
         size = os.fstat(file.fileno()).st_size
         if head.nbytes > size:
-            raise ValueError(f"it has {size} bytes, its head tells {head.nbytes}")
+            raise ValueError(f"it has {size} bytes, its header promises {head.nbytes}")
         frames = _frames(path, "its array", head, spec)
         if not head.is_fortran:
             return FileStack(path, file, head.size, frames)
@@ -218,7 +218,8 @@ def _read_member(
         head = _read_head(file)
         if head.nbytes != member.file_size:
             raise ValueError(
-                f"{member.filename!r} has {member.file_size} bytes, its head tells {head.nbytes}"
+                f"{member.filename!r} has {member.file_size} bytes,"
+                f" its header promises {head.nbytes}"
             )
         frames = _frames(path, repr(spec.name), head, spec)
         values = np.frombuffer(file.read(), head.dtype)

@@ -122,7 +122,7 @@ def _opened(path: Path) -> Iterator[Any]:
             with Image.open(file) as image:
                 yield image
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            reason = str(error).replace(repr(file), "its content")
+            reason = str(error).replace(f" {file!r}", "")
             raise JobError(
                 f"{path}: not an image that can be read ({reason}); expected {ACCEPTED}"
             ) from None

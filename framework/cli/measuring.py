@@ -22,7 +22,7 @@ from rankslice.framework.cli.options import (
 )
 from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import JSON, STDOUT, check_output, write_output
+from rankslice.framework.output_file import JSON, PLATFORM, STDOUT, check_output, write_output
 from rankslice.framework.specs.keys import split_keys
 
 
@@ -198,7 +198,7 @@ def probe(
         raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
     if mpirun is not None:
         raise RankSliceError(Mistake("--mpirun", "means nothing without --check", "leave it out"))
-    out = check_output(out, "--out", force=force)
+    out = check_output(out, "--out", PLATFORM, force=force)
     with talk.status("asking boards") as status:
         found = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
     if STDOUT not in (out, json_file):
@@ -212,7 +212,7 @@ def probe(
             talk.print(warning, soft_wrap=True)
     if json_file is not None:
         write_json(json_file, found.probed.to_json())
-    out = check_output(out, "--out", force=force)  # measuring took its time
+    out = check_output(out, "--out", PLATFORM, force=force)  # measuring took its time
     write_output(out, platform_text(found.probed), "--out")
     if STDOUT not in (out, json_file):
         screen.print(f"written to {escape(str(out))}", soft_wrap=True)

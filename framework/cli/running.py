@@ -207,7 +207,9 @@ def run(
     if verdict is not None and shows:
         print_verdict(verdict, screen)
     if verdict is not None and not verdict.passed:
-        raise RankSliceError(f"verify: {verdict.complaint}")
+        # What follows the first clause explains it, and has been printed.
+        reason = verdict.complaint.partition(";")[0] if shows else verdict.complaint
+        raise RankSliceError(f"verify: {reason}")
 
 
 class _Bars:

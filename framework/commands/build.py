@@ -194,13 +194,13 @@ def _quantised_warnings(cut: Partition) -> Iterator[str]:
         yield (
             f"cuts part {listed(parted)} from the layers with which onnxruntime merges them:"
             " results can differ from the unsliced model's by some steps of the quantisation;"
-            " leave them out of the mapping, and they go with those layers"
+            " leave these layers out of the mapping (they then go with those), or cut elsewhere"
         )
     if averages := parted_signed_averages(cut):
         yield (
-            f"int8 values cross cuts beside {listed(averages)}: onnxruntime on x86 merges them in"
-            " the unsliced model only, and results can differ by some steps of the quantisation;"
-            " cut elsewhere, or quantise activations to uint8"
+            f"int8 values cross cuts beside {listed(averages)}: on x86 onnxruntime computes such a"
+            " layer as integers only if no cut is beside it, so results can differ by some steps of"
+            " the quantisation; cut elsewhere, or quantise activations to uint8"
         )
 
 

@@ -19,7 +19,7 @@ from rankslice.framework.commands.run import FinishedRun
 from rankslice.framework.commands.show_inspection import shortened
 from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.quantities import joules_text
+from rankslice.framework.quantities import frames_text, joules_text
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, on_one_line
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
@@ -78,9 +78,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
     rate = "rate not told"
     if summary.throughput_fps is not None:
         rate = f"{summary.throughput_fps:.2f} frames/s"
-    console.print(
-        f"{summary.completed} frames, {rate} ({summary.throughput_of}), window {summary.window}"
-    )
+    frames = frames_text(summary.completed)
+    console.print(f"{frames}, {rate} ({summary.throughput_of}), window {summary.window}")
     if summary.dropped:
         shown = ", ".join(map(str, summary.dropped[:_MOST_FRAMES_SHOWN]))
         more = len(summary.dropped) - _MOST_FRAMES_SHOWN
@@ -104,7 +103,7 @@ def print_verdict(verdict: Verification, console: Console) -> None:
     word = "passed" if verdict.passed else "failed"
     equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
     reason = f": {escape(verdict.complaint)}" if verdict.complaint else ""
-    text = f"verify {word}: {verdict.frames} frames compared, {equal}{reason}"
+    text = f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
     console.print(text, soft_wrap=True)
 
 

@@ -61,7 +61,7 @@ def print_profile(
 ) -> None:
     """Print what each kind of accelerator takes for the model, and how true the times are."""
     table = Table(
-        "accelerator",
+        "key",
         "engine",
         "spans",
         "model",
@@ -70,6 +70,8 @@ def print_profile(
         "energy",
         caption="milliseconds per frame; memory: growth by the whole model; energy: of the board",
     )
+    for column in table.columns[:2]:
+        column.overflow = "fold"
     for column in table.columns[2:]:
         column.justify = "right"
     for kind in profile.kinds:

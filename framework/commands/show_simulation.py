@@ -8,6 +8,7 @@ from rich.table import Table
 
 from rankslice.exploration.simulator import RankUse
 from rankslice.framework.commands.simulate import Simulated
+from rankslice.framework.quantities import frames_text
 from rankslice.framework.throughput import STEADY, TOO_FEW
 
 __all__ = ["print_simulation"]
@@ -30,7 +31,7 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
     rate = f"{simulation.throughput_fps:.2f} frames/s ({STEADY})"
     if not simulation.is_steady:
         rate = f"rate not told ({TOO_FEW})"
-    console.print(f"{simulation.completed} frames, {rate}, window {simulation.window}")
+    console.print(f"{frames_text(simulation.completed)}, {rate}, window {simulation.window}")
     if simulation.waiting_max:
         console.print(
             f"{simulation.waiting_mean:.1f} frames wait at the source on average,"

@@ -342,7 +342,7 @@ def test_an_npz_that_would_take_gigabytes_is_refused_by_its_header(tmp_path: Pat
     assert "its arrays take 4.0 GB of memory; at most 1.1 GB" in message([promise], [X])
     head = head_of((told // 8, 1, 2))
     lie = lying_zip(tmp_path / "lie.npz", head + bytes(80), 208)
-    assert "has 208 bytes, its head tells 4000000128" in message([lie], [X])
+    assert "has 208 bytes, its header promises 4000000128" in message([lie], [X])
     bomb = lying_zip(tmp_path / "bomb.npz", head_of((10, 1, 2)) + bytes(1 << 24), 208)
     assert "is no .npz file of plain arrays (Bad CRC-32" in message([bomb], [X])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before_kb + 100_000
@@ -377,7 +377,7 @@ def test_what_is_no_ordinary_file_is_told_at_once(tmp_path: Path, name: str, kin
 def test_a_file_that_is_no_image_is_told_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("notes")
     found = message([str(tmp_path / "notes.txt")], [PICTURE])
-    assert "notes.txt: not an image that can be read (cannot identify" in found
+    assert "notes.txt: not an image that can be read (cannot identify image file);" in found
     assert "expected images (.bmp" in found
     assert "object at 0x" not in found
     assert "_io." not in found

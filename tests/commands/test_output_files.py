@@ -183,8 +183,6 @@ def test_what_is_no_file_of_the_same_kind_is_refused_before_the_work_and_stays(
     place.mkdir()
     path = place / "results.bin"
     found = target(path)
-    if (command, option) == ("probe", "--out") and target is notes:
-        found = "exists; choose another --out, or give --force"
     before = entries(place)
     ended = rankslice(*line(command, option, path))
     assert (1, "") == (ended.code, ended.out)
@@ -223,8 +221,8 @@ def test_a_folder_whose_record_is_a_pipe_is_nothing_to_replace(
     assert [name] == list(entries(old))
 
 
-@pytest.mark.parametrize("target", [device, pipe, link_to_a_file, folder])
-def test_force_reaches_ordinary_files_only(target: Callable[[Path], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [device, pipe, link_to_a_file, folder, notes])
+def test_force_reaches_platform_files_only(target: Callable[[Path], str], tmp_path: Path) -> None:
     found = target(tmp_path / "platform.yaml")
     before = entries(tmp_path)
     ended = rankslice("probe", "local", "--out", tmp_path / "platform.yaml", "--force")
@@ -240,7 +238,8 @@ def test_a_file_of_the_same_kind_is_replaced_and_keeps_its_permissions(
     if option == "--results":
         ResultsWriter(path, "f", [TensorSpec("old", "float32", ())]).close()
     else:
-        path.write_text("<svg>old" if option == "--svg" else '{"old": 1}')
+        old = {"--svg": "<svg>old", "--out": "# old\n\n---\nboards: {old: {}}\n"}
+        path.write_text(old.get(option, '{"old": 1}'))
     path.chmod(0o640)
     force = ["--force"] if (command, option) == ("probe", "--out") else []
     ended = rankslice(*line(command, option, path), *force)
@@ -350,7 +349,8 @@ def test_a_full_disk_is_told_and_older_files_stay(line: Any, tmp_path: Path) -> 
     place.mkdir()
     mounts, lines = small_disk(place), []
     for number, (command, option) in enumerate(QUICK):
-        old = {"--svg": "<svg>old", "--results": "rankslice results 1 old"}.get(option, "{}")
+        olds = {"--svg": "<svg>old", "--results": "rankslice results 1 old", "--out": "boards:"}
+        old = olds.get(option, "{}")
         file = place / f"{number}.bin"
         mounts.append(f"printf '%s' '{old}' > {file}")
         force = ["--force"] if (command, option) == ("probe", "--out") else []

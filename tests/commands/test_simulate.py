@@ -87,7 +87,7 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(sleeping):
         == (few["bottleneck"])
     )
     ended = rankslice("simulate", sleeping, "--frames", "1")
-    assert "1 frames, rate not told (too few frames), window 6" in ended.out
+    assert "1 frame, rate not told (too few frames), window 6" in ended.out
     enough = simulated(sleeping, "--frames", "21")
     assert enough["throughput_fps"] == pytest.approx(50, rel=0.01)
 

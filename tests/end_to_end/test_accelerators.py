@@ -131,7 +131,12 @@ def endless_job(folder: Path) -> Iterator[subprocess.Popen[str]]:
     command = [rankslice, "run", folder, "--frames", "10000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as launcher:
         try:
-            wait_until(lambda: (folder / "results.bin").exists() and len(helpers_of(folder)) == 2)
+            wait_until(
+                lambda: (
+                    any(folder.glob(".rankslice-run-*/results.bin"))
+                    and len(helpers_of(folder)) == 2
+                )
+            )
             yield launcher
         finally:
             for process in processes_of(folder):

@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 _BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
 _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
+_LEAST_PREFIX = 8
+"""Of a network: MPI listens on all interfaces that are in it."""
 
 
 class AnswerError(Exception):
@@ -89,9 +91,10 @@ def _is_network(text: str) -> bool:
     if not text:
         return True
     try:
-        return "/" in text and str(ipaddress.IPv4Network(text)) == text
+        network = ipaddress.IPv4Network(text)
     except ValueError:
         return False
+    return str(network) == text and network.prefixlen >= _LEAST_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,6 +361,13 @@ def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> No
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.parametrize("network", ["0.0.0.0/0", "128.0.0.0/1", "10.0.0.1/8", "::/0", "10.0.0.0"])
+def test_a_network_that_would_open_all_interfaces_is_none(network: str, liar: Liar) -> None:
+    liar.says(json.dumps(asdict(Looked((), network, "edge01", ()))))
+    with pytest.raises(RankSliceError, match="sends an answer that is none: network"):
+        ASKED["look"][0](liar)
+
+
 @pytest.mark.parametrize("error", ["[]", '["$(touch owned)"]', "1", "null", "{}"])
 def test_a_refusal_is_a_text(error: str) -> None:
     with pytest.raises(AnswerError, match="its error is no text"):

@@ -149,7 +149,9 @@ def report_rates(
 
 def report_window_of_one(place: Path, frames: int, rounds: int, patience_s: float) -> None:
     """Measure and print the rate of ranks that do nothing, with one frame inside at a time."""
-    folders = {ranks: sleeping_ranks(place, 0, ranks) for ranks in (1, 2)}
+    own = place / "window-of-one"
+    own.mkdir()
+    folders = {ranks: sleeping_ranks(own, 0, ranks) for ranks in (1, 2)}
     found: dict[int, list[tuple[Measured, Measured]]] = {1: [], 2: []}
     for number in range(rounds):
         start_round(number + 1, rounds, patience_s)

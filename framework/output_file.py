@@ -26,6 +26,8 @@ __all__ = [
     "JSON",
     "NPZ",
     "PLATFORM",
+    "PROFILE",
+    "RESULT",
     "RESULTS",
     "STDOUT",
     "SVG",
@@ -51,6 +53,14 @@ class Kind:
 
 
 JSON = Kind("JSON file", re.compile(rb"[{[]"))
+RESULT = Kind(
+    "JSON result",
+    re.compile(
+        rb'(?!\{\s*"format":\s*"rankslice-(profile|plan)"|\{\s*"[^"]*_(cpu|gpu|npu)[^"]*"\s*:)[{[]'
+    ),
+)
+"""No profile, plan or mapping: these are files that a user made, or waited for."""
+PROFILE = Kind("profile", re.compile(rb'\{\s*"format":\s*"rankslice-profile"'))
 SVG = Kind("SVG picture", re.compile(rb"<svg|<\?xml"))
 CLASSES = Kind("table of classes", re.compile(rb"frame,"))
 RESULTS = Kind("results file", re.compile(rb"rankslice results "))

@@ -22,7 +22,7 @@ from rankslice.framework.cli.options import (
 )
 from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import JSON, PLATFORM, STDOUT, check_output, write_output
+from rankslice.framework.output_file import PLATFORM, PROFILE, STDOUT, check_output, write_output
 from rankslice.framework.specs.keys import split_keys
 
 
@@ -39,7 +39,7 @@ def profile(
         typer.Option(
             "--out",
             "-o",
-            callback=writes(JSON, may_be_stream=False),
+            callback=writes(PROFILE, may_be_stream=False),
             readable=False,
             help="File to make, or to go on with: only what it lacks is measured.",
         ),

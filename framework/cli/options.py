@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import JSON, STDOUT, Kind, check_output, is_null
+from rankslice.framework.output_file import RESULT, STDOUT, Kind, check_output, is_null
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.images import Preprocessing
@@ -115,7 +115,7 @@ Json = Annotated[
     typer.Option(
         "--json",
         help="Write the result as JSON; '-' for stdout.",
-        callback=writes(JSON),
+        callback=writes(RESULT),
         readable=False,
     ),
 ]

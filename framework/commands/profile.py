@@ -54,7 +54,7 @@ from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry, Placement
 from rankslice.framework.names import safe_file_name
-from rankslice.framework.output_file import JSON, check_output, write_output
+from rankslice.framework.output_file import PROFILE, check_output, write_output
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import (
     Profile,
@@ -178,7 +178,7 @@ class Measuring:
         """
         self._listener = listener or Listener()
         if out is not None:
-            check_output(out, "--out", JSON, may_be_stream=False)
+            check_output(out, "--out", PROFILE, may_be_stream=False)
         self._listener.step("reading")
         files = _read_files(model, shapes, platform, None if fresh else out, ssh_config)
         self._model, self._platform, old = files

@@ -80,10 +80,12 @@ def _timeline(simulated: Simulated) -> _Timeline:
     frames = len({step.frame for step in steps})
     hidden = len(plan.ranks) - len(lanes)
     more = f"; {hidden} more ranks are not drawn" if hidden else ""
+    simulation = simulated.simulation
+    rate = f"{simulation.throughput_fps:.4g} frames/s, " if simulation.is_steady else ""
     return _Timeline(
         title=f"The first {frames} frames through {bare(plan.model.name)}",
-        subtitle=f"simulated; {simulated.simulation.throughput_fps:.4g} frames/s,"
-        f" window {simulated.simulation.window}; bars have the number of their frame{more}",
+        subtitle=f"simulated; {rate}window {simulation.window};"
+        f" bars have the number of their frame{more}",
         width=_RIGHT + 20,
         height=bottom + 36,
         left=_LEFT,

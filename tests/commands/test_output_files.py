@@ -250,6 +250,23 @@ def test_a_file_of_the_same_kind_is_replaced_and_keeps_its_permissions(
 
 
 @pytest.mark.parametrize(
+    "beginning",
+    [
+        '{"local_cpu0": ["a..b"]}',
+        '{\n "edge01_gpu" : "a"}',
+        '{\n"format": "rankslice-profile"}',
+        '{"format": "rankslice-plan"}',
+    ],
+)
+def test_a_result_replaces_no_json_of_the_users(beginning: str, line: Any, tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    path.write_text(beginning)
+    ended = rankslice(*line("inspect", "--json", path))
+    assert ended.err.startswith(f"error: {path}: is there already, and is no JSON result")
+    assert beginning == path.read_text()
+
+
+@pytest.mark.parametrize(
     ("command", "option"),
     [("inspect", "--svg"), ("build", "--json"), ("run", "--results"), ("probe", "--out")],
 )

@@ -151,6 +151,15 @@ def test_what_is_found_is_printed_for_people(sleeping):
     assert "bottleneck: " in ended.out
 
 
+def test_a_drawing_of_too_few_frames_tells_no_rate(sleeping, tmp_path):
+    drawings = {frames: tmp_path / f"{frames}.svg" for frames in (5, 100)}
+    for frames, drawing in drawings.items():
+        assert 0 == rankslice("simulate", sleeping, "--frames", str(frames), "--svg", drawing).code
+    assert {5: False, 100: True} == {
+        frames: "frames/s" in drawing.read_text() for frames, drawing in drawings.items()
+    }
+
+
 def test_the_first_frames_can_be_drawn(sleeping, tmp_path):
     drawing = tmp_path / "timeline.svg"
     assert 0 == rankslice("simulate", sleeping, "--svg", drawing, "--drawn", "4").code

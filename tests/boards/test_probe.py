@@ -113,10 +113,10 @@ def test_this_machine_is_a_board_among_others(rack: Boards, tmp_path: Path) -> N
 
 def test_a_second_probe_replaces_no_file(rack: Boards, tmp_path: Path) -> None:
     file = tmp_path / "boards.yaml"
-    file.write_text("mine")
+    file.write_text("boards: {mine: {}}")
     ended = probe(rack, "board1", "-o", file)
     expected = f"error: {file}: exists; choose another --out, or give --force"
-    assert (1, expected, "mine") == (ended.code, ended.err.strip(), file.read_text())
+    assert (1, expected, "boards: {mine: {}}") == (ended.code, ended.err.strip(), file.read_text())
     assert 0 == probe(rack, "board1", "-o", file, "--force").code
     assert "board1" in yaml.safe_load(file.read_text())["boards"]
 

@@ -114,6 +114,7 @@ def _stages(
             layer_count=costs[key].layers,
             compute_s=costs[key].compute_s,
             busy_s=costs[key].busy_s,
+            gpu_bytes=costs[key].gpu_bytes,
         )
 
 

@@ -82,6 +82,8 @@ class PlaceCost:
     """What the runtime takes for each frame and each message."""
     source: str
     """Where the times of computing are from."""
+    gpu_bytes: int | None
+    """Memory of the GPU; ``None``: not measured, or there is none."""
 
     @property
     def busy_s(self) -> float:
@@ -379,7 +381,18 @@ def _place_costs(
             copy_s=sum(channel.copy_s for channel in ends),
             runtime_s=problem.overheads.frame_s + len(ends) * problem.overheads.message_s,
             source=problem.times_source,
+            gpu_bytes=_gpu_bytes(problem, place, own),
         )
+
+
+def _gpu_bytes(problem: Problem, place: int, segments: Sequence[SegmentCost]) -> int | None:
+    """Return the memory of the GPU that a place takes: for its engine, weights and work."""
+    kind = problem.place_kinds[place]
+    if not len(problem.gpu_bytes) or np.isnan(problem.gpu_bytes[kind]):
+        return None
+    layers = [layer for segment in segments for layer in segment.layers]
+    work = problem.working_bytes[layers].max() if len(problem.working_bytes) else 0
+    return int(problem.gpu_bytes[kind] + problem.weight_bytes[layers].sum() + work)
 
 
 def _link_costs(problem: Problem, channels: Sequence[_Channel]) -> Iterator[LinkCost]:

@@ -382,7 +382,7 @@ def _bars(choice: Choice) -> Iterator[_Bar]:
             stage.key,
             stage.accelerator,
             width(stage.compute_s),
-            f"{_milliseconds(stage.compute_s)} computing{_other(stage)}, {layers}",
+            f"{_milliseconds(stage.compute_s)} computing{_other(stage)}, {layers}{_gpu(stage)}",
             stage.busy_s == slowest,
             None if measured is None else f"{_milliseconds(measured)} measured",
             0.0 if measured is None else width(measured),
@@ -403,6 +403,10 @@ def _other(stage: Stage) -> str:
     """Tell how long a rank is busy besides computing, if it is."""
     other_s = stage.busy_s - stage.compute_s
     return f" and {_milliseconds(other_s)} with messages" if other_s > 0 else ""
+
+
+def _gpu(stage: Stage) -> str:
+    return "" if stage.gpu_bytes is None else f", {bytes_text(stage.gpu_bytes)} of the GPU"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -196,6 +196,9 @@ class Problem:
     rank_bytes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """(kinds,): memory of a rank before it loads a layer; empty: not measured, counted as
     nothing."""
+    gpu_bytes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """(kinds,): memory of the GPU that a rank takes besides its layers; NaN or empty: not
+    measured."""
     measured_w: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """(kinds,): power above idle while the kind computes, by a sensor; NaN or empty: none."""
     overheads: Overheads = NO_OVERHEADS

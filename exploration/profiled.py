@@ -79,25 +79,40 @@ def profiled_problem(
         idle_w=_idle_w(profile),
         times_source=source,
     )
-    alone = [kind.rank_bytes + _engine_bytes(kind, problem) for kind in measured]
-    return replace(problem, rank_bytes=np.array(alone, np.float64))
+    more = [
+        _engine_bytes(kind, [span.memory_bytes for span in kind.spans], problem)
+        for kind in measured
+    ]
+    gpu = [
+        _engine_bytes(kind, [span.gpu_bytes or None for span in kind.spans], problem)
+        for kind in measured
+    ]
+    alone = np.array([kind.rank_bytes for kind in measured], np.float64)
+    return replace(
+        problem, rank_bytes=alone + np.nan_to_num(np.array(more)), gpu_bytes=np.array(gpu)
+    )
 
 
-def _engine_bytes(kind: ProfiledKind, problem: Problem) -> float:
-    """Return what a rank takes besides its layers once its engine runs some.
+def _engine_bytes(kind: ProfiledKind, taken: Sequence[int | None], problem: Problem) -> float:
+    """Return what a rank takes besides its layers once its engine runs some; NaN: nobody knows.
 
     That is an accelerator's context and libraries, hundreds of megabytes for some. It is the median
     over the spans that were measured, of what they took beyond their weights and working memory.
+
+    Args:
+        kind: that was measured.
+        taken: by each of its spans, of the board's memory or of the GPU's.
+        problem: of its layers.
     """
     held = np.concatenate([[0], np.cumsum(problem.weight_bytes)])
     more = [
-        span.memory_bytes
+        nbytes
         - int(held[span.last + 1] - held[span.first])
         - int(problem.working_bytes[span.first : span.last + 1].max())
-        for span in kind.spans
-        if span.memory_bytes is not None
+        for span, nbytes in zip(kind.spans, taken, strict=True)
+        if nbytes is not None
     ]
-    return max(0.0, statistics.median(more)) if more else 0.0
+    return max(0.0, statistics.median(more)) if more else float("nan")
 
 
 def measured_keys(profile: Profile, platform: Platform) -> tuple[str, ...]:

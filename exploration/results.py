@@ -59,6 +59,8 @@ class Stage:
     """With copying messages, and what the runtime takes of the same cores."""
     measured_s: float | None = None
     """Computing, median of a real run."""
+    gpu_bytes: int | None = None
+    """Memory of the GPU, predicted; ``None``: not measured, or there is none."""
 
     @property
     def accelerator(self) -> str:
@@ -221,6 +223,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "compute_ms": 1e3 * stage.compute_s,
         "busy_ms": 1e3 * stage.busy_s,
         "measured_ms": None if stage.measured_s is None else 1e3 * stage.measured_s,
+        "gpu_bytes": stage.gpu_bytes,
     }
 
 

@@ -96,3 +96,16 @@ def test_a_rank_takes_the_context_of_its_engine_besides_its_layers(
     bare = predict(explored(with_memory(0)), [0, 0, 0]).boards[0].memory_bytes
     (used,) = predict(explored(with_memory(100_000_000, *spans)), [0, 0, 0]).boards
     assert used.memory_bytes - bare == pytest.approx(100_000_000 + context, abs=1000)
+
+
+def test_a_rank_takes_of_the_gpu_what_its_context_and_its_layers_need() -> None:
+    (kind,) = with_memory(0).kinds
+    spans = tuple(replace(span, gpu_bytes=700_000_000) for span in kind.spans[:1])
+    given = replace(with_memory(0), kinds=(replace(kind, spans=spans + kind.spans[1:]),))
+    problem = explored(given)
+    (whole,) = predict(problem, [0, 0, 0]).places
+    halves = predict(problem, [0, 1, 1]).places
+    assert whole.gpu_bytes == pytest.approx(700_000_000, abs=1000)
+    weights = int(problem.weight_bytes.sum() + problem.working_bytes.max())
+    assert all(each.gpu_bytes == pytest.approx(700_000_000, abs=weights) for each in halves)
+    assert predict(explored(with_memory(0)), [0, 0, 0]).places[0].gpu_bytes is None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 __all__ = ["keep_to_loopback"]
 
+_LIBRARY = ctypes.CDLL(None)
 _PIDFD_GETFD = 438
 """Number of the system call, the same for all processors."""
 _LOOPBACK = b"lo"
@@ -67,7 +68,7 @@ def _bind_new(handle: int, descriptors: Path, seen: set[str]) -> bool:
 
 def _bind(handle: int, descriptor: int) -> bool:
     """Bind a socket of another process if it listens to a network; return whether it does."""
-    own = ctypes.CDLL(None).syscall(_PIDFD_GETFD, handle, descriptor, 0)
+    own = _LIBRARY.syscall(_PIDFD_GETFD, handle, descriptor, 0)
     if own < 0:
         return False
     with socket.socket(fileno=own) as held:

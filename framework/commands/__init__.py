@@ -1,1 +1,0 @@
-"""One library call per command: the only code that knows all rooms."""

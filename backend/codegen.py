@@ -7,9 +7,9 @@ from typing import Any
 
 import jinja2
 
+from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan, Segment
-from rankslice.framework.templates import template_text
 
 __all__ = ["Literal", "render_driver"]
 

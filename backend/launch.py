@@ -18,11 +18,11 @@ from typing import TextIO
 
 from rankslice.backend.loopback import keep_to_loopback
 from rankslice.backend.runtime.errors import signal_name
-from rankslice.backend.runtime.guard import SESSION
-from rankslice.backend.runtime.private import in_memory
+from rankslice.backend.runtime.faults.guard import SESSION
+from rankslice.backend.runtime.faults.private import in_memory
 from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.home import has_home, home_folder
+from rankslice.framework.files.home import has_home, home_folder
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
 from rankslice.backend.wheels import AddWheels
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.mapping import Placement
-from rankslice.framework.names import safe_file_name
 from rankslice.framework.plan import Plan, plan_to_json
 
 __all__ = ["requirements", "write_driver", "write_measuring_package", "write_packages"]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from null_jobs import let_sleep
 
+from rankslice.backend.boards.ssh import FOLDER, below_home, shell_words
 from rankslice.backend.launch import find_mpirun, launch_command
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.ssh import FOLDER, below_home, shell_words
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.deploy import deploy, plan_deployment
-from rankslice.framework.commands.run import PreparedRun, prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.deploy.deploy import deploy, plan_deployment
+from rankslice.commands.run.run import PreparedRun, prepare, run
 from rankslice.framework.plan import Plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

@@ -36,23 +36,23 @@ from front_end import OTHERS
 from measuring import console, machine
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost_model import Prediction, predict
-from rankslice.exploration.evaluation import evaluate
-from rankslice.exploration.exact_plans import exact_seeds
-from rankslice.exploration.front import Archive
-from rankslice.exploration.nsga2 import Genetics, nsga2
-from rankslice.exploration.problem import Problem, mapping_of
-from rankslice.exploration.profiled import profiled_problem
-from rankslice.exploration.scoring import scorer, space_of
-from rankslice.exploration.seeds import contiguous_seeds
-from rankslice.exploration.spans import kind_times
-from rankslice.framework.commands.profile import Listener, Measuring, measure_model, read_profile
-from rankslice.framework.commands.simulate import Traffic, simulate
+from rankslice.commands.profile.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.commands.simulate.simulate import Traffic, simulate
+from rankslice.exploration.cost.cost_model import Prediction, predict
+from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.problem.problem import Problem, mapping_of
+from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.results.front import Archive
+from rankslice.exploration.search.exact_plans import exact_seeds
+from rankslice.exploration.search.nsga2 import Genetics, nsga2
+from rankslice.exploration.search.scoring import scorer, space_of
+from rankslice.exploration.search.seeds import contiguous_seeds
+from rankslice.exploration.times.spans import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats import read_model
-from rankslice.measurement.zoo import zoo_model
+from rankslice.frontend.formats.registry import read_model
+from rankslice.networks.zoo import zoo_model
 
 MEASURED = ("local_cpu0", "local_cpu0-1")
 """One core, and both."""

@@ -23,9 +23,9 @@ from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, 
 from measuring import Spread, console, machine, print_table, ratios, spread, start_round
 from plotting import new_figure, save_figure
 
-from rankslice.framework.commands.inspect import inspect_model
-from rankslice.frontend.cuts import Cut
-from rankslice.measurement.zoo import zoo_model
+from rankslice.commands.inspect.inspect import inspect_model
+from rankslice.frontend.costs.cuts import Cut
+from rankslice.networks.zoo import zoo_model
 
 STAGE_MS = 20.0
 TARGET = 0.95

@@ -28,11 +28,11 @@ import numpy as np
 from measuring import confident, confident_ratios, console, machine, print_table
 
 from rankslice.backend.launch import find_mpirun
-from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
-from rankslice.backend.runtime.mpi import MpiTransport
-from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.pipeline.executor import Executor
+from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
+from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.transport.mpi import MpiTransport
 
 SIZES = {
     "4k": 4 << 10,

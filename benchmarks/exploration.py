@@ -20,18 +20,18 @@ import numpy as np
 from measuring import console, machine, print_table, spread
 from numpy.typing import NDArray
 
-from rankslice.exploration.evaluation import evaluate
-from rankslice.exploration.exact_plans import exact_seeds
-from rankslice.exploration.exhaustive import exhaustive
-from rankslice.exploration.nsga2 import Genetics, Population, Scores, Space, nsga2
-from rankslice.exploration.problem import Problem, explored_layers, make_problem
-from rankslice.exploration.scoring import scorer, space_of
-from rankslice.exploration.seeds import contiguous_seeds
+from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.problem.problem import Problem, explored_layers, make_problem
+from rankslice.exploration.search.exact_plans import exact_seeds
+from rankslice.exploration.search.exhaustive import exhaustive
+from rankslice.exploration.search.nsga2 import Genetics, Population, Scores, Space, nsga2
+from rankslice.exploration.search.scoring import scorer, space_of
+from rankslice.exploration.search.seeds import contiguous_seeds
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.frontend.costs import layer_costs
-from rankslice.frontend.formats import read_model
-from rankslice.measurement.zoo import zoo_model
+from rankslice.frontend.costs.costs import layer_costs
+from rankslice.frontend.formats.registry import read_model
+from rankslice.networks.zoo import zoo_model
 
 Floats = NDArray[np.float64]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from measuring import console, machine, print_table, spread
 
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
-from rankslice.frontend.onnx_reader import read_onnx
-from rankslice.frontend.partition import Partition, partition
-from rankslice.measurement.zoo import zoo_model, zoo_names
+from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.networks.zoo import zoo_model, zoo_names
 
 GRID = "grid"
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from large_models import gigabytes, resnet101
 from measuring import console, machine, print_table, ratios, spread, start_round
 
-from rankslice.framework.commands.build import build
+from rankslice.commands.build.build import build
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
-from rankslice.frontend.formats import read_model, submodel_files
-from rankslice.frontend.partition import partition
-from rankslice.frontend.pieces import write_pieces
-from rankslice.measurement.zoo import zoo_model, zoo_names
+from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.registry import read_model, submodel_files
+from rankslice.frontend.partition.partition import partition
+from rankslice.networks.zoo import zoo_model, zoo_names
 
 RANKS = 24
 

@@ -2,7 +2,7 @@
 
 Slices of a Keras model are quantised one by one, each with scales of its own, so they do not give
 the bits of the unsliced int8 model. What counts is the answer: the class with the largest score.
-The networks are classifiers of parts of photographs (``measurement/keras_classifiers.py``), the
+The networks are classifiers of parts of photographs (``networks/keras_classifiers.py``), the
 images held out. Next to each share stands that of the unsliced int8 model, and the share of images
 whose best class leads over the second, in float32, by more than what quantising changes.
 """
@@ -22,18 +22,18 @@ from measuring import console, machine, print_table
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.converting import Quantisation
-from rankslice.framework.commands.cutting import mapping_of_cuts
-from rankslice.framework.commands.planning import MakeMapping
-from rankslice.framework.commands.run import CONVERTED, prepare, run, unsliced_outputs
+from rankslice.commands.build.build import build
+from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.cuts import mapping_of_cuts
+from rankslice.commands.planning import MakeMapping
+from rankslice.commands.run.run import CONVERTED, prepare, run, unsliced_outputs
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Platform
-from rankslice.frontend.keras_reader import read_keras
-from rankslice.frontend.keras_tensorflow import load_keras
-from rankslice.measurement.keras_classifiers import classifier_frames, keras_classifier
-from rankslice.measurement.keras_zoo import keras_names
+from rankslice.frontend.formats.keras.reader import read_keras
+from rankslice.frontend.formats.keras.tensorflow import load_keras
+from rankslice.networks.keras_classifiers import classifier_frames, keras_classifier
+from rankslice.networks.keras_zoo import keras_names
 
 Scores = NDArray[np.floating[Any]]
 """[images, classes]"""

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from rankslice.measurement import networks
+from rankslice.networks import networks
 
 __all__ = ["gigabytes", "resnet101"]
 

@@ -32,10 +32,10 @@ from onnx import TensorProto, helper, numpy_helper
 from pipeline_efficiency import store_frames
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.exploration.spans import Slice
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.profile import Measuring
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.profile.profile import Measuring
+from rankslice.commands.run.run import prepare, run
+from rankslice.exploration.times.spans import Slice
 
 CORES = ("local_cpu0", "local_cpu1")
 CHANNELS, SIDE = 64, 94

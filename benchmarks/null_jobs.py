@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.framework.commands.build import build
+from rankslice.commands.build.build import build
 from rankslice.framework.plan import Plan
 
 __all__ = ["let_sleep", "null_folder"]

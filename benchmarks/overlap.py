@@ -28,9 +28,9 @@ from measuring import console, machine, print_table, ratios, spread, start_round
 from null_jobs import null_folder
 
 from rankslice.backend.launch import find_mpirun
-from rankslice.backend.runtime.mpi import MpiTransport
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.run import prepare, run
+from rankslice.backend.runtime.transport.mpi import MpiTransport
+from rankslice.commands.run.run import prepare, run
 
 CHAIN = """
 <ir_version: 8, opset_import: ["" : 17]>

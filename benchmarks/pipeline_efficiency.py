@@ -33,20 +33,20 @@ from turns import Contestant, Stamps, mpi_job, take_turns
 from rankslice.backend.launch import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import read_results
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.cutting import mapping_of_cuts, parse_cuts
-from rankslice.framework.commands.planning import MakeMapping
-from rankslice.framework.commands.run import PreparedRun, prepare, run
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sources.images import Preprocessing
+from rankslice.commands.build.build import build
+from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
+from rankslice.commands.planning import MakeMapping
+from rankslice.commands.run.run import PreparedRun, prepare, run
 from rankslice.framework.graph import Graph, Tensor
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
-from rankslice.measurement.keras_zoo import keras_model, keras_names
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.zoo import zoo_model, zoo_names
+from rankslice.networks.keras_zoo import keras_model, keras_names
+from rankslice.networks.zoo import zoo_model, zoo_names
 
 ENDLESS = 10**9
 """Frames of jobs that are ended from outside."""

@@ -53,25 +53,25 @@ from prediction_report import (
 )
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.exploration.cost_model import predict
-from rankslice.exploration.places import kinds_and_places
-from rankslice.exploration.problem import (
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import prepare, run
+from rankslice.commands.simulate.simulate import Scatter, Traffic, simulate
+from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.problem.places import kinds_and_places
+from rankslice.exploration.problem.problem import (
     SLEEPING_OVERHEADS,
     USUAL_OVERHEADS,
     Problem,
     make_problem,
     mapping_of,
 )
-from rankslice.exploration.spans import measured_times
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import prepare, run
-from rankslice.framework.commands.simulate import Scatter, Traffic, simulate
+from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats import read_model
-from rankslice.measurement.keras_zoo import keras_model
+from rankslice.frontend.formats.registry import read_model
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.zoo import zoo_model
+from rankslice.networks.keras_zoo import keras_model
+from rankslice.networks.zoo import zoo_model
 
 CORES = ("local_cpu0", "local_cpu1")
 MAPPINGS = 20
@@ -122,7 +122,7 @@ def measure_profile(network: str, folder: Path) -> None:
 
     What an earlier call measured is kept: each span has moments of all calls.
     """
-    from rankslice.framework.commands.profile import Measuring, measure_model
+    from rankslice.commands.profile.profile import Measuring, measure_model
 
     file = profile_file(network, folder)
     with Measuring(model_of(network), "local", file, keys=CORES, again=True) as measuring:

@@ -27,7 +27,7 @@ from null_jobs import null_folder
 
 from rankslice.backend.launch import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.run.run import prepare, run
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -12,16 +12,21 @@ import numpy as np
 from measuring import console, machine, print_table
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost_model import evaluate
-from rankslice.exploration.links import Network
-from rankslice.exploration.problem import USUAL_OVERHEADS, Problem, explored_layers, make_problem
-from rankslice.exploration.simulator import jittered, simulate
+from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.problem import (
+    USUAL_OVERHEADS,
+    Problem,
+    explored_layers,
+    make_problem,
+)
+from rankslice.exploration.simulator.simulator import jittered, simulate
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.frontend.formats import read_model
-from rankslice.measurement.zoo import zoo_model
+from rankslice.frontend.formats.registry import read_model
+from rankslice.networks.zoo import zoo_model
 
 RANKS = (10, 100, 1000, 4000)
 FRAMES = 100

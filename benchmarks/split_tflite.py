@@ -13,7 +13,7 @@ from pathlib import Path
 from front_end import build_alone, measure, report, write_mapping
 from measuring import console, machine
 
-from rankslice.measurement.keras_zoo import keras_model
+from rankslice.networks.keras_zoo import keras_model
 
 RANKS = 8
 

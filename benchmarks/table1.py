@@ -27,10 +27,10 @@ from across_boards import Boards, exit_without_boards
 from front_end import AUTODICE, HERE, OTHERS, RANKS
 from measuring import console, machine, print_table, spread, start_round
 
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.deploy import deploy, plan_deployment
-from rankslice.frontend.formats import read_model
-from rankslice.measurement.zoo import zoo_model
+from rankslice.commands.build.build import build
+from rankslice.commands.deploy.deploy import deploy, plan_deployment
+from rankslice.frontend.formats.registry import read_model
+from rankslice.networks.zoo import zoo_model
 
 BOARDS = 8
 DISK_MB = 1200

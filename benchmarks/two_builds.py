@@ -28,9 +28,9 @@ from measuring import console, machine, print_table, ratios, spread, start_round
 from message_cost import CORES, Case, mapping_of, write_model
 from pipeline_efficiency import model_of, shipped_mapping, store_frames
 
-from rankslice.framework.commands.build import build
+from rankslice.commands.build.build import build
 
-COMMAND = "from rankslice.framework.cli import main; main()"
+COMMAND = "from rankslice.commands import main; main()"
 
 
 @dataclass(frozen=True, slots=True)

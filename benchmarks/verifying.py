@@ -17,10 +17,10 @@ import onnx
 from measuring import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sources import RandomSource
-from rankslice.framework.commands import unsliced
-from rankslice.framework.commands.build import build
-from rankslice.measurement.zoo import zoo_model, zoo_names
+from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.commands.build.build import build
+from rankslice.commands.run import unsliced
+from rankslice.networks.zoo import zoo_model, zoo_names
 
 
 def build_whole(model: Path, place: Path) -> Path:

@@ -15,15 +15,15 @@ from rankslice.framework.errors import Mistake, RankSliceError
 
 # isort: off
 # Each adds its commands to the program; in the order in which the help names them.
-from rankslice.framework.cli import slicing  # noqa: F401
-from rankslice.framework.cli import running
-from rankslice.framework.cli import measuring  # noqa: F401
-from rankslice.framework.cli import exploring  # noqa: F401
-from rankslice.framework.cli import demo  # noqa: F401
+from rankslice.commands.build import cli as slicing  # noqa: F401
+from rankslice.commands.run import cli as running
+from rankslice.commands.profile import cli as measuring  # noqa: F401
+from rankslice.commands.explore import cli as exploring  # noqa: F401
+from rankslice.commands.demo import cli as demo  # noqa: F401
 
 # isort: on
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.output import talk
+from rankslice.commands.app import app
+from rankslice.commands.output import talk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -44,7 +44,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from rankslice.framework.commands.versions import version_lines
+        from rankslice.commands.versions import version_lines
 
         for line in version_lines():
             print(line)

@@ -27,7 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from rankslice.framework.output_file import write_output
+from rankslice.framework.files.output_file import write_output
 from rankslice.framework.wording import harmless
 
 __all__ = [

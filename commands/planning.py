@@ -17,11 +17,11 @@ from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import Model, read_model
-from rankslice.frontend.keras_merging import Merged, with_merged_normalisations
-from rankslice.frontend.keras_reader import KerasModel
-from rankslice.frontend.partition import Partition, partition
-from rankslice.frontend.planner import make_plan
+from rankslice.frontend.formats.keras.merging import Merged, with_merged_normalisations
+from rankslice.frontend.formats.keras.reader import KerasModel
+from rankslice.frontend.formats.registry import Model, read_model
+from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.frontend.plan.make_plan import make_plan
 
 __all__ = ["MakeMapping", "Planned", "plan_mapping", "plan_model"]
 

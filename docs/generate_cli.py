@@ -1,6 +1,6 @@
 """Write what ``docs/command-line.md`` says of each command anew: ``python docs/generate_cli.py``.
 
-The text between the page's markers comes from the declarations in ``framework/cli``; all else
+The text between the page's markers comes from the declarations in ``commands``; all else
 on the page is written by hand. A test fails when the page does not say what they say.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from typer.models import ArgumentInfo, CommandInfo, Context, OptionInfo
 
-from rankslice.framework.cli import app
+from rankslice.commands import app
 
 PAGE = Path(__file__).with_name("command-line.md")
 _VALUES = {Path: "PATH", str: "TEXT", int: "N", float: "X"}

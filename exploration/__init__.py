@@ -1,9 +1,9 @@
 """Which mapping is best: cost model, planners, simulator."""
 
-from rankslice.exploration.exact import Pipeline, Stage, optimal_pipeline
-from rankslice.exploration.pipeedge import read_pipeedge
 from rankslice.exploration.planner.chain import ArgumentError, Device
 from rankslice.exploration.planner.no_plan import NoPlanError
+from rankslice.exploration.planner.optimal import Pipeline, Stage, optimal_pipeline
+from rankslice.exploration.planner.pipeedge import read_pipeedge
 
 __all__ = [
     "ArgumentError",

@@ -1,7 +1,7 @@
 """How many slots each tensor of a plan gets on each rank, and so how much memory frames take.
 
-The runtime on the boards allocates as many (``backend/runtime/wiring.py``, which imports nothing
-of ours); tests compare the two.
+The runtime on the boards allocates as many (``backend/runtime/pipeline/wiring.py``, which imports
+nothing of ours); tests compare the two.
 """
 
 from __future__ import annotations

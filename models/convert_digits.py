@@ -17,9 +17,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from rankslice.frontend.keras_reader import read_keras
-from rankslice.frontend.keras_tensorflow import quiet, tensorflow
-from rankslice.frontend.keras_writer import Conversion, keras_submodel
+from rankslice.frontend.formats.keras.reader import read_keras
+from rankslice.frontend.formats.keras.tensorflow import quiet, tensorflow
+from rankslice.frontend.formats.keras.writer import Conversion, keras_submodel
 from rankslice.models.train_digits import load, network_input
 
 __all__ = ["keras_model", "main"]

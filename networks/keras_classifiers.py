@@ -1,7 +1,7 @@
 """Keras's networks as classifiers whose answers mean something, without a download.
 
 All layers but the last have drawn weights, and normalisations the statistics of real images. The
-last one is fitted to tell which tile of :mod:`rankslice.measurement.photographs` an image shows.
+last one is fitted to tell which tile of :mod:`rankslice.networks.photographs` an image shows.
 
 With drawn weights a deep network usually is chaotic: every layer makes small differences larger, so
 that images of one tile end up as far apart as others, and rounding decides the answers. Here
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.measurement.keras_zoo import (
+from rankslice.networks.keras_zoo import (
     NETWORKS,
     draft_of,
     drawn_network,
     imported_tensorflow,
     keras_file,
 )
-from rankslice.measurement.photographs import CLASSES, photograph_crops
+from rankslice.networks.photographs import CLASSES, photograph_crops
 
 __all__ = ["classifier_frames", "keras_classifier"]
 
@@ -48,7 +48,7 @@ def keras_classifier(name: str, folder: Path | None = None) -> Path:
     answer being the largest.
 
     Args:
-        name: one of :func:`rankslice.measurement.keras_zoo.keras_names`.
+        name: one of :func:`rankslice.networks.keras_zoo.keras_names`.
         folder: where the file lies, made if needed; the cache folder unless given.
 
     Raises:

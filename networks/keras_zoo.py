@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
-from rankslice.measurement.zoo import cache_folder
+from rankslice.networks.zoo import cache_folder
 
 __all__ = [
     "KINDS",

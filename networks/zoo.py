@@ -2,7 +2,7 @@
 
 The wheel carries the graphs of nine image classifiers, most of their weights replaced by
 constants to keep the files small. Here each gets seeded random weights of the true shapes
-(:mod:`rankslice.measurement.calibration`). Such a network costs what the trained one costs, and
+(:mod:`rankslice.networks.calibration`). Such a network costs what the trained one costs, and
 its numbers behave like the trained one's: no overflow, no dead channel, and an answer that is
 neither certain nor the same for every frame. What it answers means nothing.
 
@@ -20,8 +20,8 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
-from rankslice.framework.home import home_folder
-from rankslice.measurement.calibration import fill_weights
+from rankslice.framework.files.home import home_folder
+from rankslice.networks.calibration import fill_weights
 
 __all__ = ["cache_folder", "zoo_inputs", "zoo_model", "zoo_names"]
 

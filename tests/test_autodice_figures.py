@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from problems import GIGABIT, board, platform, problem
 
-from rankslice.exploration.cost_model import predict
-from rankslice.exploration.nsga2 import Genetics
-from rankslice.exploration.problem import explored_layers
-from rankslice.framework.hashing import file_sha256
+from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.problem.problem import explored_layers
+from rankslice.exploration.search.nsga2 import Genetics
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import Profile, profile_from_json
-from rankslice.frontend.formats import read_model
+from rankslice.frontend.formats.registry import read_model
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "models" / "digits.onnx"

@@ -29,10 +29,10 @@ from rankslice.backend.runtime.tables import Rank, Receive, Segment, Send, table
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
-from rankslice.frontend.partition import partition
-from rankslice.frontend.planner import make_plan
-from rankslice.frontend.rankfile import hostfile, rankfile
-from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.partition.partition import partition
+from rankslice.frontend.plan.make_plan import make_plan
+from rankslice.frontend.plan.rankfile import hostfile, rankfile
+from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -17,7 +17,15 @@ else:
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "rankslice"
-ROOMS = ("backend", "exploration", "framework", "frontend", "measurement")
+ROOMS = (
+    "backend",
+    "commands",
+    "exploration",
+    "framework",
+    "frontend",
+    "measurement",
+    "networks",
+)
 DATA = ("mappings", "models", "platforms", "templates")
 FOLDERS = sorted((*ROOMS, *DATA))
 

@@ -11,7 +11,7 @@ import pytest
 from name_server import Asked, questions_of, why_not
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.measurement.digits import digits_model
+from rankslice.networks.digits import digits_model
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from rankslice.backend.answers import Answer, AnswerError, Heard, Looked, read_answer
-from rankslice.backend.deploy import Package, on_each
+from rankslice.backend.boards.answers import Answer, AnswerError, Heard, Looked, read_answer
+from rankslice.backend.boards.deploy import Package, on_each
+from rankslice.backend.boards.on_board import MOST_BASES, SHORT
+from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.backend.launch import (
     MESSAGE,
     MOST_LINES,
@@ -29,11 +31,9 @@ from rankslice.backend.launch import (
     first_message,
     is_sudden,
 )
-from rankslice.backend.on_board import MOST_BASES, SHORT
 from rankslice.backend.scratch import scratch_folder
-from rankslice.backend.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.names import safe_file_name
+from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.wording import joined
 
 __all__ = ["Boards", "Watches", "bring_inputs", "inputs_on_board", "look_at_boards"]

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from rankslice.backend.on_board import MARK
+from rankslice.backend.boards.on_board import MARK
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.far_json import MOST_NUMBER, FarJsonError, far_json
 from rankslice.framework.records import Only, between, read_record

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.answers import Committed, Done, Received
-from rankslice.backend.on_board import MOST_BASES, SHORT
-from rankslice.backend.ssh import BoardShell
+from rankslice.backend.boards.answers import Committed, Done, Received
+from rankslice.backend.boards.on_board import MOST_BASES, SHORT
+from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.names import safe_file_name
+from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.specs.read_text import read_text
 

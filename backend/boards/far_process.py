@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
 
-from rankslice.backend.answers import MOST_BYTES, Answer, AnswerError, answer_in, read_answer
+from rankslice.backend.boards.answers import MOST_BYTES, Answer, AnswerError, answer_in, read_answer
 from rankslice.framework.errors import Mistake, RankSliceError
 
 __all__ = ["TOO_OLD", "FarProcess", "ssh_complaint"]

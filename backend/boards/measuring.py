@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
-from rankslice.backend.answers import Answer, AnswerError, Done, read_answer
-from rankslice.backend.deploy import Package, deploy_packages
-from rankslice.backend.far_process import FarProcess
+from rankslice.backend.boards.answers import Answer, AnswerError, Done, read_answer
+from rankslice.backend.boards.deploy import Package, deploy_packages
+from rankslice.backend.boards.far_process import FarProcess
+from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.package import requirements, write_measuring_package
-from rankslice.backend.ssh import BoardShell
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement

@@ -616,7 +616,7 @@ def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> socket.socket
 
     The scripts that start daemon and ranks read where they are.
     """
-    private = _module(run / "package" / "runtime" / "private.py")
+    private = _module(run / "package" / "runtime" / "faults" / "private.py")
     session = folders.enter_context(private.make_private(private.in_memory()))
     temporary = folders.enter_context(private.make_private())
     variables = {SESSION_VARIABLE: str(session.path), "TMPDIR": str(temporary.path)}

@@ -13,7 +13,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankslice.backend.ssh import PLAIN_PYTHON, BoardShell
+from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.probed import (
     Addresses,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankslice.backend import on_board
-from rankslice.backend.answers import Fetched, Room
-from rankslice.backend.far_process import TOO_OLD, FarProcess
+from rankslice.backend.boards import on_board
+from rankslice.backend.boards.answers import Fetched, Room
+from rankslice.backend.boards.far_process import TOO_OLD, FarProcess
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.home import home_folder
+from rankslice.framework.files.home import home_folder
 from rankslice.framework.reach import Reach
 
 __all__ = [

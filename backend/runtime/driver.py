@@ -16,14 +16,14 @@ from typing import NoReturn
 from .engines import engine_settings, prepare_engine
 from .environment import start_again_with
 from .errors import ElsewhereError, JobError
-from .guard import say, start_guard
+from .faults.guard import say, start_guard
+from .faults.pages import DONE, FAILED, STOPPED, StatusPage
+from .faults.private import PrivateFolder
 from .job import Job, load_job, place_of
-from .mpi import MpiTransport, check_library, library_version, prefer
 from .options import RunOptions, parse_options
-from .pages import DONE, FAILED, STOPPED, StatusPage
-from .private import PrivateFolder
-from .rank import run_rank, together
+from .pipeline.rank import run_rank, together
 from .tables import Rank, check_tables
+from .transport.mpi import MpiTransport, check_library, library_version, prefer
 
 __all__ = ["main"]
 

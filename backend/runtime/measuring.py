@@ -36,12 +36,12 @@ from .affinity import bind_to_cores
 from .engines import Engine, engine_settings, open_engine, prepare_engine
 from .environment import start_again_with
 from .errors import JobError, reason_of, signal_name
+from .faults.private import in_memory, make_private
+from .figures.measure import GpuMemory, peak_memory_mb
+from .figures.sensors import SensorError, find_sensor
 from .job import RankSpec, TensorSpec
-from .measure import GpuMemory, peak_memory_mb
-from .private import in_memory, make_private
-from .sensors import SensorError, find_sensor
-from .slots import Ring
-from .sources import RandomSource
+from .pipeline.slots import Ring
+from .sources.sources import RandomSource
 from .version import RUNTIME_VERSION
 
 __all__ = ["main"]

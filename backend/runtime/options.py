@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .images import Preprocessing
+from .sources.images import Preprocessing
 
 __all__ = ["RunOptions", "parse_options"]
 

@@ -12,34 +12,34 @@ from rankslice.backend.launch import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
 from rankslice.backend.wheels import wheels_for
-from rankslice.framework.commands.converting import Quantisation, conversion_of
-from rankslice.framework.commands.planning import MakeMapping, plan_model
-from rankslice.framework.commands.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
-from rankslice.framework.commands.run_folder import living_runs
+from rankslice.commands.build.conversion import Quantisation, conversion_of
+from rankslice.commands.planning import MakeMapping, plan_model
+from rankslice.commands.run.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
+from rankslice.commands.run_folder import living_runs
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
-from rankslice.framework.new_folder import new_folder
-from rankslice.framework.ordinary_file import open_ordinary
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reach import FILE as BOARDS_FILE
 from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.place import place
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.formats import Model, submodel_files
-from rankslice.frontend.keras_merging import split_normalisations
-from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel
-from rankslice.frontend.keras_writer import Conversion, keras_submodel
-from rankslice.frontend.onnx_reader import OnnxModel
-from rankslice.frontend.partition import Partition
-from rankslice.frontend.pieces import write_pieces
-from rankslice.frontend.quantised_cuts import parted_groups, parted_signed_averages
-from rankslice.frontend.rankfile import hostfile, rankfile
-from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
-from rankslice.frontend.tflite_operators import flex_operators
-from rankslice.frontend.tflite_reader import TfliteModel
+from rankslice.frontend.formats.keras.merging import split_normalisations
+from rankslice.frontend.formats.keras.reader import KERAS_SUFFIXES, KerasModel
+from rankslice.frontend.formats.keras.writer import Conversion, keras_submodel
+from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.registry import Model, submodel_files
+from rankslice.frontend.formats.tflite.operators import flex_operators
+from rankslice.frontend.formats.tflite.reader import TfliteModel
+from rankslice.frontend.partition.partition import Partition
+from rankslice.frontend.partition.quantised_cuts import parted_groups, parted_signed_averages
+from rankslice.frontend.plan.rankfile import hostfile, rankfile
+from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
 __all__ = ["OWN_ENTRIES", "Build", "build"]
 
@@ -87,7 +87,7 @@ def build(
     Args:
         model: an ``.onnx``, ``.tflite``, ``.keras`` or ``.h5`` file.
         mapping: a JSON file: accelerators and their layers; or what makes it, such as
-            :func:`rankslice.framework.commands.cutting.mapping_of_cuts`.
+            :func:`rankslice.commands.build.cuts.mapping_of_cuts`.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
         quantisation: types of a Keras model's sub-models.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.options import (
+from rankslice.commands.app import app
+from rankslice.commands.options import (
     UNIT_SCALE,
     Boards,
     Json,
@@ -26,12 +26,12 @@ from rankslice.framework.cli.options import (
     refuse_with,
     writes,
 )
-from rankslice.framework.cli.output import screen, talk, write_json
+from rankslice.commands.output import screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import STDOUT, SVG, write_output
+from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 
 if TYPE_CHECKING:
-    from rankslice.framework.commands.planning import MakeMapping
+    from rankslice.commands.planning import MakeMapping
 
 
 class _Quantize(str, Enum):
@@ -129,10 +129,10 @@ def inspect(
         return
     if any(of_internals.values()):
         raise RankSliceError("--delegate, --accelerator and --option need --internals")
-    from rankslice.framework.commands.inspect import inspect_model
-    from rankslice.framework.commands.inspection_json import inspection_to_json
-    from rankslice.framework.commands.picture import picture_of
-    from rankslice.framework.commands.show_inspection import print_inspection
+    from rankslice.commands.inspect.inspect import inspect_model
+    from rankslice.commands.inspect.picture import picture_of
+    from rankslice.commands.inspect.show import print_inspection
+    from rankslice.commands.inspect.to_json import inspection_to_json
 
     inspection = inspect_model(model, parse_shapes(shape), mapping, platform)
     if svg is not None:
@@ -145,9 +145,9 @@ def inspect(
 
 def _inspect_object(model: Path, json_file: Path | None) -> None:
     """Show the tables of a ``.tflite`` file."""
-    from rankslice.framework.commands.object_json import object_to_json
-    from rankslice.framework.commands.show_object import print_object
-    from rankslice.frontend.tflite_object import read_object
+    from rankslice.commands.inspect.object_to_json import object_to_json
+    from rankslice.commands.inspect.show_object import print_object
+    from rankslice.frontend.formats.tflite.object import read_object
 
     _refuse_other_formats(model, "--object")
     found = read_object(model)
@@ -159,7 +159,7 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
 
 def _refuse_other_formats(model: Path, option: str) -> None:
     """Refuse a file of a model in another format than ``.tflite``, by its suffix."""
-    from rankslice.frontend.formats import SUFFIXES
+    from rankslice.frontend.formats.registry import SUFFIXES
 
     suffix = model.suffix.lower()
     if suffix.lstrip(".") in {*SUFFIXES} - {"tflite"}:
@@ -175,8 +175,8 @@ def _inspect_internals(
     json_file: Path | None,
 ) -> None:
     """Show what LiteRT makes of a ``.tflite`` file."""
-    from rankslice.framework.commands.internals import Wanted, internals_to_json, look_inside
-    from rankslice.framework.commands.show_internals import print_internals
+    from rankslice.commands.inspect.internals import Wanted, internals_to_json, look_inside
+    from rankslice.commands.inspect.show_internals import print_internals
 
     _refuse_other_formats(model, "--internals")
     if delegate and accelerator:
@@ -263,9 +263,9 @@ def build(
 ) -> None:
     """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
     refuse_shared_files(context)
-    from rankslice.framework.commands.build import build as build_folder
-    from rankslice.framework.commands.converting import Quantisation
-    from rankslice.framework.commands.show import print_build
+    from rankslice.commands.build.build import build as build_folder
+    from rankslice.commands.build.conversion import Quantisation
+    from rankslice.commands.run.show import print_build
     from rankslice.framework.plan import plan_to_json
 
     shapes = parse_shapes(shape)
@@ -299,7 +299,7 @@ def _mapping(
     mapping: Path | None, cuts: str | None, share_cores: bool, ask: Callable[[], str]
 ) -> Path | MakeMapping:
     """Return the mapping that the options of ``build`` mean; ask if there are none."""
-    from rankslice.framework.commands.cutting import mapping_of_cuts, parse_cuts
+    from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
 
     if mapping is not None and cuts is not None:
         found = "says where layers go, and so does --mapping"
@@ -315,8 +315,8 @@ def _ask_for_cuts(model: Path, shapes: dict[str, tuple[int, ...]]) -> str:
         raise typer.BadParameter(
             "neither this nor --cuts is given: where do the layers go?", param_hint="--mapping"
         )
-    from rankslice.framework.commands.inspect import inspect_model
-    from rankslice.framework.commands.show_inspection import print_cuts
+    from rankslice.commands.inspect.inspect import inspect_model
+    from rankslice.commands.inspect.show import print_cuts
 
     with talk.status("reading"):
         inspection = inspect_model(model, shapes)

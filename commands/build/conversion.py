@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sources import open_source
-from rankslice.backend.runtime.stages import Source
+from rankslice.backend.runtime.pipeline.stages import Source
+from rankslice.backend.runtime.sources.images import Preprocessing
+from rankslice.backend.runtime.sources.sources import open_source
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats import Model
-from rankslice.frontend.keras_reader import KerasModel
-from rankslice.frontend.keras_writer import KINDS, Conversion
+from rankslice.frontend.formats.keras.reader import KerasModel
+from rankslice.frontend.formats.keras.writer import KINDS, Conversion
+from rankslice.frontend.formats.registry import Model
 
 __all__ = ["Quantisation", "conversion_of"]
 
@@ -33,7 +33,7 @@ class Quantisation:
     """What the options of ``build`` say about the types of a Keras model's sub-models."""
 
     kind: str = "float32"
-    """One of :data:`rankslice.frontend.keras_writer.KINDS`."""
+    """One of :data:`rankslice.frontend.formats.keras.writer.KINDS`."""
     representative: Path | None = None
     """For ``int8``: an ``.npz`` file, or a folder of images."""
     preprocessing: Preprocessing = field(default_factory=Preprocessing)

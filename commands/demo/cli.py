@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.output import screen, talk
+from rankslice.commands.app import app
+from rankslice.commands.output import screen, talk
 
 
 @app.command(epilog="Example: rankslice demo")
@@ -19,6 +19,6 @@ def demo(
     ] = None,
 ) -> None:
     """Slice a digit classifier over three ranks and ResNet-50 over two, on this machine."""
-    from rankslice.framework.commands.demo import demo as show_demo
+    from rankslice.commands.demo.demo import demo as show_demo
 
     show_demo(screen, talk, folder)

@@ -14,21 +14,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.images import Preprocessing
 from rankslice.backend.scratch import scratch_folder
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import FinishedRun, prepare, run, unsliced_outputs
-from rankslice.framework.commands.show import print_build, print_run, print_top
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import FinishedRun, prepare, run, unsliced_outputs
+from rankslice.commands.run.show import print_build, print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import JSON, check_output, write_output
-from rankslice.measurement.digits import (
+from rankslice.framework.files.output_file import JSON, check_output, write_output
+from rankslice.networks.digits import (
     digits_labels,
     digits_model,
     heldout_digits,
     write_digit_images,
 )
-from rankslice.measurement.zoo import zoo_model
+from rankslice.networks.zoo import zoo_model
 
 __all__ = ["demo"]
 

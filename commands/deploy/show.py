@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.backend.deploy import Deployed
-from rankslice.framework.commands.deploy import Deployment
-from rankslice.framework.commands.show_inspection import shortened
+from rankslice.backend.boards.deploy import Deployed
+from rankslice.commands.deploy.deploy import Deployment
+from rankslice.commands.inspect.show import shortened
 
 __all__ = ["print_deployed", "print_deployment"]
 

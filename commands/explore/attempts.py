@@ -7,31 +7,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.scratch import scratch_folder
-from rankslice.backend.ssh import is_this_machine
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.real_runs import (
+from rankslice.commands.build.build import build
+from rankslice.commands.deploy.deploy import deploy, plan_deployment
+from rankslice.commands.explore.kept_runs import KeptRuns
+from rankslice.commands.planning import plan_mapping
+from rankslice.commands.run.run import REFERENCE_ENGINES, prepare, run
+from rankslice.commands.simulate.simulate import Traffic, simulate_job
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.real_runs import (
     MeasuredEnergy,
     MeasuredRank,
     MeasuredRun,
     with_measured,
 )
-from rankslice.exploration.results import Choice
-from rankslice.exploration.segment_times import KnownTimes
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.deploy import deploy, plan_deployment
-from rankslice.framework.commands.kept_runs import KeptRuns
-from rankslice.framework.commands.planning import plan_mapping
-from rankslice.framework.commands.run import REFERENCE_ENGINES, prepare, run
-from rankslice.framework.commands.simulate import Traffic, simulate_job
+from rankslice.exploration.results.results import Choice
+from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.place import place
 from rankslice.framework.throughput import frames_to_fill
-from rankslice.frontend.formats import Model
+from rankslice.frontend.formats.registry import Model
 from rankslice.measurement.summary import RunSummary
 
 __all__ = ["Runs", "Simulations", "mapping_text"]

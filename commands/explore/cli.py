@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.options import (
+from rankslice.commands.app import app
+from rankslice.commands.options import (
     Boards,
     Fps,
     Json,
@@ -21,14 +21,8 @@ from rankslice.framework.cli.options import (
     refuse_with,
     writes,
 )
-from rankslice.framework.cli.output import (
-    end_interrupted,
-    progress_bars,
-    screen,
-    talk,
-    write_json,
-)
-from rankslice.framework.output_file import STDOUT, SVG, write_output
+from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
+from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.specs.keys import split_keys
 
 
@@ -94,10 +88,10 @@ def simulate(
 ) -> None:
     """Predict rate, latency and queues of a job without its boards, event by event."""
     refuse_shared_files(context)
-    from rankslice.framework.commands.show_simulation import print_simulation
-    from rankslice.framework.commands.simulate import Scatter, Traffic
-    from rankslice.framework.commands.simulate import simulate as simulate_job
-    from rankslice.framework.commands.timeline import timeline_of
+    from rankslice.commands.simulate.show import print_simulation
+    from rankslice.commands.simulate.simulate import Scatter, Traffic
+    from rankslice.commands.simulate.simulate import simulate as simulate_job
+    from rankslice.commands.simulate.timeline import timeline_of
 
     if trace is not None:
         refuse_with("--trace", fps=fps)
@@ -250,13 +244,13 @@ def explore(
     refuse_shared_files(context)
     from dataclasses import replace
 
-    from rankslice.exploration.results import exploration_to_json
-    from rankslice.exploration.search import EVALUATIONS, Wanted, usual_genetics
-    from rankslice.framework.commands.explore import explore as explore_mappings
-    from rankslice.framework.commands.explore import parse_objectives, unfinished_files
-    from rankslice.framework.commands.profile import Listener
-    from rankslice.framework.commands.show_exploration import print_exploration
-    from rankslice.framework.commands.show_profile import ProfileTalk
+    from rankslice.commands.explore.explore import explore as explore_mappings
+    from rankslice.commands.explore.explore import parse_objectives, unfinished_files
+    from rankslice.commands.explore.show import print_exploration
+    from rankslice.commands.profile.profile import Listener
+    from rankslice.commands.profile.show import ProfileTalk
+    from rankslice.exploration.results.results import exploration_to_json
+    from rankslice.exploration.search.search import EVALUATIONS, Wanted, usual_genetics
 
     if evaluate is _Evaluate.model:
         refuse_with("--evaluate model", evaluations=evaluations, frames=frames)

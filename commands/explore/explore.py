@@ -10,43 +10,38 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.exploration.answer import answer
-from rankslice.exploration.page import page_of
-from rankslice.exploration.places import default_keys
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.profiled import profiled_problem
-from rankslice.exploration.results import (
+from rankslice.commands.explore.attempts import Runs, Simulations, mapping_text
+from rankslice.commands.explore.kept_runs import KeptRuns
+from rankslice.commands.profile.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.commands.profile.show import refinement_text
+from rankslice.commands.profile.time_limit import left_out_of
+from rankslice.commands.run.run import REFERENCE_ENGINES
+from rankslice.exploration.problem.places import default_keys
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.results.answer import answer
+from rankslice.exploration.results.page import page_of
+from rankslice.exploration.results.results import (
     FORMAT,
     Choice,
     Exploration,
     choices_csv,
     exploration_to_json,
 )
-from rankslice.exploration.scoring import OBJECTIVES, can_be_had
-from rankslice.exploration.search import Found, Wanted, search
-from rankslice.exploration.segment_times import KnownTimes
-from rankslice.framework.commands.attempts import Runs, Simulations, mapping_text
-from rankslice.framework.commands.kept_runs import KeptRuns
-from rankslice.framework.commands.profile import (
-    Listener,
-    Measuring,
-    measure_model,
-    read_profile,
-)
-from rankslice.framework.commands.profile_time import left_out_of
-from rankslice.framework.commands.run import REFERENCE_ENGINES
-from rankslice.framework.commands.show_profile import refinement_text
+from rankslice.exploration.search.scoring import OBJECTIVES, can_be_had
+from rankslice.exploration.search.search import Found, Wanted, search
+from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.hashing import file_sha256
-from rankslice.framework.new_folder import new_folder
-from rankslice.framework.ordinary_file import open_ordinary
-from rankslice.framework.output_file import JSON, check_output
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.ordinary_file import open_ordinary
+from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import Model, read_model
-from rankslice.frontend.spans import SpanSegments
+from rankslice.frontend.formats.registry import Model, read_model
+from rankslice.frontend.partition.spans import SpanSegments
 
 __all__ = ["explore", "parse_objectives", "unfinished_files"]
 

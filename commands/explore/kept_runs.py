@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from rankslice.exploration.real_runs import MeasuredRun
-from rankslice.exploration.results import Choice
+from rankslice.exploration.results.real_runs import MeasuredRun
+from rankslice.exploration.results.results import Choice
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.records import read_record
 from rankslice.framework.specs.read_json import read_json

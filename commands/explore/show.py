@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.answer import (
+from rankslice.commands.inspect.show import shortened
+from rankslice.exploration.results.answer import (
     failure_texts,
     mappings_text,
     objectives_text,
     rate_text,
     tried_text,
 )
-from rankslice.exploration.results import Choice, Exploration, Figures
-from rankslice.framework.commands.show_inspection import shortened
+from rankslice.exploration.results.results import Choice, Exploration, Figures
 from rankslice.framework.quantities import bytes_text, joules_text
 
 __all__ = ["print_exploration"]

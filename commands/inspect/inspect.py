@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.framework.commands.planning import plan_model
-from rankslice.framework.commands.run import REFERENCE
+from rankslice.commands.planning import plan_model
+from rankslice.commands.run.run import REFERENCE
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.graph import Graph, constant_layers
-from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_text import read_text
-from rankslice.frontend.costs import LayerCost, layer_costs, total_size
-from rankslice.frontend.cuts import Cut, cuts
-from rankslice.frontend.formats import Model, read_model
-from rankslice.frontend.liveness import Peak, peak_memory
-from rankslice.frontend.onnx_reader import OnnxModel
-from rankslice.frontend.rank_costs import RankCost, rank_costs
+from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
+from rankslice.frontend.costs.cuts import Cut, cuts
+from rankslice.frontend.costs.liveness import Peak, peak_memory
+from rankslice.frontend.costs.rank_costs import RankCost, rank_costs
+from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.registry import Model, read_model
 
 __all__ = ["Inspection", "Totals", "inspect_model"]
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.scratch import scratch_folder
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.frontend.tflite_object import read_object
+from rankslice.frontend.formats.tflite.object import read_object
 
 __all__ = [
     "Built",
@@ -34,7 +34,7 @@ __all__ = [
 FORMAT = "rankslice-internals"
 VERSION = 1
 
-_CHILD = "rankslice.framework.commands.internals_process"
+_CHILD = "rankslice.commands.inspect.internals_process"
 _PATIENCE_S = 300
 _T = TypeVar("_T")
 

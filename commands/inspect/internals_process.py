@@ -26,7 +26,7 @@ from rankslice.backend.runtime.engines.litert_package import (
 )
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.framework.commands.internals import (
+from rankslice.commands.inspect.internals import (
     Built,
     Internals,
     Mapped,
@@ -36,7 +36,7 @@ from rankslice.framework.commands.internals import (
     internals_to_json,
 )
 from rankslice.framework.graph import dtype_bits
-from rankslice.frontend.tflite_object import SubgraphEntry, read_object
+from rankslice.frontend.formats.tflite.object import SubgraphEntry, read_object
 
 _INTERPRETER_UNSEEN = (
     "LiteRT's own list of the execution plan: the order is worked out from what each node reads"

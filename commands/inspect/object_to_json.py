@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rankslice.frontend.tflite_object import ModelObject
+from rankslice.frontend.formats.tflite.object import ModelObject
 
 __all__ = ["FORMAT", "VERSION", "object_to_json"]
 

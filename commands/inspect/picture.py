@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rankslice.framework.commands.inspect import Inspection
-from rankslice.framework.commands.lanes import Row, assign_lanes
-from rankslice.framework.commands.show_inspection import DEFAULT_CUTS, shape_text, shortened
+from rankslice.commands.inspect.inspect import Inspection
+from rankslice.commands.inspect.lanes import Row, assign_lanes
+from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text, shortened
+from rankslice.framework.files.templates import render_markup
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.templates import render_markup
-from rankslice.frontend.costs import LayerCost
-from rankslice.frontend.cuts import Cut, notable_cuts
-from rankslice.frontend.liveness import running_layers
-from rankslice.frontend.rank_costs import layer_places
+from rankslice.frontend.costs.costs import LayerCost
+from rankslice.frontend.costs.cuts import Cut, notable_cuts
+from rankslice.frontend.costs.liveness import running_layers
+from rankslice.frontend.costs.rank_costs import layer_places
 
 __all__ = ["picture_of"]
 

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankslice.framework.commands.cutting import layer_numbers
-from rankslice.framework.commands.inspect import Inspection
+from rankslice.commands.build.cuts import layer_numbers
+from rankslice.commands.inspect.inspect import Inspection
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
 from rankslice.framework.wording import joined, printable
-from rankslice.frontend.costs import LayerCost
-from rankslice.frontend.cuts import Cut, notable_cuts
-from rankslice.frontend.liveness import largest_tensor, running_layers
-from rankslice.frontend.rank_costs import RankCost, layer_places
+from rankslice.frontend.costs.costs import LayerCost
+from rankslice.frontend.costs.cuts import Cut, notable_cuts
+from rankslice.frontend.costs.liveness import largest_tensor, running_layers
+from rankslice.frontend.costs.rank_costs import RankCost, layer_places
 
 __all__ = [
     "DEFAULT_CUTS",

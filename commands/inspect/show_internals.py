@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rankslice.framework.commands.internals import Built, Internals, Node, RuntimeTensor
-from rankslice.framework.commands.show_inspection import print_parts
-from rankslice.framework.commands.show_object import numbers_text, rows
+from rankslice.commands.inspect.internals import Built, Internals, Node, RuntimeTensor
+from rankslice.commands.inspect.show import print_parts
+from rankslice.commands.inspect.show_object import numbers_text, rows
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
 

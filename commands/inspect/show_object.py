@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankslice.framework.commands.show_inspection import plain_table, print_parts
+from rankslice.commands.inspect.show import plain_table, print_parts
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
-from rankslice.frontend.tflite_object import (
+from rankslice.frontend.formats.tflite.object import (
     BufferEntry,
     MetadataEntry,
     ModelObject,
@@ -24,7 +24,7 @@ from rankslice.frontend.tflite_object import (
     SubgraphEntry,
     TensorEntry,
 )
-from rankslice.frontend.tflite_settings import Setting
+from rankslice.frontend.formats.tflite.settings import Setting
 
 __all__ = ["MOST_ROWS", "numbers_text", "print_object", "rows"]
 

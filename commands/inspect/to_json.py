@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from rankslice.framework.commands.inspect import Inspection
+from rankslice.commands.inspect.inspect import Inspection
 from rankslice.framework.graph import AttributeValue, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
-from rankslice.frontend.costs import LayerCost
-from rankslice.frontend.cuts import Cut
-from rankslice.frontend.liveness import largest_tensor, running_layers
-from rankslice.frontend.rank_costs import RankCost, layer_places
+from rankslice.frontend.costs.costs import LayerCost
+from rankslice.frontend.costs.cuts import Cut
+from rankslice.frontend.costs.liveness import largest_tensor, running_layers
+from rankslice.frontend.costs.rank_costs import RankCost, layer_places
 
 __all__ = ["FORMAT", "VERSION", "inspection_to_json"]
 

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.answers import Looked
-from rankslice.backend.deploy import Package, read_package
-from rankslice.backend.launch import MpiRun, find_mpirun
-from rankslice.backend.probe import (
+from rankslice.backend.boards.answers import Looked
+from rankslice.backend.boards.deploy import Package, read_package
+from rankslice.backend.boards.probe import (
     Conversation,
     Network,
     address_towards,
@@ -25,12 +24,13 @@ from rankslice.backend.probe import (
     measure_routes,
     report_of,
 )
+from rankslice.backend.boards.ssh import BoardShell, is_this_machine
+from rankslice.backend.launch import MpiRun, find_mpirun
 from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
-from rankslice.backend.ssh import BoardShell, is_this_machine
-from rankslice.framework.commands.deploy import read_plan
-from rankslice.framework.commands.probe import check_ssh_config
-from rankslice.framework.commands.probed_accelerators import LITERT_PACKAGES
-from rankslice.framework.commands.probed_platform import Pair, measured_pairs
+from rankslice.commands.deploy.deploy import read_plan
+from rankslice.commands.probe.accelerators import LITERT_PACKAGES
+from rankslice.commands.probe.platform_file import Pair, measured_pairs
+from rankslice.commands.probe.probe import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Link, Platform

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from rankslice.framework.commands.probed_accelerators import Usable, accelerators_of
+from rankslice.commands.probe.accelerators import Usable, accelerators_of
 from rankslice.framework.probed import (
     BoardReport,
     Cluster,

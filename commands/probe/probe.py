@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.probe import (
+from rankslice.backend.boards.probe import (
     Conversation,
     Network,
     address_towards,
@@ -17,7 +17,7 @@ from rankslice.backend.probe import (
     measure_routes,
     report_of,
 )
-from rankslice.backend.ssh import BoardShell
+from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.probed import BoardReport, Probed, ProbedBoard, Route
 from rankslice.framework.reach import Reach

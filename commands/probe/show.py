@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.framework.commands.check_platform import FAIL, OK, WARN, Finding
-from rankslice.framework.commands.probed_accelerators import LITERT_PACKAGES, accelerators_of
-from rankslice.framework.commands.probed_platform import measured_pairs
+from rankslice.commands.probe.accelerators import LITERT_PACKAGES, accelerators_of
+from rankslice.commands.probe.check import FAIL, OK, WARN, Finding
+from rankslice.commands.probe.platform_file import measured_pairs
 from rankslice.framework.probed import BoardReport, Cluster, Probed
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import on_one_line

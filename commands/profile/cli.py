@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.options import (
+from rankslice.commands.app import app
+from rankslice.commands.options import (
     Boards,
     Json,
     Shape,
@@ -20,9 +20,15 @@ from rankslice.framework.cli.options import (
     refuse_with,
     writes,
 )
-from rankslice.framework.cli.output import end_interrupted, progress_bars, screen, talk, write_json
+from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import PLATFORM, PROFILE, STDOUT, check_output, write_output
+from rankslice.framework.files.output_file import (
+    PLATFORM,
+    PROFILE,
+    STDOUT,
+    check_output,
+    write_output,
+)
 from rankslice.framework.specs.keys import split_keys
 
 
@@ -107,8 +113,8 @@ def profile(
 ) -> None:
     """Measure how long layers and slices take on each kind of accelerator of each kind of board."""
     refuse_shared_files(context)
-    from rankslice.framework.commands.profile import Measuring, measure_model
-    from rankslice.framework.commands.show_profile import (
+    from rankslice.commands.profile.profile import Measuring, measure_model
+    from rankslice.commands.profile.show import (
         ProfileTalk,
         print_left_out,
         print_profile,
@@ -190,9 +196,9 @@ def probe(
     if check is not None:
         _check_platform(check, hosts or [], mpirun, ssh_config, json_file)
         return
-    from rankslice.framework.commands.probe import probe as probe_boards
-    from rankslice.framework.commands.probed_platform import measured_pairs, platform_text
-    from rankslice.framework.commands.show_probe import print_probed
+    from rankslice.commands.probe.platform_file import measured_pairs, platform_text
+    from rankslice.commands.probe.probe import probe as probe_boards
+    from rankslice.commands.probe.show import print_probed
 
     if not hosts:
         raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
@@ -226,8 +232,8 @@ def _check_platform(
     json_file: Path | None,
 ) -> None:
     """Show what would keep a job from running on the boards of a platform."""
-    from rankslice.framework.commands.check_platform import FAIL, check_platform
-    from rankslice.framework.commands.show_probe import print_findings
+    from rankslice.commands.probe.check import FAIL, check_platform
+    from rankslice.commands.probe.show import print_findings
 
     if len(folders) > 1:
         found = "with --check there can be one build folder"

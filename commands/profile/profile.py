@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from rankslice.backend.deploy import Package
-from rankslice.backend.measuring import (
+from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.measuring import (
     Accelerator,
     Greeting,
     Reading,
@@ -21,13 +21,23 @@ from rankslice.backend.measuring import (
     deploy_measuring,
     measuring_package,
 )
+from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.scratch import scratch_folder
-from rankslice.backend.ssh import BoardShell, write_ssh_config
 from rankslice.backend.wheels import wheels_for
-from rankslice.exploration.fastest_slices import fastest_slices
-from rankslice.exploration.places import default_keys, kinds_and_places
-from rankslice.exploration.problem import Problem, make_problem, usual_overheads
-from rankslice.exploration.spans import (
+from rankslice.commands.profile.time_limit import (
+    MOMENTS,
+    Expectation,
+    LeftOut,
+    Pace,
+    TimeLimit,
+    ends_of,
+    left_out_of,
+)
+from rankslice.commands.run.run import REFERENCE_ENGINES
+from rankslice.exploration.problem.places import default_keys, kinds_and_places
+from rankslice.exploration.problem.problem import Problem, make_problem, usual_overheads
+from rankslice.exploration.search.fastest_slices import fastest_slices
+from rankslice.exploration.times.spans import (
     MeasuredTimes,
     Refinement,
     Round,
@@ -38,23 +48,13 @@ from rankslice.exploration.spans import (
     kind_times,
     refine,
 )
-from rankslice.framework.commands.profile_time import (
-    MOMENTS,
-    Expectation,
-    LeftOut,
-    Pace,
-    TimeLimit,
-    ends_of,
-    left_out_of,
-)
-from rankslice.framework.commands.run import REFERENCE_ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.names import safe_file_name
+from rankslice.framework.files.output_file import PROFILE, check_output, write_output
 from rankslice.framework.graph import ByteRange
-from rankslice.framework.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry, Placement
-from rankslice.framework.names import safe_file_name
-from rankslice.framework.output_file import PROFILE, check_output, write_output
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import (
     Profile,
@@ -69,9 +69,9 @@ from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import Model, read_model, submodel_files
-from rankslice.frontend.keras_reader import KerasModel
-from rankslice.frontend.spans import SpanSegments
+from rankslice.frontend.formats.keras.reader import KerasModel
+from rankslice.frontend.formats.registry import Model, read_model, submodel_files
+from rankslice.frontend.partition.spans import SpanSegments
 
 __all__ = ["Listener", "Measuring", "measure_model", "read_profile"]
 
@@ -162,7 +162,7 @@ class Measuring:
             platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
             out: the profile; ``None``: none is read or written.
             keys: mapping keys of the accelerators; by default those of
-                :func:`rankslice.exploration.places.default_keys`.
+                :func:`rankslice.exploration.problem.places.default_keys`.
             per_core: by default, each core of a CPU instead of all of them together.
             shapes: sizes of model inputs that the model leaves open.
             alone: leave the board's other accelerators idle meanwhile.
@@ -343,7 +343,7 @@ class Measuring:
         return MeasuredTimes([kind_times(kind, self.layers) for kind in kinds])
 
     def measure_first(self, limit: TimeLimit = _NO_LIMIT) -> None:
-        """Measure, on each kind, what :func:`rankslice.exploration.spans.first_spans` names.
+        """Measure, on each kind, what :func:`rankslice.exploration.times.spans.first_spans` names.
 
         Long spans are measured at several moments. How long all of it will take is told once
         the shortest and the longest span of each kind were measured.
@@ -464,7 +464,7 @@ class Measuring:
     ) -> Refinement:
         """Have a planner's slices measured until what it expects of them is true.
 
-        See :func:`rankslice.exploration.spans.refine`; kinds are counted as in :attr:`keys`.
+        See :func:`rankslice.exploration.times.spans.refine`; kinds are counted as in :attr:`keys`.
         """
         return refine(
             self.times(),

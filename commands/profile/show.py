@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from rankslice.exploration.spans import Refinement, Slice
-from rankslice.framework.commands.profile import Listener
-from rankslice.framework.commands.profile_time import Expectation, LeftOut
-from rankslice.framework.commands.show_inspection import shortened
+from rankslice.commands.inspect.show import shortened
+from rankslice.commands.profile.profile import Listener
+from rankslice.commands.profile.time_limit import Expectation, LeftOut
+from rankslice.exploration.times.spans import Refinement, Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 

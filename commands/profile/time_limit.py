@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankslice.exploration.spans import Span, first_spans, is_long
+from rankslice.exploration.times.spans import Span, first_spans, is_long
 from rankslice.framework.profile import ProfiledKind, ProfiledModel
 
 __all__ = ["MOMENTS", "Expectation", "LeftOut", "Pace", "TimeLimit", "ends_of", "left_out_of"]

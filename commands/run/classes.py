@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rankslice.framework.commands.run import FinishedRun
-from rankslice.framework.commands.show import top_classes
+from rankslice.commands.run.run import FinishedRun
+from rankslice.commands.run.show import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.options import (
+from rankslice.commands.app import app
+from rankslice.commands.options import (
     UNIT_SCALE,
     Fps,
     Json,
@@ -26,15 +26,15 @@ from rankslice.framework.cli.options import (
     refuse_with,
     writes,
 )
-from rankslice.framework.cli.output import progress_bars, screen, talk, write_json
+from rankslice.commands.output import progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import CLASSES, STDOUT, write_output
+from rankslice.framework.files.output_file import CLASSES, STDOUT, write_output
 from rankslice.framework.wording import on_one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from rankslice.framework.commands.run import FinishedRun, PreparedRun
+    from rankslice.commands.run.run import FinishedRun, PreparedRun
 
 __all__ = ["with_verify_value"]
 
@@ -143,10 +143,10 @@ def run(
     """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
-    from rankslice.framework.commands.classes import check_labels, classes_csv, classes_json
-    from rankslice.framework.commands.run import prepare
-    from rankslice.framework.commands.run import run as run_folder
-    from rankslice.framework.commands.show import print_run, print_top, print_verdict, read_labels
+    from rankslice.commands.run.classes import check_labels, classes_csv, classes_json
+    from rankslice.commands.run.run import prepare
+    from rankslice.commands.run.run import run as run_folder
+    from rankslice.commands.run.show import print_run, print_top, print_verdict, read_labels
 
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
@@ -244,7 +244,7 @@ class _Bars:
 
 def _refuse_to_show(prepared: PreparedRun) -> None:
     """Raise if the results go where ranks cannot write them themselves."""
-    from rankslice.framework.commands.results_files import is_npz
+    from rankslice.commands.run.results_files import is_npz
 
     results = prepared.options.results
     if results == STDOUT or is_npz(results):
@@ -286,9 +286,9 @@ def deploy(
 ) -> None:
     """Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
     refuse_shared_files(context)
-    from rankslice.framework.commands.deploy import deploy as deploy_folder
-    from rankslice.framework.commands.deploy import plan_deployment
-    from rankslice.framework.commands.show_deployment import print_deployed, print_deployment
+    from rankslice.commands.deploy.deploy import deploy as deploy_folder
+    from rankslice.commands.deploy.deploy import plan_deployment
+    from rankslice.commands.deploy.show import print_deployed, print_deployment
 
     names = [name for name in (boards or "").split(",") if name]
     deployment = plan_deployment(folder, names, ssh_config=ssh_config)

@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rankslice.backend.runtime.results import Results, read_results
+from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.output_file import (
+from rankslice.framework.files.output_file import (
     NPZ,
     RESULTS,
     STDOUT,

@@ -13,29 +13,29 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rankslice.backend.across import (
+from rankslice.backend.boards.across import (
     Boards,
     Watches,
     bring_inputs,
     inputs_on_board,
     look_at_boards,
 )
+from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
 from rankslice.backend.runtime import version
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import Results, most_bytes, read_results, results_of
-from rankslice.backend.runtime.sources import open_source
-from rankslice.backend.runtime.stages import Source
-from rankslice.backend.ssh import is_this_machine
-from rankslice.framework.commands import unsliced
-from rankslice.framework.commands.deploy import plan_deployment, read_plan
-from rankslice.framework.commands.results_files import check_results, move_results
-from rankslice.framework.commands.run_folder import run_folder
+from rankslice.backend.runtime.pipeline.stages import Source
+from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_results, results_of
+from rankslice.backend.runtime.sources.sources import open_source
+from rankslice.commands.deploy.deploy import plan_deployment, read_plan
+from rankslice.commands.run import unsliced
+from rankslice.commands.run.results_files import check_results, move_results
+from rankslice.commands.run_folder import run_folder
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
-from rankslice.framework.hashing import file_sha256
-from rankslice.framework.output_file import STDOUT, is_null, whole_file
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
 from rankslice.measurement.report import MOST_REPORT_BYTES, read_report
 from rankslice.measurement.summary import RunSummary, summarise

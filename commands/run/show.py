@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.framework.commands.build import Build
-from rankslice.framework.commands.run import FinishedRun
-from rankslice.framework.commands.show_inspection import shortened
+from rankslice.commands.build.build import Build
+from rankslice.commands.inspect.show import shortened
+from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text

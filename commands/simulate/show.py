@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.exploration.simulator import RankUse
-from rankslice.framework.commands.simulate import Simulated
+from rankslice.commands.simulate.simulate import Simulated
+from rankslice.exploration.simulator.simulator import RankUse
 from rankslice.framework.quantities import frames_text
 from rankslice.framework.throughput import STEADY, TOO_FEW
 

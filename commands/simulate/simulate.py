@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.links import Network
-from rankslice.exploration.problem import Overheads, usual_overheads
-from rankslice.exploration.segment_times import KnownTimes, SegmentTime, segment_times
-from rankslice.exploration.simulator import (
+from rankslice.commands.planning import plan_model
+from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.problem import Overheads, usual_overheads
+from rankslice.exploration.simulator.simulator import (
     Arrivals,
     Simulation,
     at_rate,
     jittered,
     sampled,
 )
-from rankslice.exploration.simulator import simulate as simulate_plan
-from rankslice.framework.commands.planning import plan_model
+from rankslice.exploration.simulator.simulator import simulate as simulate_plan
+from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, segment_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan, plan_from_json

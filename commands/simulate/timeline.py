@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rankslice.exploration.simulator import Step
-from rankslice.framework.commands.simulate import Simulated
-from rankslice.framework.templates import render_markup
+from rankslice.commands.simulate.simulate import Simulated
+from rankslice.exploration.simulator.simulator import Step
+from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import bare
 
 __all__ = ["timeline_of"]

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.evaluation import (
+from rankslice.exploration.cost.evaluation import (
     Evaluations,
     blocks_of,
     core_users,
@@ -33,10 +33,10 @@ from rankslice.exploration.evaluation import (
     memory_of,
     runs_of,
 )
-from rankslice.exploration.messages import messages_of, producer_of
-from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.exploration.cost.messages import messages_of, producer_of
+from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
 from rankslice.framework.plan import Plan
-from rankslice.frontend.partition import partition
+from rankslice.frontend.partition.partition import partition
 
 __all__ = [
     "BoardCost",

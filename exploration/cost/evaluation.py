@@ -1,6 +1,6 @@
 """Four figures for each of many assignments at once, as searches need them.
 
-The same costs as :func:`rankslice.exploration.cost_model.predict` explains for one assignment.
+The same costs as :func:`rankslice.exploration.cost.cost_model.predict` explains for one assignment.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.messages import Messages, first_readers, messages_of, producer_of
-from rankslice.exploration.problem import MODEL_INPUT, Problem
-from rankslice.exploration.slot_memory import slot_bytes
-from rankslice.frontend.segments import fewest_blocks
+from rankslice.exploration.cost.messages import Messages, first_readers, messages_of, producer_of
+from rankslice.exploration.cost.slot_memory import slot_bytes
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.frontend.partition.segments import fewest_blocks
 
 __all__ = [
     "Evaluations",

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
 
 __all__ = ["Messages", "first_readers", "messages_of", "producer_of"]
 

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.messages import Messages, producer_of
-from rankslice.exploration.problem import MODEL_INPUT, Problem
+from rankslice.exploration.cost.messages import Messages, producer_of
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 from rankslice.framework.rings import slots
 
 __all__ = ["slot_bytes"]

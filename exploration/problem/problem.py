@@ -2,7 +2,7 @@
 
 Everything that explores works on a :class:`Problem`: plain arrays, with neither a model file nor
 a board behind them. :func:`make_problem` makes one of a graph, a platform and times; what the
-figures rest on is kept beside them, for :mod:`rankslice.exploration.cost_model` to tell.
+figures rest on is kept beside them, for :mod:`rankslice.exploration.cost.cost_model` to tell.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.links import LOCAL_LINK, Network
-from rankslice.exploration.places import Kind, Place, default_keys, kinds_and_places
+from rankslice.exploration.problem.links import LOCAL_LINK, Network
+from rankslice.exploration.problem.places import Kind, Place, default_keys, kinds_and_places
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.platform import Board, Link, Platform
 from rankslice.framework.quantisers import copied_layers
-from rankslice.frontend.costs import held_by
-from rankslice.frontend.partition import Grouping, Reads, crossing_fault, layer_reads, used_layers
+from rankslice.frontend.costs.costs import held_by
+from rankslice.frontend.partition.partition import (
+    Grouping,
+    Reads,
+    crossing_fault,
+    layer_reads,
+    used_layers,
+)
 
 __all__ = [
     "LOCAL_LINK",
@@ -307,9 +313,9 @@ def make_problem(
         platform: the boards, or ``local``.
         times_s: (kinds, layers), in seconds, inf where a kind cannot run a layer; layers as
             :func:`explored_layers` has them, kinds as
-            :func:`rankslice.exploration.places.kinds_and_places` finds them for ``keys``.
+            :func:`rankslice.exploration.problem.places.kinds_and_places` finds them for ``keys``.
         keys: mapping keys of the places; by default
-            :func:`rankslice.exploration.places.default_keys`.
+            :func:`rankslice.exploration.problem.places.default_keys`.
         spans: times of contiguous layers; by default the sums of ``times_s``.
         default_engine: engine of CPU ranks on boards whose platform names none.
         alike: groups of keys that are known to be of one kind.

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from rankslice.exploration.places import kinds_and_places
-from rankslice.exploration.problem import (
+from rankslice.exploration.problem.places import kinds_and_places
+from rankslice.exploration.problem.problem import (
     Overheads,
     Problem,
     explored_layers,
     make_problem,
     usual_overheads,
 )
-from rankslice.exploration.spans import measured_times
+from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Platform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankslice.exploration.results import Choice, Exploration, Failure
+from rankslice.exploration.results.results import Choice, Exploration, Failure
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.wording import joined
 

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost_model import BoardCost, Prediction, predict
-from rankslice.exploration.front import Archive, spread_out
-from rankslice.exploration.problem import Problem, mapping_of
-from rankslice.exploration.results import Channel, Choice, Figures, Stage
+from rankslice.exploration.cost.cost_model import BoardCost, Prediction, predict
+from rankslice.exploration.problem.problem import Problem, mapping_of
+from rankslice.exploration.results.front import Archive, spread_out
+from rankslice.exploration.results.results import Channel, Choice, Figures, Stage
 
 __all__ = ["Kept", "choices_of", "figures_of", "kept_of", "predicted_choice"]
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rankslice.exploration.answer import (
+from rankslice.exploration.results.answer import (
     boards_text,
     failure_texts,
     mappings_text,
@@ -21,9 +21,9 @@ from rankslice.exploration.answer import (
     recommended,
     tried_text,
 )
-from rankslice.exploration.results import Choice, Exploration, Figures, Stage
+from rankslice.exploration.results.results import Choice, Exploration, Figures, Stage
+from rankslice.framework.files.templates import render_markup
 from rankslice.framework.quantities import bytes_text, joules_text
-from rankslice.framework.templates import render_markup
 
 __all__ = ["page_of"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.results import Choice, Figures
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.results import Choice, Figures
 
 __all__ = ["MeasuredEnergy", "MeasuredRank", "MeasuredRun", "with_measured"]
 

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.exact_plans import ExactPlanner
-from rankslice.exploration.front import Archive
-from rankslice.exploration.nsga2 import Population, Score, Scores
-from rankslice.exploration.problem import Problem
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.front import Archive
+from rankslice.exploration.search.exact_plans import ExactPlanner
+from rankslice.exploration.search.nsga2 import Population, Score, Scores
 
 __all__ = ["Fastest", "Proof", "is_contiguous", "prove"]
 

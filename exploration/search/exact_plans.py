@@ -2,7 +2,7 @@
 
 The planner knows chains: what crosses a cut is one message to the next stage, and each message has
 its link for itself. Where every board has one stage and no tensor skips one, that is what
-:mod:`rankslice.exploration.cost_model` counts, too, so that both tell the same rate. They differ
+:mod:`rankslice.exploration.cost.cost_model` counts, too, so both give the same rate. They differ
 
 * where a tensor skips a stage: the planner lets it pass through, which takes more of the links of
   the stages between, and less of its maker's link if stages on several boards read it;
@@ -30,11 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration import Device, NoPlanError, optimal_pipeline
-from rankslice.exploration.evaluation import SLOTS, evaluate
-from rankslice.exploration.exact import Objective
-from rankslice.exploration.messages import producer_of
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.seeds import crossing_bytes
+from rankslice.exploration.cost.evaluation import SLOTS, evaluate
+from rankslice.exploration.cost.messages import producer_of
+from rankslice.exploration.planner.optimal import Objective
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.search.seeds import crossing_bytes
 
 __all__ = ["ExactPlanner", "Planned", "apart", "exact_seeds", "exact_sweep"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankslice.exploration.front import Archive
-from rankslice.exploration.nsga2 import Population, Score, Space
+from rankslice.exploration.results.front import Archive
+from rankslice.exploration.search.nsga2 import Population, Score, Space
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import count_text
 

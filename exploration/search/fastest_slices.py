@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from rankslice.exploration.exact_plans import ExactPlanner, apart
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.spans import Slice
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.search.exact_plans import ExactPlanner, apart
+from rankslice.exploration.times.spans import Slice
 
 __all__ = ["fastest_slices", "slices_of"]
 

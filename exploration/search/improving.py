@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.front import Archive
-from rankslice.exploration.nsga2 import Population, Score, Space
+from rankslice.exploration.results.front import Archive
+from rankslice.exploration.search.nsga2 import Population, Score, Space
 
 __all__ = ["improve"]
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.front import Archive, nondominated
+from rankslice.exploration.results.front import Archive, nondominated
 from rankslice.framework.errors import RankSliceError
 
 __all__ = ["Genetics", "Score", "Scores", "Space", "nsga2"]

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.blocks import blocks_of
-from rankslice.exploration.evaluation import evaluate
-from rankslice.exploration.nsga2 import Population, Score, Scores, Space
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.seeds import crossing_bytes
+from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.search.blocks import blocks_of
+from rankslice.exploration.search.nsga2 import Population, Score, Scores, Space
+from rankslice.exploration.search.seeds import crossing_bytes
 from rankslice.framework.wording import listed
 
 __all__ = ["OBJECTIVES", "can_be_had", "clashing_places", "scorer", "space_of"]

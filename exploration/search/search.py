@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rankslice.exploration.answer import rate_text
-from rankslice.exploration.choices import Kept, choices_of, kept_of
-from rankslice.exploration.contiguous import Fastest, Proof, prove
-from rankslice.exploration.exact_plans import exact_seeds, exact_sweep
-from rankslice.exploration.exhaustive import MOST_MAPPINGS, exhaustive
-from rankslice.exploration.front import Archive, nondominated
-from rankslice.exploration.improving import improve
-from rankslice.exploration.nsga2 import Genetics, Population, Scores, nsga2
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.results import Choice, Failure
-from rankslice.exploration.scoring import scorer, space_of
-from rankslice.exploration.seeds import contiguous_seeds
-from rankslice.exploration.trials import Trials, worth_trying
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.answer import rate_text
+from rankslice.exploration.results.choices import Kept, choices_of, kept_of
+from rankslice.exploration.results.front import Archive, nondominated
+from rankslice.exploration.results.results import Choice, Failure
+from rankslice.exploration.search.contiguous import Fastest, Proof, prove
+from rankslice.exploration.search.exact_plans import exact_seeds, exact_sweep
+from rankslice.exploration.search.exhaustive import MOST_MAPPINGS, exhaustive
+from rankslice.exploration.search.improving import improve
+from rankslice.exploration.search.nsga2 import Genetics, Population, Scores, nsga2
+from rankslice.exploration.search.scoring import scorer, space_of
+from rankslice.exploration.search.seeds import contiguous_seeds
+from rankslice.exploration.search.trials import Trials, worth_trying
 
 __all__ = ["EVALUATIONS", "METHODS", "Found", "Wanted", "search", "usual_genetics"]
 

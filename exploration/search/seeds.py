@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem import MODEL_INPUT, Problem
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
 __all__ = ["balanced", "contiguous_seeds", "crossing_bytes"]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.choices import predicted_choice
-from rankslice.exploration.nsga2 import Population, Scores
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.results import Choice, Failure, Figures
-from rankslice.exploration.scoring import scorer
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.choices import predicted_choice
+from rankslice.exploration.results.results import Choice, Failure, Figures
+from rankslice.exploration.search.nsga2 import Population, Scores
+from rankslice.exploration.search.scoring import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
 __all__ = ["Trials", "worth_trying"]

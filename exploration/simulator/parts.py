@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.links import Network
-from rankslice.exploration.problem import Overheads
+from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.problem import Overheads
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.rings import rings_of

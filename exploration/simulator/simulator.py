@@ -27,9 +27,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.links import Network
-from rankslice.exploration.problem import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulated_parts import Pipe, Rank, Ring, Stage, parts_of
+from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
+from rankslice.exploration.simulator.parts import Pipe, Rank, Ring, Stage, parts_of
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.spans import KindTimes, kind_times
+from rankslice.exploration.times.spans import KindTimes, kind_times
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan

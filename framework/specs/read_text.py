@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.ordinary_file import open_ordinary
+from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.wording import bare
 
 __all__ = ["MOST_BYTES", "read_text"]

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
-from rankslice.frontend.keras_macs import keras_macs
-from rankslice.frontend.onnx_macs import onnx_macs
-from rankslice.frontend.tflite_macs import tflite_macs
+from rankslice.frontend.formats.keras.macs import keras_macs
+from rankslice.frontend.formats.onnx.macs import onnx_macs
+from rankslice.frontend.formats.tflite.macs import tflite_macs
 
 __all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
 
@@ -28,7 +28,7 @@ class LayerCost:
     """Its name."""
     macs: int | None
     """Multiply-accumulate operations; ``None`` if not known. See
-    :func:`rankslice.frontend.onnx_macs.onnx_macs` for what counts."""
+    :func:`rankslice.frontend.formats.onnx.macs.onnx_macs` for what counts."""
     parameters: int
     """Numbers in the weights it reads. Single numbers (limits, exponents) and truth values are
     none, nor are 32- and 64-bit integers (shapes, indices) unless it takes products."""

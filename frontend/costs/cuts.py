@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.costs import LayerCost
-from rankslice.frontend.liveness import lifetimes, running_layers
-from rankslice.frontend.partition import crossing_fault
+from rankslice.frontend.costs.costs import LayerCost
+from rankslice.frontend.costs.liveness import lifetimes, running_layers
+from rankslice.frontend.partition.partition import crossing_fault
 
 __all__ = ["Cut", "cuts", "notable_cuts"]
 
@@ -53,7 +53,7 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
 
     Args:
         graph: the model.
-        costs: of its layers, as :func:`rankslice.frontend.costs.layer_costs` gives them.
+        costs: of its layers, as :func:`rankslice.frontend.costs.costs.layer_costs` gives them.
     """
     running = running_layers(graph)
     sums = _sums(costs)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
 from rankslice.framework.rings import rings_of
-from rankslice.frontend.costs import LayerCost, held_by, parameters_of
+from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
 
 __all__ = ["RankCost", "layer_places", "rank_costs"]
 
@@ -52,7 +52,7 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
 
     Args:
         graph: the model of the plan.
-        costs: of its layers, as :func:`rankslice.frontend.costs.layer_costs` gives them.
+        costs: of its layers, as :func:`rankslice.frontend.costs.costs.layer_costs` gives them.
         plan: which rank runs what.
     """
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}

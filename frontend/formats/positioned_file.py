@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from rankslice.framework.ordinary_file import open_ordinary
+from rankslice.framework.files.ordinary_file import open_ordinary
 
 __all__ = ["PositionedFile"]
 

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.keras_reader import KERAS_SUFFIXES, KerasModel, read_keras
-from rankslice.frontend.keras_writer import FLOAT32, Conversion, keras_submodel
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_writer import SubModelFiles, segment_pieces
-from rankslice.frontend.tflite_reader import TfliteModel, read_tflite
-from rankslice.frontend.tflite_writer import submodel_pieces
+from rankslice.frontend.formats.keras.reader import KERAS_SUFFIXES, KerasModel, read_keras
+from rankslice.frontend.formats.keras.writer import FLOAT32, Conversion, keras_submodel
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.formats.onnx.writer import SubModelFiles, segment_pieces
+from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
+from rankslice.frontend.formats.tflite.writer import submodel_pieces
 
 __all__ = ["SUFFIXES", "Model", "read_model", "submodel_files"]
 

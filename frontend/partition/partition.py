@@ -2,7 +2,7 @@
 
 A segment runs from its first layer to its last once its inputs are there. So the segments may
 not depend on each other in a circle: it is not enough that each is convex, for two convex ones
-can still wait for each other. :mod:`rankslice.frontend.segments` finds as few as it can.
+can still wait for each other. :mod:`rankslice.frontend.partition.segments` finds as few as it can.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, dtype_bits
 from rankslice.framework.quantisers import copied_layers
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.bonds import bond_mistakes, bonded, bound_items
-from rankslice.frontend.segments import BUDGET, fewest_blocks
+from rankslice.frontend.partition.bonds import bond_mistakes, bonded, bound_items
+from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
 
 __all__ = [
     "Grouping",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.quantisers import is_dequantiser, is_quantiser
-from rankslice.frontend.partition import Partition, PartitionSegment
+from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
 __all__ = ["parted_groups", "parted_signed_averages"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.quantisers import copied_layers
 from rankslice.framework.wording import quoted
-from rankslice.frontend.partition import crossing_fault, layer_reads, used_layers
+from rankslice.frontend.partition.partition import crossing_fault, layer_reads, used_layers
 
 __all__ = ["SpanSegment", "SpanSegments"]
 

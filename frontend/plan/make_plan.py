@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.mapping import Placement
-from rankslice.framework.names import safe_file_name
 from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
 from rankslice.framework.wording import quoted
-from rankslice.frontend.partition import Partition, PartitionSegment
+from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
 __all__ = ["make_plan"]
 

@@ -13,8 +13,8 @@ from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
 from rankslice.backend.package import requirements, write_driver, write_packages
 from rankslice.framework.mapping import Placement
-from rankslice.frontend.rankfile import hostfile, rankfile
-from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.plan.rankfile import hostfile, rankfile
+from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 
@@ -84,7 +84,12 @@ def test_the_manifest_has_size_and_hash_of_every_other_file(out: Path) -> None:
 
 
 def test_nothing_is_stored_twice(out: Path) -> None:
-    for name in ("driver.py", "plan.json", "runtime/rank.py", "submodels/edge01_gpu.0.onnx"):
+    for name in (
+        "driver.py",
+        "plan.json",
+        "runtime/pipeline/rank.py",
+        "submodels/edge01_gpu.0.onnx",
+    ):
         assert (out / name).samefile(out / "packages" / "edge01" / name)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.measuring import measuring_package
+from rankslice.backend.boards.measuring import measuring_package
 from rankslice.backend.wheels import collect_wheels, wheels_for
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Placement

@@ -17,8 +17,8 @@ from real_jobs import chain, let_ranks_sleep
 from boards import Board, Boards
 from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.results import read_results
-from rankslice.framework.commands.build import build
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build.build import build
 from rankslice.framework.plan import plan_from_json
 
 START_S = 120

@@ -15,7 +15,7 @@ import pytest
 
 from boards import Boards
 from boards.fixtures import skip_without_boards
-from rankslice.measurement.keras_zoo import keras_file
+from rankslice.networks.keras_zoo import keras_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "several-boards.md"

@@ -34,7 +34,7 @@ from boards.deployments import (
 )
 from boards.failure_matrix import ENDS, End
 from boards.fixtures import skip_without_boards
-from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.sinks.results import read_results
 
 pytestmark = pytest.mark.timeout(300)
 

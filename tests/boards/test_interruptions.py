@@ -25,7 +25,7 @@ from boards.deployments import (
     run,
     sleeping_chain,
 )
-from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.sinks.results import read_results
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}

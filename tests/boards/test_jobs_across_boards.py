@@ -15,8 +15,8 @@ from real_jobs import debians_mpirun, wheels_mpirun
 
 from boards import Boards
 from rankslice.backend.launch import find_mpirun
-from rankslice.backend.runtime.results import read_results
-from rankslice.framework.commands.build import build
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build.build import build
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 FRAMES = 200

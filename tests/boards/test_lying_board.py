@@ -25,8 +25,8 @@ from command_line import rankslice
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from probed_boards import RUBIK_PI, environment, report_of
 
-from rankslice.backend.across import Boards, Watches, bring_inputs, look_at_boards
-from rankslice.backend.answers import (
+from rankslice.backend.boards.across import Boards, Watches, bring_inputs, look_at_boards
+from rankslice.backend.boards.answers import (
     AnswerError,
     Committed,
     Done,
@@ -37,22 +37,20 @@ from rankslice.backend.answers import (
     Room,
     answer_in,
 )
-from rankslice.backend.deploy import Package, deploy_packages
-from rankslice.backend.launch import MpiRun
-from rankslice.backend.measuring import Accelerator, Runs, SubModel
-from rankslice.backend.probe import (
+from rankslice.backend.boards.deploy import Package, deploy_packages
+from rankslice.backend.boards.measuring import Accelerator, Runs, SubModel
+from rankslice.backend.boards.probe import (
     Conversation,
     Network,
     address_towards,
     clock_ahead_s,
     load_complaints,
 )
-from rankslice.backend.probe import (
-    report_of as asked_report,
-)
-from rankslice.backend.ssh import BoardShell
-from rankslice.framework.cli import output
-from rankslice.framework.commands.probed_platform import platform_text
+from rankslice.backend.boards.probe import report_of as asked_report
+from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.launch import MpiRun
+from rankslice.commands import output
+from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Placement
 from rankslice.framework.probed import (

@@ -10,8 +10,8 @@ from command_line import Ended, rankslice
 
 from boards import Boards
 from boards.deployments import home
-from rankslice.exploration.spans import first_spans
-from rankslice.framework.commands.profile import read_profile
+from rankslice.commands.profile.profile import read_profile
+from rankslice.exploration.times.spans import first_spans
 from rankslice.framework.profile import Profile
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"

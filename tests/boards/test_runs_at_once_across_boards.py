@@ -16,7 +16,7 @@ from real_jobs import debians_mpirun, wheels_mpirun
 from boards import Boards
 from boards.deployments import build_for, deploy, home, run
 from rankslice.backend.package import write_packages
-from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.framework.plan import plan_from_json
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"

@@ -87,7 +87,7 @@ def test_names_of_the_users_own_ssh_configuration_need_no_option(tmp_path: Path)
         for folder in PROGRAM:
             starter.put(CHECKOUT / folder, CHECKOUT / folder)
         starter.put(build_halves(hosts, tmp_path), "/root/out")
-        program = [sys.executable, "-c", "from rankslice.framework.cli import main; main()"]
+        program = [sys.executable, "-c", "from rankslice.commands import main; main()"]
         starter.ssh(*program, "deploy", "/root/out")
         ended = starter.ssh(*program, "run", "/root/out", "--frames", "20", "--verify", "exact")
         assert "20 frames compared" in ended.stdout
@@ -95,7 +95,7 @@ def test_names_of_the_users_own_ssh_configuration_need_no_option(tmp_path: Path)
 
 
 PROGRAM = (
-    *("framework", "frontend", "backend", "exploration", "measurement"),
+    *("framework", "frontend", "backend", "exploration", "measurement", "networks", "commands"),
     *("templates", "platforms", "mappings", "models", "src"),
 )
 """Folders of the checkout that a machine needs to start jobs."""

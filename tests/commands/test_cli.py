@@ -175,7 +175,7 @@ def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
     home = {**os.environ, "HOME": str(tmp_path)}
     program = tmp_path / "bin" / "rankslice"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom rankslice.framework.cli import main\nmain()\n")
+    program.write_text(f"#!{sys.executable}\nfrom rankslice.commands import main\nmain()\n")
     program.chmod(0o755)
 
     def ran(*words: str, **more: str) -> str:

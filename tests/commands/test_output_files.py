@@ -22,10 +22,10 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from namespaces import read_only, run_all_with_mounts, small_disk
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.results import ResultsWriter, read_results
-from rankslice.framework.cli.app import app
-from rankslice.framework.cli.options import is_written
-from rankslice.framework.output_file import STDOUT, write_output
+from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
+from rankslice.commands.app import app
+from rankslice.commands.options import is_written
+from rankslice.framework.files.output_file import STDOUT, write_output
 
 PROGRAM: Any = typer.main.get_command(app)
 

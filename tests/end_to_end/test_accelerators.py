@@ -28,8 +28,8 @@ from real_jobs import processes_of, ranks_of
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import FinishedRun, prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.errors import RankSliceError
 
 pytestmark = needs_litert

@@ -17,8 +17,8 @@ from command_line import rankslice
 from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import Build, build
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.build.build import Build, build
+from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
 

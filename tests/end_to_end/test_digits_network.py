@@ -13,9 +13,9 @@ from jobs import shared_core_key
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.results import read_results
-from rankslice.frontend.onnx_reader import read_onnx
-from rankslice.measurement.digits import (
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.networks.digits import (
     digits_labels,
     digits_model,
     heldout_digits,

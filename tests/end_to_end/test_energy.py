@@ -25,8 +25,8 @@ from real_jobs import (
 from toys import toy_library
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import FinishedRun, prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.plan import Plan
 
 WATTS = 5.0
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def give_nvml(folder: Path, library: str) -> None:
-    code = folder / "runtime" / "nvml.py"
+    code = folder / "runtime" / "figures" / "nvml.py"
     replace_file(code, code.read_text().replace("none.so", library).encode())
 
 

@@ -19,10 +19,10 @@ from jobs import shared_core_key
 from slices import in_turn
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
 
 EXPORTS = Path(__file__).parent.parent / "exports"

@@ -11,9 +11,9 @@ import pytest
 from litert import Array, Runner
 from tflite_models import written
 
-from rankslice.frontend.partition import partition
-from rankslice.frontend.tflite_reader import TfliteModel, read_tflite
-from rankslice.measurement.keras_zoo import KINDS, keras_file, keras_model, keras_names
+from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
+from rankslice.frontend.partition.partition import partition
+from rankslice.networks.keras_zoo import KINDS, keras_file, keras_model, keras_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -10,7 +10,7 @@ from command_line import rankslice
 from jobs import build_folder, write_mapping
 from onnx_models import save
 
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
 g (float[N, 4] x, int64[N] ids, bool[N, 4] flags)

@@ -15,8 +15,8 @@ from litert_engines import needs_litert, toy_delegate
 from numpy.typing import NDArray
 from tflite_models import model_file
 
-from rankslice.backend.runtime.results import read_results
-from rankslice.framework.commands.build import build
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build.build import build
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +118,7 @@ def test_a_board_with_tflite_runtime_gives_what_a_new_one_gives(
 
 
 def _layers(model: str) -> Any:
-    from rankslice.frontend.tflite_reader import read_tflite
+    from rankslice.frontend.formats.tflite.reader import read_tflite
 
     return read_tflite(model_file(model)).graph.layers
 

@@ -10,10 +10,10 @@ from jobs import build_folder, write_mapping
 from quantised import averaging_cnn, half_cnn, images, quantised_cnn
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import prepare, run
 from rankslice.framework.quantisers import is_quantiser
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 
 FRAMES = 4
 

@@ -4,8 +4,8 @@ import pytest
 from real_jobs import chain_folder, let_ranks_sleep
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.run import prepare, run
-from rankslice.framework.commands.simulate import Traffic, simulate
+from rankslice.commands.run.run import prepare, run
+from rankslice.commands.simulate.simulate import Traffic, simulate
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from litert import interpreter
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import prepare, run
 from rankslice.framework.plan import Plan
-from rankslice.frontend.tflite_reader import read_tflite
+from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.verify import Verification
 
 CORES = sorted(os.sched_getaffinity(0))

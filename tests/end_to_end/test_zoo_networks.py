@@ -17,12 +17,12 @@ import pytest
 from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.run import FinishedRun, prepare, run
+from rankslice.commands.build.build import build
+from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.plan import Plan
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
-from rankslice.measurement.zoo import zoo_model, zoo_names
+from rankslice.networks.zoo import zoo_model, zoo_names
 
 CORES = sorted(os.sched_getaffinity(0))
 KINDS = ("contiguous", "random", "interleaved")

@@ -26,9 +26,9 @@ from real_jobs import chain, chain_folder, debians_mpirun, let_ranks_sleep, rank
 
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import Results
-from rankslice.backend.runtime.sources import RandomSource
-from rankslice.framework.commands.run import FinishedRun, prepare, run
+from rankslice.backend.runtime.sinks.results import Results
+from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.errors import RankSliceError
 
 pytestmark = pytest.mark.timeout(900)

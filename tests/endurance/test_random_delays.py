@@ -18,11 +18,11 @@ from strategies import Network, assignments, networks
 
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.rank import run_rank
-from rankslice.backend.runtime.results import Results, read_results
-from rankslice.backend.runtime.transport import Completion
-from rankslice.backend.runtime.twin import Network as Twin
-from rankslice.backend.runtime.twin import TwinTransport
+from rankslice.backend.runtime.pipeline.rank import run_rank
+from rankslice.backend.runtime.sinks.results import Results, read_results
+from rankslice.backend.runtime.transport.transport import Completion
+from rankslice.backend.runtime.transport.twin import Network as Twin
+from rankslice.backend.runtime.transport.twin import TwinTransport
 
 FRAMES = 12
 PATIENCE_S = 120

@@ -16,7 +16,7 @@ from real_jobs import debians_mpirun, replace_file, wheels_mpirun
 from strategies import Network, assignments, networks
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.run import prepare, run
+from rankslice.commands.run.run import prepare, run
 
 FRAMES = 20
 

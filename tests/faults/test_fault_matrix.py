@@ -36,7 +36,7 @@ from real_jobs import (
 )
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.sinks.results import read_results
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -24,7 +24,7 @@ from second_account import (
     process_of_victim,
 )
 
-from rankslice.backend.runtime.private import _LOCK as LOCK
+from rankslice.backend.runtime.faults.private import _LOCK as LOCK
 
 START_S = 30
 LOOPBACK = ("127.0.0.1", "[::1]")

@@ -5,7 +5,7 @@ import onnx
 from hypothesis import given, settings
 from strategies import networks
 
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 
 
 @given(networks())

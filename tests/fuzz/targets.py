@@ -21,7 +21,7 @@ from sample_model import SAMPLE_MODEL
 from rankslice.backend.runtime.engines.tflite_file import count_operators
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.results import read_results
+from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.tables import tables
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
@@ -33,13 +33,13 @@ from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
-from rankslice.frontend.keras_file import check_keras_file
-from rankslice.frontend.keras_reader import read_keras
-from rankslice.frontend.onnx_reader import read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
-from rankslice.frontend.partition import partition
-from rankslice.frontend.tflite_reader import read_tflite
-from rankslice.frontend.tflite_writer import submodel_pieces
+from rankslice.frontend.formats.keras.file import check_keras_file
+from rankslice.frontend.formats.keras.reader import read_keras
+from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.frontend.formats.onnx.writer import segment_pieces
+from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.frontend.formats.tflite.writer import submodel_pieces
+from rankslice.frontend.partition.partition import partition
 
 ROOT = Path(__file__).parents[2]
 

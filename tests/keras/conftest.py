@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.frontend.keras_tensorflow import tensorflow
+from rankslice.frontend.formats.keras.tensorflow import tensorflow
 
 if find_spec("tensorflow") is not None:
     tensorflow("tests")

@@ -11,9 +11,9 @@ from command_line import rankslice
 from jobs import shared_core_key
 from keras_networks import drawn, saved
 
-from rankslice.backend.runtime.results import read_results
-from rankslice.measurement.digits import heldout_digits
+from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.models import convert_digits, train_digits
+from rankslice.networks.digits import heldout_digits
 
 MODELS = Path(convert_digits.__file__).parent
 LAYERS = (

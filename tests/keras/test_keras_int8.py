@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.measurement.keras_zoo import keras_names
+from rankslice.networks.keras_zoo import keras_names
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "int8_agreement.py"
 

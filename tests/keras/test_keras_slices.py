@@ -10,9 +10,9 @@ import pytest
 from keras_networks import NETWORKS, Sliced, difference, drawn, frames, saved
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.keras_reader import KerasModel, read_keras
-from rankslice.frontend.keras_tensorflow import load_keras
-from rankslice.frontend.partition import partition
+from rankslice.frontend.formats.keras.reader import KerasModel, read_keras
+from rankslice.frontend.formats.keras.tensorflow import load_keras
+from rankslice.frontend.partition.partition import partition
 
 TOLERANCE = 1e-5
 """Of the range of an output: engines fuse across what a cut separates."""

@@ -10,10 +10,13 @@ import pytest
 from keras_networks import MAPPINGS, Sliced, contiguous, difference
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.keras_merging import split_normalisations, with_merged_normalisations
-from rankslice.frontend.keras_reader import KerasModel, read_keras
-from rankslice.frontend.keras_tensorflow import load_keras, quiet
-from rankslice.measurement.keras_zoo import SUFFIXES, keras_frames, keras_names, keras_source
+from rankslice.frontend.formats.keras.merging import (
+    split_normalisations,
+    with_merged_normalisations,
+)
+from rankslice.frontend.formats.keras.reader import KerasModel, read_keras
+from rankslice.frontend.formats.keras.tensorflow import load_keras, quiet
+from rankslice.networks.keras_zoo import SUFFIXES, keras_frames, keras_names, keras_source
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

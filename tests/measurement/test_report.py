@@ -14,11 +14,11 @@ from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from rich.console import Console
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.in_process import run_in_process
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import results_of
-from rankslice.framework.commands.show import print_run
+from rankslice.backend.runtime.pipeline.in_process import run_in_process
+from rankslice.backend.runtime.sinks.results import results_of
+from rankslice.commands.run.show import print_run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.measurement.report import read_report

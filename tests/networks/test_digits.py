@@ -15,13 +15,13 @@ from sklearn.datasets import load_digits
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.digits import (
+from rankslice.models import train_digits
+from rankslice.networks.digits import (
     digits_labels,
     digits_model,
     heldout_digits,
     write_digit_images,
 )
-from rankslice.models import train_digits
 
 onnxruntime = load_onnxruntime()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.zoo import NETWORKS, cache_folder, zoo_inputs, zoo_model, zoo_names
+from rankslice.networks.zoo import NETWORKS, cache_folder, zoo_inputs, zoo_model, zoo_names
 
 onnxruntime = load_onnxruntime()
 

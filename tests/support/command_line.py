@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from rankslice.framework.cli import main
+from rankslice.commands import main
 
-COMMAND = (sys.executable, "-W", "error", "-c", "from rankslice.framework.cli import main; main()")
+COMMAND = (sys.executable, "-W", "error", "-c", "from rankslice.commands import main; main()")
 """What runs the command line in a process of its own."""
 
 

@@ -12,13 +12,13 @@ import numpy as np
 from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import build
-from rankslice.framework.commands.converting import Quantisation
-from rankslice.framework.commands.run import CONVERTED, prepare, run, unsliced_outputs
-from rankslice.measurement.digits import heldout_digits
+from rankslice.commands.build.build import build
+from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.run.run import CONVERTED, prepare, run, unsliced_outputs
 from rankslice.measurement.summary import RunSummary
+from rankslice.networks.digits import heldout_digits
 
-MODELS = Path(__file__).parents[1] / "models"
+MODELS = Path(__file__).parents[2] / "models"
 
 ON_ACCELERATORS = [
     ("XNNPACK", True),

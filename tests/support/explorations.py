@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from rankslice.exploration.answer import answer
-from rankslice.exploration.results import Channel, Choice, Exploration, Failure, Figures, Stage
+from rankslice.exploration.results.answer import answer
+from rankslice.exploration.results.results import (
+    Channel,
+    Choice,
+    Exploration,
+    Failure,
+    Figures,
+    Stage,
+)
 
 
 def stage(key: str, layers: int, compute_ms: float, measured_ms: float | None = None) -> Stage:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sources import open_source
-from rankslice.framework.commands.build import build
+from rankslice.backend.runtime.sources.sources import open_source
+from rankslice.commands.build.build import build
 
 onnxruntime = load_onnxruntime()
 

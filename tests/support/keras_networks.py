@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.frontend.keras_merging import with_merged_normalisations
-from rankslice.frontend.keras_reader import KerasModel
-from rankslice.frontend.keras_tensorflow import quiet
-from rankslice.frontend.keras_writer import FLOAT32, Conversion, keras_submodel
-from rankslice.frontend.partition import partition
+from rankslice.frontend.formats.keras.merging import with_merged_normalisations
+from rankslice.frontend.formats.keras.reader import KerasModel
+from rankslice.frontend.formats.keras.tensorflow import quiet
+from rankslice.frontend.formats.keras.writer import FLOAT32, Conversion, keras_submodel
+from rankslice.frontend.partition.partition import partition
 
 Array = NDArray[Any]
 

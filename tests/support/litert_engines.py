@@ -15,7 +15,7 @@ from toys import toy_library
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.pipeline.slots import Ring
 
 IMAGE = TensorSpec("serving_default_keras_tensor:0", "float32", (1, 16, 16, 3))
 SCORES = TensorSpec("StatefulPartitionedCall_1:0", "float32", (1, 5))
@@ -32,7 +32,7 @@ needs_litert = pytest.mark.skipif(not has_litert(), reason="ai-edge-litert is no
 
 def swiftshader() -> Path | None:
     """Return the folder with SwiftShader, a GPU in software, if it is on this machine."""
-    folders = [Path("/usr/lib/chromium"), Path(__file__).parents[1] / ".venv" / "swiftshader"]
+    folders = [Path("/usr/lib/chromium"), Path(__file__).parents[2] / ".venv" / "swiftshader"]
     if given := os.environ.get("RANKSLICE_SWIFTSHADER"):
         folders.insert(0, Path(given))
     return next((folder for folder in folders if (folder / _SWIFTSHADER).exists()), None)

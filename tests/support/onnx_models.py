@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.graph import Layer, Tensor
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
-from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.formats.onnx.writer import segment_pieces
+from rankslice.frontend.formats.pieces import write_pieces
 
 onnxruntime = load_onnxruntime()
 

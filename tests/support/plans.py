@@ -12,8 +12,8 @@ from rankslice.backend.runtime.job import Job, load_job
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import ModelInfo, Plan, plan_to_json
-from rankslice.frontend.partition import partition
-from rankslice.frontend.planner import make_plan
+from rankslice.frontend.partition.partition import partition
+from rankslice.frontend.plan.make_plan import make_plan
 
 FIGURE_2 = line_graph(
     """MaxPool1: input -> Buff1

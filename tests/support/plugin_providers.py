@@ -13,7 +13,7 @@ from litert_engines import swiftshader
 
 PACKAGES = ("onnxruntime-ep-webgpu", "onnxruntime-qnn")
 
-_PLATFORM = Path(__file__).parents[1] / "platforms" / "virtual-rubikpi-onnx.yaml"
+_PLATFORM = Path(__file__).parents[2] / "platforms" / "virtual-rubikpi-onnx.yaml"
 _SWIFTSHADER = "/usr/lib/chromium"
 """Where the platform file has it."""
 

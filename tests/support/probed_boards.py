@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend import probe_on_board
+from rankslice.backend.boards import probe_on_board
 from rankslice.framework.probed import BoardReport, Environment
 from rankslice.framework.records import read_record
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from line_graphs import line_graph
 from strategies import random_graphs
 
-from rankslice.exploration.problem import Overheads, Problem, explored_layers, make_problem
+from rankslice.exploration.problem.problem import Overheads, Problem, explored_layers, make_problem
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 

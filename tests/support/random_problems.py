@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rankslice.exploration.problem import (
+from rankslice.exploration.problem.problem import (
     NO_OVERHEADS,
     BoardCosts,
     LayerTensor,

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.launch import find_mpirun
-from rankslice.framework.commands.build import build
+from rankslice.commands.build.build import build
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
 
@@ -151,8 +151,8 @@ def give_sensors(folder: Path, system: Path, nvml: str = "none.so") -> None:
     ``nvml`` takes the place of the library of NVIDIA's driver.
     """
     for name, before, after in (
-        ("sensors.py", '_SYSTEM = Path("/sys")', f"_SYSTEM = Path({str(system)!r})"),
-        ("nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
+        ("figures/sensors.py", '_SYSTEM = Path("/sys")', f"_SYSTEM = Path({str(system)!r})"),
+        ("figures/nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
     ):
         code = folder / "runtime" / name
         text = code.read_text()

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sources import RandomSource
+from rankslice.backend.runtime.sources.sources import RandomSource
 from rankslice.framework.graph import Graph, Tensor, constant_layers
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_types import element_type
-from rankslice.frontend.onnx_writer import SINGLE_FILE_LIMIT, segment_pieces
-from rankslice.frontend.partition import Partition, partition
-from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.formats.onnx.types import element_type
+from rankslice.frontend.formats.onnx.writer import SINGLE_FILE_LIMIT, segment_pieces
+from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.partition.partition import Partition, partition
 
 Shapes = Mapping[str, tuple[int, ...]]
 

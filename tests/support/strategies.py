@@ -18,7 +18,7 @@ from rankslice.framework.graph import (
     Weight,
     constant_layers,
 )
-from rankslice.frontend.partition import used_layers
+from rankslice.frontend.partition.partition import used_layers
 
 _RECORD = ByteRange(Path("network.onnx"), 0, 0)
 _WIDTH = 4

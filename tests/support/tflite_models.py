@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rankslice.frontend.partition import PartitionSegment
-from rankslice.frontend.pieces import write_pieces
-from rankslice.frontend.tflite_builder import flatbuffer
-from rankslice.frontend.tflite_reader import TfliteModel
-from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
-from rankslice.frontend.tflite_writer import FLATBUFFER_LIMIT, submodel_pieces
+from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.tflite.builder import flatbuffer
+from rankslice.frontend.formats.tflite.reader import TfliteModel
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
+from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT, submodel_pieces
+from rankslice.frontend.partition.partition import PartitionSegment
 
-FOLDER = Path(__file__).parent / "tflite"
+FOLDER = Path(__file__).parents[1] / "tflite"
 
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.tflite")))
 

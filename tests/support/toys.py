@@ -15,7 +15,7 @@ def toy_library(source: str, folder: Path) -> str:
     if compiler is None:
         pytest.skip("no C compiler on this machine")
     library = folder / f"{Path(source).stem.partition('_')[0]}.so"
-    path = Path(__file__).parent / "backend" / source
+    path = Path(__file__).parent / source
     arguments = ["-shared", "-fPIC", "-O1", "-o", str(library), str(path), "-lm"]
     subprocess.run([compiler, *arguments], check=True)
     return str(library)

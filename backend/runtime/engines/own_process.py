@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, signal_name
+from ..figures.measure import count_process, forget_process
 from ..job import TensorSpec, typed_view
-from ..measure import count_process, forget_process
 from .acceleration import Acceleration
 
 __all__ = ["OwnProcessEngine", "serve", "start_processes"]

@@ -42,8 +42,8 @@ _LONELY_S = 2.0
 _PROGRAM = """
 import sys, types
 package = sys.modules["runtime"] = types.ModuleType("runtime")
-package.__path__ = [sys.argv[1].rpartition("/")[0]]
-from runtime.guard import guard
+package.__path__ = [sys.argv[1].rsplit("/", 2)[0]]
+from runtime.faults.guard import guard
 guard(*sys.argv[2:])
 """
 """It is called with the path of this file, without the package that would load everything."""

@@ -17,12 +17,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from .errors import JobError
-from .executor import Executor
-from .job import RankSpec, TensorSpec
-from .loop import Incoming, Outgoing
-from .measure import cpu_s_of, stat_fields
-from .slots import Ring
+from ..errors import JobError
+from ..figures.measure import cpu_s_of, stat_fields
+from ..job import RankSpec, TensorSpec
+from ..pipeline.executor import Executor
+from ..pipeline.loop import Incoming, Outgoing
+from ..pipeline.slots import Ring
 
 __all__ = ["Heartbeat", "ProgressWatch", "StarvationWatch", "Ticker"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .job import RankSpec
+from ..job import RankSpec
 from .sensors import Sensor, SensorError, find_sensor
 
 __all__ = ["BoardEnergy"]

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .errors import ElsewhereError
-from .job import load_job
-from .options import RunOptions
+from ..errors import ElsewhereError
+from ..job import load_job
+from ..options import RunOptions
+from ..transport.twin import Network
 from .rank import run_rank
-from .twin import Network
 
 __all__ = ["run_in_process"]
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..transport.transport import Lane, Transport
 from .backoff import LONG_STEP_S, NETWORK_S, RESTS_S, Backoff, computing_pause_s
 from .slots import Ring
-from .transport import Lane, Transport
 from .wakeup import Wakeup, sharpen_timers
 
 __all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]

@@ -17,27 +17,27 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from .affinity import bind_to_cores, check_binding
-from .announcer import Announcer
-from .arrivals import PATIENCE_S, Arrivals, Pulled, Timed
-from .energy import BoardEnergy
-from .engines import Acceleration, Engine, engine_settings, open_engine
-from .engines.acceleration import total
-from .errors import ElsewhereError, JobError, reason_of
+from ..affinity import bind_to_cores, check_binding
+from ..engines import Acceleration, Engine, engine_settings, open_engine
+from ..engines.acceleration import total
+from ..errors import ElsewhereError, JobError, reason_of
+from ..faults.watch import Heartbeat, ProgressWatch, Ticker
+from ..figures.energy import BoardEnergy
+from ..figures.histogram import Histogram
+from ..figures.measure import ComputeTimes, GpuMemory, cpu_s, peak_memory_mb
+from ..job import Job
+from ..options import RunOptions
+from ..sinks.announcer import Announcer
+from ..sinks.results import ResultsWriter
+from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
+from ..sources.sources import open_source
+from ..transport.transport import Transport
+from ..version import RUNTIME_VERSION
 from .executor import Executor, Stage, step_of
-from .histogram import Histogram
-from .job import Job
 from .loop import CommunicationLoop, Incoming, Outgoing
-from .measure import ComputeTimes, GpuMemory, cpu_s, peak_memory_mb
-from .options import RunOptions
-from .results import ResultsWriter
 from .slots import Ring
-from .sources import open_source
 from .stages import Input, SegmentStage, SinkStage, SourceStage
-from .transport import Transport
-from .version import RUNTIME_VERSION
 from .warm_up import WarmUp
-from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Reader, connect, threadless_stages, wire
 
 __all__ = ["run_rank", "together"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .job import TensorSpec, typed_view
+from ..job import TensorSpec, typed_view
 
 __all__ = ["Ring"]
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from .arrivals import Arrivals
-from .engines import Engine
-from .errors import JobError
-from .histogram import Histogram
+from ..engines import Engine
+from ..errors import JobError
+from ..figures.histogram import Histogram
+from ..sources.arrivals import Arrivals
 from .slots import Ring
 
 __all__ = ["Input", "Post", "SegmentStage", "SinkStage", "Source", "SourceStage"]

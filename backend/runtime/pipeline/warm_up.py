@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from .engines import Engine
+from ..engines import Engine
 from .slots import Ring
 
 __all__ = ["WarmUp"]

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .job import Job, RankSpec, SegmentSpec, TensorSpec
+from ..job import Job, RankSpec, SegmentSpec, TensorSpec
 from .slots import Ring
 
 __all__ = [

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import JobError, reason_of
-from .job import Job, TensorSpec
+from ..errors import JobError, reason_of
+from ..job import Job, TensorSpec
 
 __all__ = ["Results", "ResultsWriter", "most_bytes", "read_results", "results_of"]
 

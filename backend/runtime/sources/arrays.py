@@ -16,8 +16,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import JobError
-from .job import TensorSpec
+from ..errors import JobError
+from ..job import TensorSpec
 
 __all__ = ["FileStack", "Stack", "open_npy", "open_ordinary", "read_npz"]
 

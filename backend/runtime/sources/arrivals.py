@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from .errors import JobError
+from ..errors import JobError
 
 __all__ = ["PATIENCE_S", "Arrivals", "Pulled", "Timed"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import JobError
+from ..job import TensorSpec
 from .arrays import open_ordinary
-from .errors import JobError
-from .job import TensorSpec
 
 __all__ = [
     "ACCEPTED",

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import JobError
+from ..job import TensorSpec
+from ..pipeline.stages import Source
 from .arrays import FileStack, Stack, open_npy, read_npz
-from .errors import JobError
 from .images import ACCEPTED, IMAGE_SUFFIXES, Preprocessing, image_shape, image_size, load_image
-from .job import TensorSpec
-from .stages import Source
 
 __all__ = ["ArraySource", "ImageSource", "RandomSource", "open_source"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import JobError
+from ..errors import JobError
 from .transport import Completion, Lane
 
 __all__ = ["MpiTransport", "check_library", "library_version", "prefer"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import JobError
+from ..errors import JobError
 from .transport import Completion, Lane
 
 __all__ = ["Network", "TwinTransport"]

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.keras_config import config_mistakes
-from rankslice.frontend.positioned_file import PositionedFile
+from rankslice.frontend.formats.keras.config import config_mistakes
+from rankslice.frontend.formats.positioned_file import PositionedFile
 
 __all__ = ["MISSING", "check_keras_file"]
 

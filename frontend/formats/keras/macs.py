@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from rankslice.framework.graph import Layer, Weight
-from rankslice.frontend.keras_classes import APPLICATION_LAYERS, LAYERS
-from rankslice.frontend.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS, LAYERS
+from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
 
 __all__ = ["keras_macs"]
 
@@ -34,7 +34,7 @@ _FREE = (LAYERS - _NOT_COUNTED) | _FREE_OPERATIONS | APPLICATION_LAYERS.keys()
 def keras_macs(layer: Layer) -> int | None:
     """Return the multiply-accumulate operations (MACs) that a call of a layer takes for one frame.
 
-    What counts is the same as for ONNX (:func:`rankslice.frontend.onnx_macs.onnx_macs`). The
+    The same counts as for ONNX (:func:`rankslice.frontend.formats.onnx.macs.onnx_macs`). The
     result is ``None`` for attention, layers that have others inside, and most operations that
     are no layers.
     """

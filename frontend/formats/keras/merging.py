@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rankslice.framework.graph import Bond, Graph, Layer
-from rankslice.frontend.partition import Partition, used_layers
+from rankslice.frontend.partition.partition import Partition, used_layers
 
 __all__ = [
     "Merged",

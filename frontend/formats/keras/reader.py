@@ -10,9 +10,9 @@ from typing import Any
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.keras_calls import Call, Network, network_of, replay
-from rankslice.frontend.keras_file import check_keras_file
-from rankslice.frontend.keras_tensorflow import first_line, load_keras, quiet
+from rankslice.frontend.formats.keras.calls import Call, Network, network_of, replay
+from rankslice.frontend.formats.keras.file import check_keras_file
+from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
 
 __all__ = ["KERAS_SUFFIXES", "KerasModel", "read_keras"]
 

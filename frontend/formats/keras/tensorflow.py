@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.frontend.keras_classes import APPLICATION_LAYERS
-from rankslice.frontend.keras_file import MISSING
+from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS
+from rankslice.frontend.formats.keras.file import MISSING
 
 __all__ = ["load_keras", "quiet", "tensorflow"]
 
@@ -54,7 +54,7 @@ def load_keras(path: Path) -> Any:
     """Return the model of a file.
 
     Args:
-        path: a file that :func:`rankslice.frontend.keras_file.check_keras_file` has passed.
+        path: a file that :func:`rankslice.frontend.formats.keras.file.check_keras_file` has passed.
 
     Raises:
         RankSliceError: TensorFlow is not installed, or cannot load the model.

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
-from rankslice.frontend.keras_calls import Call, replay
-from rankslice.frontend.keras_reader import KerasModel
-from rankslice.frontend.keras_tensorflow import first_line, quiet, tensorflow
-from rankslice.frontend.pieces import Piece
-from rankslice.frontend.tflite_renamed import renamed_model
+from rankslice.frontend.formats.keras.calls import Call, replay
+from rankslice.frontend.formats.keras.reader import KerasModel
+from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
+from rankslice.frontend.formats.pieces import Piece
+from rankslice.frontend.formats.tflite.renamed import renamed_model
 
 __all__ = ["FLOAT32", "KINDS", "Conversion", "Frames", "keras_submodel"]
 
@@ -55,7 +55,7 @@ def keras_submodel(
     """Return the content of a ``.tflite`` file that does some calls of a Keras model.
 
     Args:
-        model: as read by :func:`rankslice.frontend.keras_reader.read_keras`.
+        model: as read by :func:`rankslice.frontend.formats.keras.reader.read_keras`.
         layers: calls, in the graph's order.
         inputs: what they read and do not make themselves; the file's inputs have this order and
             these names.

@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto
 
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import quoted
-from rankslice.frontend.onnx_nodes import (
+from rankslice.frontend.formats.onnx.nodes import (
     FunctionKey,
     directly_called,
     function_table,

@@ -30,7 +30,7 @@ from onnx import (
 )
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.frontend.onnx_nodes import bodies_of, inputs_of
+from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
 
 __all__ = ["follow_types", "is_fixed"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import onnx.defs
 
 from rankslice.framework.graph import Layer
-from rankslice.frontend.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
 
 __all__ = ["onnx_macs"]
 

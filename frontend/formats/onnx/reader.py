@@ -12,13 +12,13 @@ from onnx import ModelProto
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
-from rankslice.frontend.onnx_checks import (
+from rankslice.frontend.formats.onnx.checks import (
     function_mistakes,
     header_mistakes,
     is_text,
     tensor_mistakes,
 )
-from rankslice.frontend.onnx_nodes import (
+from rankslice.frontend.formats.onnx.nodes import (
     attributes_of,
     called_functions,
     draws_random_numbers,
@@ -27,10 +27,10 @@ from rankslice.frontend.onnx_nodes import (
     layer_names,
     operator,
 )
-from rankslice.frontend.onnx_shapes import bind_inputs, infer_tensors, input_mistakes
-from rankslice.frontend.onnx_weights import inner_data, read_weights
-from rankslice.frontend.onnx_wire import Scan, WireFile, scan_model
-from rankslice.frontend.topology import topological_order
+from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors, input_mistakes
+from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
+from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
+from rankslice.frontend.formats.topology import topological_order
 
 __all__ = ["OnnxModel", "read_onnx"]
 

@@ -21,12 +21,12 @@ from onnx import (
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.graph import Tensor, Weight
 from rankslice.framework.wording import joined
-from rankslice.frontend.onnx_follow import follow_types, is_fixed
-from rankslice.frontend.onnx_nodes import inputs_of
-from rankslice.frontend.onnx_types import dtype_of
-from rankslice.frontend.onnx_weights import is_external
-from rankslice.frontend.onnx_wire import SMALL
-from rankslice.frontend.pieces import read_piece
+from rankslice.frontend.formats.onnx.follow import follow_types, is_fixed
+from rankslice.frontend.formats.onnx.nodes import inputs_of
+from rankslice.frontend.formats.onnx.types import dtype_of
+from rankslice.frontend.formats.onnx.weights import is_external
+from rankslice.frontend.formats.onnx.wire import SMALL
+from rankslice.frontend.formats.pieces import read_piece
 
 __all__ = ["bind_inputs", "infer_tensors", "input_mistakes"]
 

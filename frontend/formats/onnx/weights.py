@@ -11,9 +11,9 @@ from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Weight, dtype_bits
 from rankslice.framework.wording import quoted
-from rankslice.frontend.onnx_nodes import inner_tensors
-from rankslice.frontend.onnx_types import dtype_of
-from rankslice.frontend.onnx_wire import BYTES, Field, Scan, WireFile
+from rankslice.frontend.formats.onnx.nodes import inner_tensors
+from rankslice.frontend.formats.onnx.types import dtype_of
+from rankslice.frontend.formats.onnx.wire import BYTES, Field, Scan, WireFile
 
 __all__ = ["inner_data", "is_external", "read_weights"]
 

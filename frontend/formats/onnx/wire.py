@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.positioned_file import PositionedFile
+from rankslice.frontend.formats.positioned_file import PositionedFile
 
 __all__ = ["SMALL", "Field", "Scan", "WireFile", "scan_model", "varint"]
 

@@ -17,12 +17,12 @@ from onnx import (
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Layer, Tensor, Weight
-from rankslice.frontend.onnx_nodes import inner_tensors
-from rankslice.frontend.onnx_reader import OnnxModel
-from rankslice.frontend.onnx_types import element_type
-from rankslice.frontend.onnx_weights import is_external
-from rankslice.frontend.onnx_wire import BYTES, SMALL, varint
-from rankslice.frontend.pieces import Piece, coalesce, pieces_length, read_piece
+from rankslice.frontend.formats.onnx.nodes import inner_tensors
+from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.onnx.types import element_type
+from rankslice.frontend.formats.onnx.weights import is_external
+from rankslice.frontend.formats.onnx.wire import BYTES, SMALL, varint
+from rankslice.frontend.formats.pieces import Piece, coalesce, pieces_length, read_piece
 
 __all__ = ["SINGLE_FILE_LIMIT", "SubModelFiles", "segment_pieces"]
 

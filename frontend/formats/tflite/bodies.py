@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.frontend.tflite_references import called_subgraphs
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.references import called_subgraphs
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["Bodies"]
 

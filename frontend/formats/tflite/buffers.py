@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.tflite_wire import FlatFile, Table
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
 __all__ = ["buffer_contents", "large_options"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.pieces import Piece
-from rankslice.frontend.tflite_schema import SCALARS, TABLES
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.pieces import Piece
+from rankslice.frontend.formats.tflite.schema import SCALARS, TABLES
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["ALIGNMENT", "flatbuffer"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.tflite_references import references
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.references import references
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["flow_mistakes", "header_mistakes", "reference_mistakes"]
 

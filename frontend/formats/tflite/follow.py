@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.operand_shapes import UnknownSizeError
-from rankslice.frontend.tflite_rules import RULES, Call, Shape, slices
-from rankslice.frontend.tflite_shapes import BY_VALUE, dtype_of
-from rankslice.frontend.tflite_wire import FlatFile, Table
+from rankslice.frontend.formats.operand_shapes import UnknownSizeError
+from rankslice.frontend.formats.tflite.rules import RULES, Call, Shape, slices
+from rankslice.frontend.formats.tflite.shapes import BY_VALUE, dtype_of
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
 __all__ = ["open_tensors", "settled_shapes"]
 

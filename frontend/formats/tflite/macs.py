@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from rankslice.framework.graph import Layer
-from rankslice.frontend.operand_shapes import UnknownSizeError, output_shape, shape_of
-from rankslice.frontend.tflite_schema import OPERATORS
+from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.formats.tflite.schema import OPERATORS
 
 __all__ = ["tflite_macs"]
 
@@ -28,7 +28,7 @@ projection. Some are omitted."""
 def tflite_macs(layer: Layer) -> int | None:
     """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
 
-    What counts is the same as for ONNX (:func:`rankslice.frontend.onnx_macs.onnx_macs`). The
+    The same counts as for ONNX (:func:`rankslice.frontend.formats.onnx.macs.onnx_macs`). The
     result is ``None`` for custom and StableHLO operators, control flow and where a size is missing.
     """
     count = _COUNTS.get(layer.op)

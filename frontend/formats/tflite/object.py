@@ -1,7 +1,7 @@
 """The model object of a TensorFlow Lite file: what stands in its tables, as the schema has it.
 
-Unlike :func:`rankslice.frontend.tflite_reader.read_tflite` this asks for nothing that slicing
-needs: a model that is compiled for an accelerator can be looked at, too.
+Unlike :func:`rankslice.frontend.formats.tflite.reader.read_tflite` this needs
+nothing that slicing needs: a model that is compiled for an accelerator can be looked at, too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.tflite_buffers import buffer_contents, large_options
-from rankslice.frontend.tflite_checks import reference_mistakes
-from rankslice.frontend.tflite_operators import operator_name
-from rankslice.frontend.tflite_schema import OPERATORS
-from rankslice.frontend.tflite_settings import Setting, settings
-from rankslice.frontend.tflite_shapes import dtype_of
-from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
+from rankslice.frontend.formats.tflite.buffers import buffer_contents, large_options
+from rankslice.frontend.formats.tflite.checks import reference_mistakes
+from rankslice.frontend.formats.tflite.operators import operator_name
+from rankslice.frontend.formats.tflite.schema import OPERATORS
+from rankslice.frontend.formats.tflite.settings import Setting, settings
+from rankslice.frontend.formats.tflite.shapes import dtype_of
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
 __all__ = [
     "BufferEntry",

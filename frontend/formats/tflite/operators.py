@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rankslice.framework.graph import AttributeValue
-from rankslice.frontend.tflite_schema import OPERATORS, SCALARS, TABLES
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.schema import OPERATORS, SCALARS, TABLES
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["attributes", "flex_operators", "operator_name", "unique_names"]
 

@@ -18,20 +18,20 @@ from rankslice.framework.graph import (
     dtype_bits,
 )
 from rankslice.framework.wording import quoted
-from rankslice.frontend.tflite_bodies import Bodies
-from rankslice.frontend.tflite_buffers import buffer_contents
-from rankslice.frontend.tflite_checks import (
+from rankslice.frontend.formats.tflite.bodies import Bodies
+from rankslice.frontend.formats.tflite.buffers import buffer_contents
+from rankslice.frontend.formats.tflite.checks import (
     flow_mistakes,
     header_mistakes,
     reference_mistakes,
 )
-from rankslice.frontend.tflite_follow import open_tensors, settled_shapes
-from rankslice.frontend.tflite_operators import attributes, operator_name, unique_names
-from rankslice.frontend.tflite_resize import resized_shapes, shapes_in_a_run
-from rankslice.frontend.tflite_schema import OPERATORS
-from rankslice.frontend.tflite_shapes import dtype_of, known_shapes, shape_mistakes
-from rankslice.frontend.tflite_state import bonds, states
-from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
+from rankslice.frontend.formats.tflite.follow import open_tensors, settled_shapes
+from rankslice.frontend.formats.tflite.operators import attributes, operator_name, unique_names
+from rankslice.frontend.formats.tflite.resize import resized_shapes, shapes_in_a_run
+from rankslice.frontend.formats.tflite.schema import OPERATORS
+from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes, shape_mistakes
+from rankslice.frontend.formats.tflite.state import bonds, states
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
 __all__ = ["MAIN", "TfliteModel", "read_tflite"]
 

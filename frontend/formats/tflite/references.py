@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rankslice.frontend.tflite_schema import TABLES, UNIONS, Field
-from rankslice.frontend.tflite_wire import Table, Value, packed
+from rankslice.frontend.formats.tflite.schema import TABLES, UNIONS, Field
+from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 
 __all__ = ["Reference", "called_subgraphs", "references", "renumbered"]
 

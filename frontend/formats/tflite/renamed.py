@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Tensor
-from rankslice.frontend.pieces import Piece
-from rankslice.frontend.tflite_builder import flatbuffer
-from rankslice.frontend.tflite_schema import DTYPES, OPERATORS, UNIONS
-from rankslice.frontend.tflite_shapes import dtype_of
-from rankslice.frontend.tflite_wire import FlatFile, Table, packed, read_tables
+from rankslice.frontend.formats.pieces import Piece
+from rankslice.frontend.formats.tflite.builder import flatbuffer
+from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
+from rankslice.frontend.formats.tflite.shapes import dtype_of
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, packed, read_tables
 
 __all__ = ["renamed_model"]
 

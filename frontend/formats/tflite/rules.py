@@ -1,7 +1,7 @@
 """What TensorFlow Lite operators make of the sizes of their operands.
 
 There are rules for the operators that change sizes. Of all others the result has the sizes of an
-operand; see :mod:`rankslice.frontend.tflite_follow`.
+operand; see :mod:`rankslice.frontend.formats.tflite.follow`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAME = 0
 class Call(Protocol):
     """An operator and what is known of its operands.
 
-    What is not known raises :class:`rankslice.frontend.operand_shapes.UnknownSizeError`.
+    What is not known raises :class:`rankslice.frontend.formats.operand_shapes.UnknownSizeError`.
     """
 
     @property

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from rankslice.frontend.tflite_schema import CODES, DTYPES, TABLES, Field
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.schema import CODES, DTYPES, TABLES, Field
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["DEFAULTS", "NAMES", "Setting", "settings"]
 

@@ -1,8 +1,8 @@
 """Types and shapes of a TensorFlow Lite model's tensors, as far as they are known before a run.
 
 The file has a shape for each tensor. Where the signature of the shape says -1, the size depends on
-the inputs' sizes (:mod:`rankslice.frontend.tflite_follow`) or on what is in the tensors; the latter
-kind is found here.
+the inputs' sizes (:mod:`rankslice.frontend.formats.tflite.follow`) or on what is in the tensors;
+the latter kind is found here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.graph import Tensor
 from rankslice.framework.wording import quoted
-from rankslice.frontend.tflite_schema import DTYPES, OPERATORS
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["BY_VALUE", "dtype_of", "known_shapes", "shape_mistakes"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from rankslice.framework.graph import Bond
 from rankslice.framework.wording import quoted
-from rankslice.frontend.tflite_shapes import dtype_of
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.shapes import dtype_of
+from rankslice.frontend.formats.tflite.wire import Table
 
 __all__ = ["bonds", "states"]
 

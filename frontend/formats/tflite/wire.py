@@ -18,8 +18,8 @@ from typing import TypeAlias, Union
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.positioned_file import PositionedFile
-from rankslice.frontend.tflite_schema import CODES, SCALARS, TABLES, UNIONS, Field
+from rankslice.frontend.formats.positioned_file import PositionedFile
+from rankslice.frontend.formats.tflite.schema import CODES, SCALARS, TABLES, UNIONS, Field
 
 __all__ = ["FlatFile", "Table", "Value", "packed", "read_tables"]
 
@@ -42,7 +42,7 @@ class Table:
     """One table: only the fields that are there."""
 
     kind: str
-    """Its name in :data:`rankslice.frontend.tflite_schema.TABLES`."""
+    """Its name in :data:`rankslice.frontend.formats.tflite.schema.TABLES`."""
     values: Mapping[str, Value]
     start: int = 0
     """Offset in the file."""

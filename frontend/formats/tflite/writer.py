@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Layer, Tensor
-from rankslice.frontend.pieces import Piece, coalesce, pieces_length
-from rankslice.frontend.tflite_buffers import large_options
-from rankslice.frontend.tflite_builder import flatbuffer
-from rankslice.frontend.tflite_reader import MAIN, TfliteModel
-from rankslice.frontend.tflite_references import references, renumbered
-from rankslice.frontend.tflite_wire import Table, Value, packed
+from rankslice.frontend.formats.pieces import Piece, coalesce, pieces_length
+from rankslice.frontend.formats.tflite.buffers import large_options
+from rankslice.frontend.formats.tflite.builder import flatbuffer
+from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
+from rankslice.frontend.formats.tflite.references import references, renumbered
+from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 
 __all__ = ["FLATBUFFER_LIMIT", "submodel_pieces"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from probed_boards import CPU, JETSON, PC, RASPBERRY_PI, RUBIK_PI, make_tree, policy
 
-from rankslice.backend import probe_on_board
-from rankslice.backend.probe_on_board import (
+from rankslice.backend.boards import probe_on_board
+from rankslice.backend.boards.probe_on_board import (
     by_number,
     clusters,
     core_numbers,

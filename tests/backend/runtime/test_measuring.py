@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 from real_jobs import give_sensors
 
-from rankslice.backend.measuring import Accelerator, Runs, SubModel, measuring_package
+from rankslice.backend.boards.measuring import Accelerator, Runs, SubModel, measuring_package
+from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.measuring import core_kinds
-from rankslice.backend.ssh import BoardShell
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement

@@ -17,11 +17,11 @@ from command_line import COMMAND, rankslice
 from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.commands.build import OWN_ENTRIES, Build, build
-from rankslice.framework.commands.deploy import SSH_CONFIG
-from rankslice.framework.commands.run import CONVERTED, prepare, run
+from rankslice.commands.build.build import OWN_ENTRIES, Build, build
+from rankslice.commands.deploy.deploy import SSH_CONFIG
+from rankslice.commands.run.run import CONVERTED, prepare, run
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import plan_from_json
 
 BIG = 200_000_000

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tflite_models import edited, model_file
 
-from rankslice.framework.commands.build import Build, build
+from rankslice.commands.build.build import Build, build
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.tflite_reader import read_tflite
-from rankslice.frontend.tflite_wire import Table
+from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.frontend.formats.tflite.wire import Table
 
 PLATFORM = "boards:\n  pi: {cores: 0-3}\n  jetson: {cores: 0-3}\n"
 

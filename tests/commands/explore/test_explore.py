@@ -14,18 +14,18 @@ from chain_problems import write_chain
 from command_line import Ended, rankslice
 from real_jobs import give_sensors
 
-from rankslice.exploration.cost_model import predict_plan
-from rankslice.exploration.places import default_keys, kinds_and_places
-from rankslice.exploration.problem import explored_layers
-from rankslice.exploration.profiled import profiled_problem
-from rankslice.exploration.real_runs import MeasuredRank, MeasuredRun
-from rankslice.exploration.results import Choice
-from rankslice.exploration.spans import first_spans
-from rankslice.framework.commands.attempts import Runs
-from rankslice.framework.commands.build import Build, build
-from rankslice.framework.commands.profile import read_profile
+from rankslice.commands.build.build import Build, build
+from rankslice.commands.explore.attempts import Runs
+from rankslice.commands.profile.profile import read_profile
+from rankslice.exploration.cost.cost_model import predict_plan
+from rankslice.exploration.problem.places import default_keys, kinds_and_places
+from rankslice.exploration.problem.problem import explored_layers
+from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.results.real_runs import MeasuredRank, MeasuredRun
+from rankslice.exploration.results.results import Choice
+from rankslice.exploration.times.spans import first_spans
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import (
     Core,
     MeasuredBoard,
@@ -36,7 +36,7 @@ from rankslice.framework.profile import (
     profile_to_json,
 )
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats import read_model
+from rankslice.frontend.formats.registry import read_model
 
 PLATFORM = """
 boards:
@@ -51,7 +51,7 @@ LAYERS = 6
 @pytest.fixture(autouse=True)
 def first_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the search by the cost model, before one by trials, take less time."""
-    monkeypatch.setattr("rankslice.exploration.search._FIRST_GENERATIONS", 5)
+    monkeypatch.setattr("rankslice.exploration.search.search._FIRST_GENERATIONS", 5)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def span_ns(first: int, last: int) -> int:
     return sum(range(first + 1, last + 2)) * 1_000_000
 
 
-COMMANDS = "rankslice.framework.commands"
+COMMANDS = "rankslice.commands"
 
 
 def sleeping_board(folder: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from explorations import CPU, GPU, choice
 
-from rankslice.exploration.real_runs import MeasuredEnergy, MeasuredRank, MeasuredRun
-from rankslice.framework.commands.kept_runs import KeptRuns
+from rankslice.commands.explore.kept_runs import KeptRuns
+from rankslice.exploration.results.real_runs import MeasuredEnergy, MeasuredRank, MeasuredRun
 
 ONE, OTHER = choice(1, 30.0, CPU), choice(2, 20.0, CPU, GPU)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from explorations import choices, exploration
 from rich.console import Console
 
-from rankslice.exploration.results import Exploration
-from rankslice.framework.commands.show_exploration import print_exploration
+from rankslice.commands.explore.show import print_exploration
+from rankslice.exploration.results.results import Exploration
 
 
 def printed(found: Exploration) -> str:

@@ -14,9 +14,9 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 from onnx_models import LIGHT_MODELS, save
 from rich.console import Console
 
-from rankslice.framework.commands.inspect import Inspection, inspect_model
-from rankslice.framework.commands.inspection_json import inspection_to_json
-from rankslice.framework.commands.show_inspection import print_inspection
+from rankslice.commands.inspect.inspect import Inspection, inspect_model
+from rankslice.commands.inspect.show import print_inspection
+from rankslice.commands.inspect.to_json import inspection_to_json
 from rankslice.framework.errors import RankSliceError
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -215,7 +215,7 @@ def test_all_mistakes_of_model_mapping_and_platform_are_told_at_once(tmp_path):
 def test_accelerators_without_an_engine_can_be_inspected(tmp_path):
     """The mapping of AutoDiCE's figure uses a GPU."""
     onnx.save(figure_2(), tmp_path / "model.onnx")
-    examples = Path(__file__).parents[2]
+    examples = Path(__file__).parents[3]
     found = inspect_model(
         tmp_path / "model.onnx",
         mapping=examples / "mappings" / "autodice-figure2.json",

@@ -11,7 +11,7 @@ from command_line import rankslice
 from litert_engines import gpu_environment, needs_litert, needs_swiftshader, toy_delegate
 from tflite_models import edited, model_file
 
-from rankslice.framework.commands.internals import (
+from rankslice.commands.inspect.internals import (
     Internals,
     Wanted,
     internals_from_json,

@@ -11,9 +11,9 @@ import pytest
 from command_line import rankslice
 from tflite_models import NAMES, edited, model_file
 
-from rankslice.framework.commands.object_json import object_to_json
-from rankslice.frontend.tflite_object import ModelObject, read_object
-from rankslice.frontend.tflite_wire import packed
+from rankslice.commands.inspect.object_to_json import object_to_json
+from rankslice.frontend.formats.tflite.object import ModelObject, read_object
+from rankslice.frontend.formats.tflite.wire import packed
 
 
 def entry(name: str) -> ModelObject:

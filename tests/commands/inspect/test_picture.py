@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 from onnx_models import LIGHT_MODELS, save
 
-from rankslice.framework.commands.inspect import inspect_model
-from rankslice.framework.commands.lanes import Row, assign_lanes
-from rankslice.framework.commands.picture import picture_of
+from rankslice.commands.inspect.inspect import inspect_model
+from rankslice.commands.inspect.lanes import Row, assign_lanes
+from rankslice.commands.inspect.picture import picture_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = (

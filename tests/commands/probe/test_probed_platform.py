@@ -12,8 +12,8 @@ from command_line import rankslice
 from hypothesis import HealthCheck, example, given, settings
 from probed_boards import JETSON, PC, RASPBERRY_PI, RUBIK_PI, environment, report_of
 
-from rankslice.framework.commands.probed_accelerators import accelerators_of
-from rankslice.framework.commands.probed_platform import platform_text
+from rankslice.commands.probe.accelerators import accelerators_of
+from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.platform import Accelerator, Link, Platform
 from rankslice.framework.probed import (
     BoardReport,

@@ -16,12 +16,12 @@ from command_line import COMMAND, rankslice
 from real_jobs import chain
 
 from rankslice.backend.runtime.version import RUNTIME_VERSION
-from rankslice.exploration.spans import Slice, first_spans, is_long
-from rankslice.framework.commands.profile import Listener, Measuring, measure_model, read_profile
-from rankslice.framework.commands.profile_time import Expectation, TimeLimit
+from rankslice.commands.profile.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.commands.profile.time_limit import Expectation, TimeLimit
+from rankslice.exploration.times.spans import Slice, first_spans, is_long
 from rankslice.framework.profile import Profile, profile_to_json
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
+DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
 CORE = min(os.sched_getaffinity(0))
 KEY = f"local_cpu{CORE}"
 

@@ -16,11 +16,11 @@ from litert_engines import (
     needs_swiftshader,
 )
 
-from rankslice.exploration.spans import Slice, first_spans
-from rankslice.framework.commands.profile import Measuring
+from rankslice.commands.profile.profile import Measuring
+from rankslice.exploration.times.spans import Slice, first_spans
 from rankslice.framework.profile import ProfiledKind
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.tflite"
+DIGITS = Path(__file__).parents[3] / "models" / "digits.tflite"
 CORE = min(os.sched_getaffinity(0))
 
 

@@ -14,8 +14,8 @@ from namespaces import run_all_with_mounts, small_disk
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.results import ResultsWriter, read_results
-from rankslice.framework.commands.results_files import write_npz
+from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
+from rankslice.commands.run.results_files import write_npz
 
 
 def written(path: Path, specs: list[TensorSpec], frames: int) -> list[list[NDArray[Any]]]:

@@ -21,8 +21,8 @@ from PIL import Image
 
 from rankslice.backend.launch import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import read_results
-from rankslice.framework.commands.run import prepare, run
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.run.run import prepare, run
 from rankslice.measurement.verify import Verification
 
 TIMEOUT_S = 20

@@ -10,7 +10,7 @@ import pytest
 from command_line import rankslice
 from rich.console import Console
 
-from rankslice.framework.commands.show import print_run, read_labels
+from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.summary import RankSummary, RunSummary
 
@@ -133,7 +133,7 @@ def test_the_best_classes_are_shown_without_names_too(built_once: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     out = tmp_path_factory.mktemp("digits") / "out"
     mapping = root / "mappings" / "digits-two-ranks.json"
     options = ("--mapping", mapping, "--share-cores", "--out", out)

@@ -15,9 +15,9 @@ from jobs import unsliced_outputs as outputs_one_after_the_other
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Job, load_job
-from rankslice.backend.runtime.sources import RandomSource
-from rankslice.framework.commands import unsliced
-from rankslice.framework.commands.unsliced import most_at_once, unsliced_outputs
+from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.commands.run import unsliced
+from rankslice.commands.run.unsliced import most_at_once, unsliced_outputs
 
 RANDOM = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8] x) => (float[1,8] y) {
   noise = RandomNormalLike <seed = 3.0> (x)

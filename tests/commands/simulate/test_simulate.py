@@ -6,9 +6,9 @@ import pytest
 from command_line import rankslice
 from real_jobs import chain_folder, let_ranks_sleep
 
-from rankslice.framework.commands.simulate import read_trace
+from rankslice.commands.simulate.simulate import read_trace
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.hashing import file_sha256
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import (
     MeasuredBoard,
     Profile,

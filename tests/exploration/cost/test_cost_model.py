@@ -11,9 +11,9 @@ from plans import planned
 from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, problem
 from random_problems import random_problem
 
-from rankslice.exploration.cost_model import evaluate, predict, predict_plan
-from rankslice.exploration.links import LOCAL_LINK
-from rankslice.exploration.problem import Overheads, SummedTimes, usual_overheads
+from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
+from rankslice.exploration.problem.links import LOCAL_LINK
+from rankslice.exploration.problem.problem import Overheads, SummedTimes, usual_overheads
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link

@@ -15,15 +15,15 @@ from plans import job_of, planned, plans
 from problems import board, platform, problem
 from strategies import mapped_graphs
 
-from rankslice.backend.runtime.slots import Ring
-from rankslice.backend.runtime.wiring import CREDIT, wire
-from rankslice.exploration.cost_model import evaluate, predict_plan
-from rankslice.exploration.problem import Problem, explored_layers
+from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, wire
+from rankslice.exploration.cost.cost_model import evaluate, predict_plan
+from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
 from rankslice.framework.rings import rings_of
-from rankslice.frontend.costs import layer_costs
-from rankslice.frontend.rank_costs import rank_costs
+from rankslice.frontend.costs.costs import layer_costs
+from rankslice.frontend.costs.rank_costs import rank_costs
 
 TENSOR_BYTES = 16
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rankslice.exploration import ArgumentError, Device, NoPlanError, Pipeline, optimal_pipeline
-from rankslice.exploration.exact import Objective
+from rankslice.exploration.planner.optimal import Objective
 
 
 def devices(*kinds: int, **what: Any) -> list[Device]:

@@ -8,7 +8,7 @@ import pytest
 from chains import Tried, random_case
 
 from rankslice.exploration import NoPlanError, optimal_pipeline
-from rankslice.exploration.exact import Objective
+from rankslice.exploration.planner.optimal import Objective
 
 EACH = 250
 THROUGHPUT = range(0, 2000, EACH)

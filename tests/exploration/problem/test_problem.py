@@ -9,9 +9,14 @@ from line_graphs import line_graph
 from problems import CHAIN, GIGABIT, board, platform, problem
 from strategies import random_graphs
 
-from rankslice.exploration.links import LOCAL_LINK, UNKNOWN_LINK, Network
-from rankslice.exploration.places import default_keys, kinds_and_places
-from rankslice.exploration.problem import SummedTimes, explored_layers, make_problem, mapping_of
+from rankslice.exploration.problem.links import LOCAL_LINK, UNKNOWN_LINK, Network
+from rankslice.exploration.problem.places import default_keys, kinds_and_places
+from rankslice.exploration.problem.problem import (
+    SummedTimes,
+    explored_layers,
+    make_problem,
+    mapping_of,
+)
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond
 from rankslice.framework.mapping import Mapping, MappingEntry

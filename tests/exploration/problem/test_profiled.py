@@ -8,9 +8,9 @@ from itertools import zip_longest
 import pytest
 from problems import CHAIN, board, platform
 
-from rankslice.exploration.cost_model import predict
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.profiled import profiled_problem
+from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.framework.profile import (
     Core,
     MeasuredBoard,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices, measured
 
-from rankslice.exploration.answer import (
+from rankslice.exploration.results.answer import (
     answer,
     boards_text,
     mappings_text,

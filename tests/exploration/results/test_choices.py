@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from chain_problems import platform, problem
 
-from rankslice.exploration.choices import choices_of, kept_of
-from rankslice.exploration.exact_plans import exact_seeds, exact_sweep, place_sets
-from rankslice.exploration.exhaustive import exhaustive
-from rankslice.exploration.problem import Problem, SummedTimes
-from rankslice.exploration.scoring import can_be_had, clashing_places, scorer, space_of
-from rankslice.exploration.seeds import balanced, contiguous_seeds, crossing_bytes
+from rankslice.exploration.problem.problem import Problem, SummedTimes
+from rankslice.exploration.results.choices import choices_of, kept_of
+from rankslice.exploration.search.exact_plans import exact_seeds, exact_sweep, place_sets
+from rankslice.exploration.search.exhaustive import exhaustive
+from rankslice.exploration.search.scoring import can_be_had, clashing_places, scorer, space_of
+from rankslice.exploration.search.seeds import balanced, contiguous_seeds, crossing_bytes
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.exploration.front import Archive, nondominated, spread_out
+from rankslice.exploration.results.front import Archive, nondominated, spread_out
 
 
 def dominated(row: NDArray[np.float64], by: NDArray[np.float64]) -> bool:

@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 from explorations import CPU, GPU, choice, choices, exploration, measured
 
-from rankslice.exploration.page import page_of
-from rankslice.exploration.results import Failure, choices_csv, exploration_to_json
+from rankslice.exploration.results.page import page_of
+from rankslice.exploration.results.results import Failure, choices_csv, exploration_to_json
 
 
 class Elements(HTMLParser):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from explorations import choices, exploration, measured
 
-from rankslice.exploration.page import page_of
+from rankslice.exploration.results.page import page_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from chain_problems import platform, problem
 
-from rankslice.exploration.choices import predicted_choice
-from rankslice.exploration.real_runs import (
+from rankslice.exploration.results.choices import predicted_choice
+from rankslice.exploration.results.real_runs import (
     MeasuredEnergy,
     MeasuredRank,
     MeasuredRun,

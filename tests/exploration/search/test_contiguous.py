@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from random_problems import random_problem
 
-from rankslice.exploration.contiguous import Fastest, Proof, is_contiguous, prove
-from rankslice.exploration.exact_plans import exact_seeds
-from rankslice.exploration.exhaustive import every_mapping
-from rankslice.exploration.front import Archive
-from rankslice.exploration.improving import improve
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.scoring import scorer, space_of
-from rankslice.exploration.seeds import contiguous_seeds
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.front import Archive
+from rankslice.exploration.search.contiguous import Fastest, Proof, is_contiguous, prove
+from rankslice.exploration.search.exact_plans import exact_seeds
+from rankslice.exploration.search.exhaustive import every_mapping
+from rankslice.exploration.search.improving import improve
+from rankslice.exploration.search.scoring import scorer, space_of
+from rankslice.exploration.search.seeds import contiguous_seeds
 
 OBJECTIVES = ("throughput", "energy", "memory")
 FEW = 300

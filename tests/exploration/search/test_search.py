@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from chain_problems import platform, problem
 
-from rankslice.exploration.nsga2 import Genetics
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.results import Choice
-from rankslice.exploration.search import Found, Wanted, search, usual_genetics
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.results import Choice
+from rankslice.exploration.search.nsga2 import Genetics
+from rankslice.exploration.search.search import Found, Wanted, search, usual_genetics
 from rankslice.framework.errors import RankSliceError
 
 SMALL = Genetics(population=8, generations=12)
@@ -20,7 +20,7 @@ SMALL = Genetics(population=8, generations=12)
 @pytest.fixture(autouse=True)
 def first_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the search by the cost model, before one by trials, take less time."""
-    monkeypatch.setattr("rankslice.exploration.search._FIRST_GENERATIONS", 5)
+    monkeypatch.setattr("rankslice.exploration.search.search._FIRST_GENERATIONS", 5)
 
 
 @pytest.fixture

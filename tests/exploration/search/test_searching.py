@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.exploration.blocks import blocks_of
-from rankslice.exploration.exhaustive import every_mapping, exhaustive
-from rankslice.exploration.front import Archive, nondominated
-from rankslice.exploration.nsga2 import (
+from rankslice.exploration.results.front import Archive, nondominated
+from rankslice.exploration.search.blocks import blocks_of
+from rankslice.exploration.search.exhaustive import every_mapping, exhaustive
+from rankslice.exploration.search.nsga2 import (
     Genetics,
     Scores,
     Space,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from chain_problems import platform, problem
 
-from rankslice.exploration.problem import Problem
-from rankslice.exploration.results import Choice
-from rankslice.exploration.scoring import scorer
-from rankslice.exploration.trials import Trials, worth_trying
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.results import Choice
+from rankslice.exploration.search.scoring import scorer
+from rankslice.exploration.search.trials import Trials, worth_trying
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
 OBJECTIVES = ("throughput", "energy", "memory")

@@ -13,12 +13,12 @@ from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, job_of, planned, plans
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 
-from rankslice.backend.runtime.wiring import threadless_stages, wire
-from rankslice.exploration.cost_model import evaluate, predict, predict_plan
-from rankslice.exploration.links import Network
-from rankslice.exploration.problem import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulated_parts import parts_of
-from rankslice.exploration.simulator import (
+from rankslice.backend.runtime.pipeline.wiring import threadless_stages, wire
+from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
+from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
+from rankslice.exploration.simulator.parts import parts_of
+from rankslice.exploration.simulator.simulator import (
     Arrivals,
     at_rate,
     has_threadless_source,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.exploration.spans import (
+from rankslice.exploration.times.spans import (
     KindTimes,
     MeasuredTimes,
     Slice,

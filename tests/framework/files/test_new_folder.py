@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.new_folder import new_folder
+from rankslice.framework.files.new_folder import new_folder
 
 HALF_WAY = """
 import sys, time
 from pathlib import Path
-from rankslice.framework.new_folder import new_folder
+from rankslice.framework.files.new_folder import new_folder
 with new_folder(Path(sys.argv[1]), replaces=lambda folder: "") as folder:
     (folder / "half").touch()
     print("half way", flush=True)

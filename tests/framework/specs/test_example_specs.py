@@ -9,7 +9,7 @@ from rankslice.framework.specs.place import place
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 AUTODICE_MAPPING = '{"lenovo_cpu0": ["conv1_1", "conv1_2"], "lenovo_cpu1": ["fc6_3", "prob_1"]}'
 AUTODICE_PLATFORM = "nx01\nnx02\nnx03\nnx04\n"

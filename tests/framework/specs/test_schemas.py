@@ -24,7 +24,7 @@ from rankslice.framework.specs.keys import parse_key, read_cores
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
 from rankslice.framework.specs.schemas import schema_texts
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VALIDATORS = {
     name.partition(".")[0]: Draft202012Validator(json.loads(text))
     for name, text in schema_texts().items()

@@ -6,10 +6,10 @@ import onnx
 import pytest
 from onnx_models import LIGHT_MODELS, read
 
-from rankslice.frontend.costs import LayerCost, layer_costs
-from rankslice.frontend.onnx_reader import read_onnx
-from rankslice.measurement.networks import mobilenet_v2, resnet101
-from rankslice.measurement.zoo import zoo_model
+from rankslice.frontend.costs.costs import LayerCost, layer_costs
+from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.networks.networks import mobilenet_v2, resnet101
+from rankslice.networks.zoo import zoo_model
 
 PUBLISHED_GMACS = {
     "densenet121": 2.834,

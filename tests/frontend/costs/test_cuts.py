@@ -11,9 +11,9 @@ from onnx_models import LIGHT_MODELS, read
 from plans import planned
 from strategies import random_graphs
 
-from rankslice.frontend.costs import layer_costs
-from rankslice.frontend.cuts import cuts, notable_cuts
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.costs.costs import layer_costs
+from rankslice.frontend.costs.cuts import cuts, notable_cuts
+from rankslice.frontend.formats.onnx.reader import read_onnx
 
 SIZE = 16
 """Bytes of every tensor of a line graph."""

@@ -8,12 +8,7 @@ from hypothesis import given
 from line_graphs import line_graph
 from strategies import random_graphs
 
-from rankslice.frontend.liveness import (
-    largest_tensor,
-    lifetimes,
-    peak_memory,
-    running_layers,
-)
+from rankslice.frontend.costs.liveness import largest_tensor, lifetimes, peak_memory, running_layers
 
 SIZE = 16
 """Bytes of every tensor of a line graph."""

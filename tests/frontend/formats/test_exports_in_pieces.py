@@ -8,11 +8,11 @@ import pytest
 from slices import check_crossing, check_slices
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 
 onnxruntime = load_onnxruntime()
 
-EXPORTS = Path(__file__).parent.parent / "exports"
+EXPORTS = Path(__file__).parents[2] / "exports"
 SHAPES = {
     "bert": {"input_ids": (2, 16)},
     "gpt2": {"input_ids": (2, 16)},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.pieces import coalesce, pieces_length, write_pieces
+from rankslice.frontend.formats.pieces import coalesce, pieces_length, write_pieces
 
 CONTENT = bytes(index * 7 % 251 for index in range(1000))
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from onnx_models import random_inputs, run
 from strategies import assignments, networks
 
-from rankslice.frontend.onnx_reader import read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
-from rankslice.frontend.partition import partition
-from rankslice.frontend.pieces import write_pieces
+from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.frontend.formats.onnx.writer import segment_pieces
+from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.partition.partition import partition
 
 
 @st.composite

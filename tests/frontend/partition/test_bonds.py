@@ -10,7 +10,7 @@ from strategies import mapped_graphs
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond, Graph, constant_layers
-from rankslice.frontend.partition import partition, used_layers
+from rankslice.frontend.partition.partition import partition, used_layers
 
 CHAIN = """
 a: x -> p

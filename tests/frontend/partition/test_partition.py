@@ -9,7 +9,7 @@ from strategies import mapped_graphs
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor, Weight, constant_layers
-from rankslice.frontend.partition import partition, used_layers
+from rankslice.frontend.partition.partition import partition, used_layers
 
 
 def names(items):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankslice.frontend.segments import BUDGET, fewest_blocks
+from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
 
 
 @st.composite

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
 
-from rankslice.frontend.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
 
 def test_the_tables_of_autodices_figure_come_out_as_in_the_paper():

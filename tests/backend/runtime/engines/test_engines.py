@@ -23,7 +23,7 @@ from rankslice.backend.runtime.engines.onnxruntime_providers import (
 )
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.pipeline.slots import Ring
 
 onnxruntime = load_onnxruntime()
 

@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 
-from rankslice.backend.runtime import measure
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.engines.own_process import OwnProcessEngine, start_processes
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures import measure
 from rankslice.backend.runtime.job import TensorSpec
 
 X, Y = TensorSpec("x", "float32", (3,)), TensorSpec("y", "float32", (3,))

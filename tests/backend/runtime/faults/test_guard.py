@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime import guard, pages
-from rankslice.backend.runtime.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
-from rankslice.backend.runtime.private import _LOCK as LOCK
-from rankslice.backend.runtime.private import open_private
+from rankslice.backend.runtime.faults import guard, pages
+from rankslice.backend.runtime.faults.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
+from rankslice.backend.runtime.faults.private import _LOCK as LOCK
+from rankslice.backend.runtime.faults.private import open_private
 
 PATIENCE_S = 60
 
@@ -25,7 +25,7 @@ PAGES = "rankslice-aaaaaaaa"
 
 RANK = """
 import os, sys
-from rankslice.backend.runtime.pages import StatusPage
+from rankslice.backend.runtime.faults.pages import StatusPage
 folder, number, place, step, state = sys.argv[1:]
 page = StatusPage(os.open(folder, os.O_RDONLY), int(number), place)
 if step:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from second_account import TRIES_EVERYTHING, as_stranger, open_place, process_of_stranger
 
-from rankslice.backend.runtime import guard, pages, private
-from rankslice.backend.runtime.pages import ALIVE, Status, StatusPage, process_start
-from rankslice.backend.runtime.private import make_private, make_shared, open_private, sweep
+from rankslice.backend.runtime.faults import guard, pages, private
+from rankslice.backend.runtime.faults.pages import ALIVE, Status, StatusPage, process_start
+from rankslice.backend.runtime.faults.private import make_private, make_shared, open_private, sweep
 
 OLD_S = 3600
 LOCK = private._LOCK
@@ -24,7 +24,7 @@ LOCK = private._LOCK
 USES = """
 import sys, time
 from pathlib import Path
-from rankslice.backend.runtime.private import make_private
+from rankslice.backend.runtime.faults.private import make_private
 with make_private(Path(sys.argv[1])) as folder:
     (folder.path / "file").touch()
     print(folder.path, flush=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.backend.runtime.histogram import Histogram
+from rankslice.backend.runtime.figures.histogram import Histogram
 
 durations = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=200)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from toys import toy_library
 
-from rankslice.backend.runtime import measure
-from rankslice.backend.runtime.measure import GpuMemory
-from rankslice.backend.runtime.nvml import Nvml, find_nvml
-from rankslice.backend.runtime.sensors import Sensor, find_sensor
+from rankslice.backend.runtime.figures import measure
+from rankslice.backend.runtime.figures.measure import GpuMemory
+from rankslice.backend.runtime.figures.nvml import Nvml, find_nvml
+from rankslice.backend.runtime.figures.sensors import Sensor, find_sensor
 
 
 @pytest.fixture(scope="module")

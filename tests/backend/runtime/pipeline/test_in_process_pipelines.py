@@ -15,9 +15,9 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, use_n
 from strategies import Network, assignments, networks
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.in_process import run_in_process
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import Results, read_results
+from rankslice.backend.runtime.pipeline.in_process import run_in_process
+from rankslice.backend.runtime.sinks.results import Results, read_results
 
 
 def run(folder: Path, *, eager_bytes: int = 4096, **options: object) -> Results:
@@ -158,8 +158,8 @@ def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
     import threading
 
     from rankslice.backend.runtime.job import load_job
-    from rankslice.backend.runtime.rank import run_rank
-    from rankslice.backend.runtime.twin import Network as TwinNetwork
+    from rankslice.backend.runtime.pipeline.rank import run_rank
+    from rankslice.backend.runtime.transport.twin import Network as TwinNetwork
 
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     job = load_job(folder / "plan.json")

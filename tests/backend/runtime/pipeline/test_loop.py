@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
-from rankslice.backend.runtime import executor as executor_module
-from rankslice.backend.runtime.backoff import Backoff, computing_pause_s
-from rankslice.backend.runtime.executor import Executor
 from rankslice.backend.runtime.job import TensorSpec, load_job
-from rankslice.backend.runtime.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.rank import run_rank
-from rankslice.backend.runtime.slots import Ring
-from rankslice.backend.runtime.transport import Completion, Lane
-from rankslice.backend.runtime.twin import Network, TwinTransport
-from rankslice.backend.runtime.wakeup import Wakeup
+from rankslice.backend.runtime.pipeline import executor as executor_module
+from rankslice.backend.runtime.pipeline.backoff import Backoff, computing_pause_s
+from rankslice.backend.runtime.pipeline.executor import Executor
+from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
+from rankslice.backend.runtime.pipeline.rank import run_rank
+from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.wakeup import Wakeup
+from rankslice.backend.runtime.transport.transport import Completion, Lane
+from rankslice.backend.runtime.transport.twin import Network, TwinTransport
 
 SMALL, LARGE = 64, 1 << 20
 A_LOOK_S = 10e-6

@@ -22,12 +22,12 @@ from line_graphs import line_graph
 from numpy.typing import NDArray
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
-from rankslice.backend.runtime.arrivals import Pulled
 from rankslice.backend.runtime.job import Job, TensorSpec
-from rankslice.backend.runtime.loop import Incoming, Outgoing
-from rankslice.backend.runtime.slots import Ring
-from rankslice.backend.runtime.stages import Input, SegmentStage, SinkStage, SourceStage
-from rankslice.backend.runtime.wiring import CREDIT, Reader, Wiring, connect, wire
+from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
+from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.stages import Input, SegmentStage, SinkStage, SourceStage
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader, Wiring, connect, wire
+from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.framework.plan import Plan
 
 State = tuple[Any, ...]

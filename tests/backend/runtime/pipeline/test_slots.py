@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.slots import Ring
+from rankslice.backend.runtime.pipeline.slots import Ring
 
 FOUR_FLOATS = TensorSpec("t", "float32", (1, 4))
 

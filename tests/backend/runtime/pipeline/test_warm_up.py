@@ -17,12 +17,12 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.null_engine import NullEngine
 from rankslice.backend.runtime.engines.onnx_file import Operator, find_operators
 from rankslice.backend.runtime.engines.tflite_file import kept_by_a_run
-from rankslice.backend.runtime.in_process import run_in_process
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.results import read_results
-from rankslice.backend.runtime.slots import Ring
-from rankslice.backend.runtime.warm_up import WarmUp
+from rankslice.backend.runtime.pipeline.in_process import run_in_process
+from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.warm_up import WarmUp
+from rankslice.backend.runtime.sinks.results import read_results
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

@@ -8,7 +8,7 @@ from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
 from rankslice.backend.runtime.job import Job
-from rankslice.backend.runtime.wiring import CREDIT, CREDIT_CHANNEL, Wiring, wire
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, CREDIT_CHANNEL, Wiring, wire
 from rankslice.framework.plan import Plan
 
 

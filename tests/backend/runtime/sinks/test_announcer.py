@@ -12,8 +12,8 @@ import pytest
 TELL = """
 import sys
 from pathlib import Path
-from rankslice.backend.runtime.announcer import Announcer
-from rankslice.backend.runtime.results import ResultsWriter
+from rankslice.backend.runtime.sinks.announcer import Announcer
+from rankslice.backend.runtime.sinks.results import ResultsWriter
 announcer = Announcer(ResultsWriter(Path(sys.argv[1]), "f", []), True)
 announcer.write(0, [])
 announcer.finish()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankslice.backend.runtime.arrivals import Pulled, Timed
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.sources.arrivals import Pulled, Timed
 
 
 class Clock:

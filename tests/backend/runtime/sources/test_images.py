@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.images import Preprocessing, load_image
 from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.sources.images import Preprocessing, load_image
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 """4 rows, 6 columns, RGB."""

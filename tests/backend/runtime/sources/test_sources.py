@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.images import Preprocessing
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sources import open_source
+from rankslice.backend.runtime.sources.images import Preprocessing
+from rankslice.backend.runtime.sources.sources import open_source
 
 X = TensorSpec("x", "float32", (1, 2))
 SCALAR = TensorSpec("x", "int64", ())

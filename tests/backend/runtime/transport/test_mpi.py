@@ -9,7 +9,7 @@ import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from rankslice.backend.launch import find_mpirun
-from rankslice.backend.runtime.mpi import prefer
+from rankslice.backend.runtime.transport.mpi import prefer
 
 MESSAGES_CROSS = """
 import sys, time
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rankslice.backend.runtime.mpi import MpiTransport
-from rankslice.backend.runtime.transport import Lane
+from rankslice.backend.runtime.transport.mpi import MpiTransport
+from rankslice.backend.runtime.transport.transport import Lane
 
 are_connected, have_crossed = (Path(sys.argv[1]) / name for name in ("connected", "crossed"))
 

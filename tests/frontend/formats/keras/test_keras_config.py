@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.keras_classes import APPLICATION_LAYERS, LAYERS, REASONS
-from rankslice.frontend.keras_config import config_mistakes
-from rankslice.frontend.keras_file import check_keras_file
-from rankslice.frontend.keras_tensorflow import tensorflow
+from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS, LAYERS, REASONS
+from rankslice.frontend.formats.keras.config import config_mistakes
+from rankslice.frontend.formats.keras.file import check_keras_file
+from rankslice.frontend.formats.keras.tensorflow import tensorflow
 
-DIGITS = Path(__file__).parents[2] / "models"
+DIGITS = Path(__file__).parents[4] / "models"
 
 
 def layer(class_name: str, **values: Any) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor
-from rankslice.frontend.keras_merging import (
+from rankslice.frontend.formats.keras.merging import (
     merged_normalisations,
     split_normalisations,
     with_merged_normalisations,
 )
-from rankslice.frontend.partition import partition
+from rankslice.frontend.partition.partition import partition
 
 NOWHERE = ByteRange(Path("m.keras"), 0, 0)
 

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import layer, read, run, save
 from slices import check_slices, in_turn, random_values, run_sliced, run_whole
 
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
-from rankslice.frontend.partition import Partition, partition
-from rankslice.frontend.pieces import pieces_length, write_pieces
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.formats.onnx.writer import segment_pieces
+from rankslice.frontend.formats.pieces import pieces_length, write_pieces
+from rankslice.frontend.partition.partition import Partition, partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
 

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx_models import layer, read
 
-from rankslice.frontend.onnx_macs import onnx_macs
+from rankslice.frontend.formats.onnx.macs import onnx_macs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "mine" : 1]>\n'
 

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from onnx_models import layer, read, save
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.partition import partition
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.partition.partition import partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
 
@@ -97,7 +97,7 @@ def test_values_of_many_elements_are_not_computed(tmp_path: Path):
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from pathlib import Path
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 print(read_onnx(Path(sys.argv[1])).graph.layers[1].outputs[0].shape)
 """
     path = save(tmp_path, HEAD + text)

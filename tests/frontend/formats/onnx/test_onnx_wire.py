@@ -15,8 +15,8 @@ from onnx_models import LIGHT_MODELS
 from sample_model import SAMPLE_MODEL
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_wire import WireFile, scan_model, varint
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.formats.onnx.wire import WireFile, scan_model, varint
 
 CONTENT = SAMPLE_MODEL.SerializeToString()
 bounded = settings(
@@ -133,7 +133,7 @@ def test_a_model_of_gigabytes_is_read_in_little_memory(tmp_path):
     program = """
 import resource, sys
 from pathlib import Path
-from rankslice.frontend.onnx_reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_onnx
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(read_onnx(Path(sys.argv[1])).graph.weights[0].nbytes)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import LIGHT_MODELS, borders, random_inputs, run, save, session, write_segment
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.onnx_reader import OnnxModel, read_onnx
-from rankslice.frontend.onnx_writer import segment_pieces
+from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.formats.onnx.writer import segment_pieces
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 BRANCHED = (

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tflite_models import model_file, written
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.partition import partition
-from rankslice.frontend.tflite_reader import read_tflite
-from rankslice.frontend.tflite_wire import FlatFile, Table, read_tables
+from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
+from rankslice.frontend.partition.partition import partition
 
 VICTIMS = (
     *("cnn_int8", "control_flow", "ethos_u", "hash_table"),
@@ -147,7 +147,7 @@ def test_references_to_the_same_tables_over_and_over_take_little_memory(tmp_path
     path.write_bytes(bomb(2000))
     read = (
         "import resource, sys; from pathlib import Path;"
-        "from rankslice.frontend.tflite_reader import read_tflite;"
+        "from rankslice.frontend.formats.tflite.reader import read_tflite;"
         "resource.setrlimit(resource.RLIMIT_DATA, (400 << 20, 400 << 20));"
         "read_tflite(Path(sys.argv[1]))"
     )

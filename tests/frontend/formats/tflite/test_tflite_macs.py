@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rankslice.framework.graph import ByteRange, Layer, Tensor
-from rankslice.frontend.costs import layer_costs
-from rankslice.frontend.cuts import cuts
-from rankslice.frontend.tflite_macs import tflite_macs
-from rankslice.frontend.tflite_reader import read_tflite
+from rankslice.frontend.costs.costs import layer_costs
+from rankslice.frontend.costs.cuts import cuts
+from rankslice.frontend.formats.tflite.macs import tflite_macs
+from rankslice.frontend.formats.tflite.reader import read_tflite
 
-MODELS = Path(__file__).parents[1] / "tflite"
+MODELS = Path(__file__).parents[3] / "tflite"
 LSTM = [(5, 2, 3), *[(4, 3)] * 4, *[(4, 4)] * 4]
 
 

@@ -8,9 +8,9 @@ from tflite_models import NAMES, edited, model_file
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import constant_layers
-from rankslice.frontend.partition import partition, used_layers
-from rankslice.frontend.tflite_reader import read_tflite
-from rankslice.frontend.tflite_wire import Table, packed
+from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.frontend.formats.tflite.wire import Table, packed
+from rankslice.frontend.partition.partition import partition, used_layers
 
 RESHAPE = 22  # number of the builtin operator
 

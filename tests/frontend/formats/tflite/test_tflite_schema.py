@@ -8,8 +8,15 @@ import warnings
 
 import pytest
 
-from rankslice.frontend.tflite_schema import DTYPES, OPERATORS, SCALARS, TABLES, UNIONS, Field
-from rankslice.frontend.tflite_settings import DEFAULTS, NAMES
+from rankslice.frontend.formats.tflite.schema import (
+    DTYPES,
+    OPERATORS,
+    SCALARS,
+    TABLES,
+    UNIONS,
+    Field,
+)
+from rankslice.frontend.formats.tflite.settings import DEFAULTS, NAMES
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -13,10 +13,10 @@ from strategies import assignments
 from tflite_models import edited, model_file, written
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.partition import partition
-from rankslice.frontend.tflite_reader import TfliteModel, read_tflite
-from rankslice.frontend.tflite_wire import packed
-from rankslice.frontend.tflite_writer import FLATBUFFER_LIMIT
+from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
+from rankslice.frontend.formats.tflite.wire import packed
+from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT
+from rankslice.frontend.partition.partition import partition
 
 RUNNABLE = (
     "cnn_float32",

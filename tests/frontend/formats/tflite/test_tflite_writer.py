@@ -6,11 +6,11 @@ import pytest
 from tflite_models import NAMES, edited, model_file, written
 
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.partition import Partition, partition
-from rankslice.frontend.pieces import write_pieces
-from rankslice.frontend.tflite_builder import ALIGNMENT, flatbuffer
-from rankslice.frontend.tflite_reader import read_tflite
-from rankslice.frontend.tflite_wire import FlatFile, Table, packed, read_tables
+from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.tflite.builder import ALIGNMENT, flatbuffer
+from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, packed, read_tables
+from rankslice.frontend.partition.partition import Partition, partition
 
 
 def content(table: Table) -> Any:

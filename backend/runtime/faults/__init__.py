@@ -1,0 +1,1 @@
+"""How faults are found, and how a job ends."""

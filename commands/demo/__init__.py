@@ -1,0 +1,1 @@
+"""``rankslice demo``: its options, what it does, and how that is shown."""

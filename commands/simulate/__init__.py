@@ -1,0 +1,1 @@
+"""``rankslice simulate``: its options, what it does, and how that is shown."""

@@ -1,0 +1,1 @@
+"""A model, a platform and measured times as numbers."""

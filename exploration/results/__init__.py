@@ -1,0 +1,1 @@
+"""What an exploration found, and how it is kept and shown."""

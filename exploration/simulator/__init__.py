@@ -1,0 +1,1 @@
+"""A job, simulated event by event."""

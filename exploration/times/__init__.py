@@ -1,0 +1,1 @@
+"""How long runs of consecutive layers take on an accelerator."""

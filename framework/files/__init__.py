@@ -1,0 +1,1 @@
+"""Files and folders: opened, named, written and replaced."""

@@ -1,0 +1,1 @@
+"""Model formats: each read into a graph, and sliced."""

@@ -1,0 +1,1 @@
+"""Layers of ranks, put into as few segments as possible."""

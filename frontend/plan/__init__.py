@@ -1,0 +1,1 @@
+"""The plan, and the tables and rankfile that are written of it."""

@@ -1,0 +1,1 @@
+"""Networks for tests and benchmarks: downloaded, made and calibrated."""

@@ -27,8 +27,8 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
 __all__ = [
+    "MAX_LINES",
     "MESSAGE",
-    "MOST_LINES",
     "MpiRun",
     "end_session",
     "find_mpirun",
@@ -42,7 +42,7 @@ __all__ = [
 MESSAGE = "rankslice: "
 """How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
 
-MOST_LINES = 2000
+MAX_LINES = 2000
 """Of a job's messages; of what else mpirun prints, half as many are kept."""
 _LONGEST_LINE = 1 << 14
 
@@ -292,7 +292,7 @@ def _collect(stream: TextIO, lines: list[str]) -> None:
     """Keep the first lines, and messages among the others: what boards print may have no end."""
     with stream:
         while line := stream.readline(_LONGEST_LINE):
-            most = MOST_LINES if MESSAGE in line else MOST_LINES // 2
+            most = MAX_LINES if MESSAGE in line else MAX_LINES // 2
             if len(lines) < most:
                 lines.append(line.rstrip("\n"))
 

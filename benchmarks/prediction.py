@@ -79,8 +79,8 @@ INTERLEAVED = 5
 """How many of them have a rank with two slices that do not follow each other."""
 FRAMES_S = 2.5
 """How long a run should take, in seconds."""
-LEAST_FRAMES = 60
-MOST_BOARDS = 4
+MIN_FRAMES = 60
+MAX_BOARDS = 4
 DISK_MB = 1500
 """Of each virtual board: the packages of all mappings lie there."""
 
@@ -240,7 +240,7 @@ class Part:
         plan = done.plan
         if self.sleeps:
             plan = let_sleep(done.folder, plan, record.sleeps_ms)
-        frames = max(LEAST_FRAMES, int(FRAMES_S * record.predicted_fps))
+        frames = max(MIN_FRAMES, int(FRAMES_S * record.predicted_fps))
         source = str(store_frames(plan, place / "frames.npz"))
         options = RunOptions(inputs=(source,), frames=frames)
         if self.boards is None:
@@ -323,7 +323,7 @@ def main() -> None:
         look_at(local_part(given.network, given.step, given.folder), given.rounds, deadline_s)
     else:
         exit_without_boards()
-        count = 2 if given.step == "over-boards" else MOST_BOARDS
+        count = 2 if given.step == "over-boards" else MAX_BOARDS
         with ExitStack() as resources:
             boards = resources.enter_context(Boards(count, RATE_MBIT, disk_mb=DISK_MB))
             part = boards_part(given.network, given.step, given.folder, boards)

@@ -35,7 +35,7 @@ __all__ = [
     "writes",
 ]
 
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
 
 
@@ -191,7 +191,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from itertools import islice
 from rankslice.framework.wording import on_one_line, quoted
 
 __all__ = [
-    "MOST_TOLD",
+    "MAX_TOLD",
     "InterruptedRunError",
     "Mistake",
     "RankSliceError",
@@ -49,17 +49,17 @@ class InterruptedRunError(RankSliceError):
     """A run that a person ended."""
 
 
-MOST_TOLD = 50
+MAX_TOLD = 50
 """Mistakes of one step told one by one; a file may have a million of the same kind."""
 
 
 def raise_mistakes(mistakes: Iterable[Mistake | str]) -> None:
     """Raise one :class:`RankSliceError` with the mistakes, or return if there are none.
 
-    The first :data:`MOST_TOLD` are told, the others counted.
+    The first :data:`MAX_TOLD` are told, the others counted.
     """
     left = iter(mistakes)
-    found = tuple(islice(left, MOST_TOLD))
+    found = tuple(islice(left, MAX_TOLD))
     more = sum(1 for _ in left)
     if more:
         raise RankSliceError(*found, f"... and {more} more mistakes")

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 from rankslice.framework.wording import printable
 
-__all__ = ["MOST_NUMBER", "FarJsonError", "far_json"]
+__all__ = ["MAX_NUMBER", "FarJsonError", "far_json"]
 
-MOST_NUMBER = 1 << 63
+MAX_NUMBER = 1 << 63
 """Whole numbers are smaller, without their sign."""
-_MOST_DEPTH = 8
-_MOST_TEXT = 4000
+_MAX_DEPTH = 8
+_MAX_TEXT = 4000
 
 
 class FarJsonError(ValueError):
@@ -43,7 +43,7 @@ def far_json(text: bytes) -> Any:
         raise FarJsonError("brackets are nested too deeply") from None
     except ValueError:
         raise FarJsonError("it is no JSON") from None
-    return _cleaned(value, _MOST_DEPTH)
+    return _cleaned(value, _MAX_DEPTH)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -51,7 +51,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _whole_number(digits: str) -> int:
-    if len(digits) > 20 or abs(number := int(digits)) >= MOST_NUMBER:
+    if len(digits) > 20 or abs(number := int(digits)) >= MAX_NUMBER:
         raise FarJsonError("a number has too many digits")
     return number
 
@@ -77,4 +77,4 @@ def _cleaned(value: Any, depth: int) -> Any:
 
 
 def _shown(text: str) -> str:
-    return printable(text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}...")
+    return printable(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}...")

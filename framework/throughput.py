@@ -10,12 +10,12 @@ __all__ = ["STEADY", "TOO_FEW", "frames_to_fill", "throughput_fps", "too_few_tex
 STEADY = "steady state"
 TOO_FEW = "too few frames"
 
-_LEAST_WARM_UP = 10
+_MIN_WARM_UP = 10
 
 
 def frames_to_fill(window: int) -> int:
     """Return how many of the first frames are left out: while they pass, the pipeline fills."""
-    return max(window, _LEAST_WARM_UP)
+    return max(window, _MIN_WARM_UP)
 
 
 def too_few_text(frames: int, window: int) -> str:

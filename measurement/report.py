@@ -13,9 +13,9 @@ from rankslice.framework.far_json import FarJsonError, far_json
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import described
 
-__all__ = ["MOST_REPORT_BYTES", "read_report"]
+__all__ = ["MAX_REPORT_BYTES", "read_report"]
 
-MOST_REPORT_BYTES = 64 << 20
+MAX_REPORT_BYTES = 64 << 20
 
 _SHAPE = "expected the report of a run of this build folder; run it again"
 _Count = Annotated[int, Field(ge=0)]
@@ -118,7 +118,7 @@ def read_report(path: Path, plan: Plan, completed: int) -> list[dict[str, Any]]:
     place = str(path)
     try:
         with path.open("rb") as file:
-            content = far_json(file.read(MOST_REPORT_BYTES))
+            content = far_json(file.read(MAX_REPORT_BYTES))
         report = _Report.model_validate(content)
     except OSError as error:
         raise RankSliceError(Mistake(place, f"cannot be read: {error.strerror}")) from None

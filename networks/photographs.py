@@ -18,7 +18,7 @@ CLASSES = 12
 """How many tiles there are."""
 
 _ROWS, _COLUMNS = 2, 3
-_LEAST_SHARE = 0.85
+_MIN_SHARE = 0.85
 """Shortest side of a crop, as a share of its tile's."""
 _CONTRAST = (0.9, 1.1)
 _LIGHTER, _NOISE = 6.0, 3.0
@@ -65,7 +65,7 @@ def _box(
     """Return left, top, right and bottom of a square in a tile, at random."""
     width, height = size[0] / _COLUMNS, size[1] / _ROWS
     row, column = divmod(tile, _COLUMNS)
-    side = min(width, height) * random.uniform(_LEAST_SHARE, 1.0)
+    side = min(width, height) * random.uniform(_MIN_SHARE, 1.0)
     left = column * width + random.uniform(0, width - side)
     top = row * height + random.uniform(0, height - side)
     return left, top, left + side, top + side

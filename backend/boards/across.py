@@ -21,11 +21,11 @@ from types import TracebackType
 
 from rankslice.backend.boards.answers import Answer, AnswerError, Heard, Looked, read_answer
 from rankslice.backend.boards.deploy import Package, on_each
-from rankslice.backend.boards.on_board import MOST_BASES, SHORT
+from rankslice.backend.boards.on_board import MAX_BASES, SHORT
 from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.backend.launch import (
+    MAX_LINES,
     MESSAGE,
-    MOST_LINES,
     MpiRun,
     end_session,
     first_message,
@@ -173,7 +173,7 @@ def bring_inputs(boards: Boards, board: str, inputs: Sequence[str]) -> None:
                 link = folder.path / name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(here)
-        bases = [f"runs/{run}/input" for run in look.bases[:MOST_BASES]]
+        bases = [f"runs/{run}/input" for run in look.bases[:MAX_BASES]]
         target = f"runs/{boards.run}/input"
         shell.put(folder.path / "input", target, bases=bases, follow_links=True)
 
@@ -248,7 +248,7 @@ class _Watch:
         self.started = self.started or heard.ranks > 0
         if heard.state == "alive":
             self._look_for_loss(heard)
-        if heard.state == "message" and len(self._lines) < MOST_LINES:
+        if heard.state == "message" and len(self._lines) < MAX_LINES:
             self._lines.append(heard.message)
         elif heard.state == "watching":
             self.ready.set()

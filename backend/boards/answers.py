@@ -13,11 +13,11 @@ from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.on_board import MARK
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.far_json import MOST_NUMBER, FarJsonError, far_json
+from rankslice.framework.far_json import MAX_NUMBER, FarJsonError, far_json
 from rankslice.framework.records import Only, between, read_record
 
 __all__ = [
-    "MOST_BYTES",
+    "MAX_BYTES",
     "Answer",
     "AnswerError",
     "Committed",
@@ -31,14 +31,14 @@ __all__ = [
     "read_answer",
 ]
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Of an answer, and of all that is printed before it."""
 Answer = dict[str, Any]
 T = TypeVar("T")
 
 _BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
 _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
-_LEAST_PREFIX = 8
+_MIN_PREFIX = 8
 """Of a network: MPI listens on all interfaces that are in it."""
 
 
@@ -94,7 +94,7 @@ def _is_network(text: str) -> bool:
         network = ipaddress.IPv4Network(text)
     except ValueError:
         return False
-    return str(network) == text and network.prefixlen >= _LEAST_PREFIX
+    return str(network) == text and network.prefixlen >= _MIN_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Committed:
 class Room:
     """What a disk still holds."""
 
-    free_bytes: Annotated[int, between(0, MOST_NUMBER)]
+    free_bytes: Annotated[int, between(0, MAX_NUMBER)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Looked:
 class Fetched:
     """A file follows."""
 
-    nbytes: Annotated[int, between(0, MOST_NUMBER)]
+    nbytes: Annotated[int, between(0, MAX_NUMBER)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Heard:
     ]
     message: str
     """Of a rank, or a guard; empty: none."""
-    ranks: Annotated[int, between(0, MOST_NUMBER)]
+    ranks: Annotated[int, between(0, MAX_NUMBER)]
     """How many processes of ranks there are."""
     daemon: bool
     """Whether there is mpirun's daemon."""

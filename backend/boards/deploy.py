@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.boards.answers import Committed, Done, Received
-from rankslice.backend.boards.on_board import MOST_BASES, SHORT
+from rankslice.backend.boards.on_board import MAX_BASES, SHORT
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.names import safe_file_name
@@ -21,7 +21,7 @@ from rankslice.framework.specs.read_text import read_text
 
 __all__ = ["Deployed", "Package", "deploy_packages", "on_each", "read_package"]
 
-_MOST_AT_ONCE = 16
+_MAX_AT_ONCE = 16
 _SHAPE = "expected one that `rankslice build` made"
 
 
@@ -136,7 +136,7 @@ def on_each(items: Sequence[Any], do: Callable[[Any], Any]) -> tuple[Any, ...]:
     Raises:
         RankSliceError: it failed for some; with the mistakes of all of them.
     """
-    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_AT_ONCE) as pool:
         futures = [pool.submit(do, item) for item in items]
     errors = [error for future in futures if (error := future.exception()) is not None]
     bugs = [error for error in errors if not isinstance(error, RankSliceError)]
@@ -165,7 +165,7 @@ def _deploy(
         on_step("copying")
         names = [*package.files, "manifest.json"]
         copied = shell.put(
-            package.folder, f"staging/{staging}", files=names, bases=answer.bases[:MOST_BASES]
+            package.folder, f"staging/{staging}", files=names, bases=answer.bases[:MAX_BASES]
         )
         files, sent = copied.files, copied.sent_bytes
         on_step("checking")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
 
-from rankslice.backend.boards.answers import MOST_BYTES, Answer, AnswerError, answer_in, read_answer
+from rankslice.backend.boards.answers import MAX_BYTES, Answer, AnswerError, answer_in, read_answer
 from rankslice.framework.errors import Mistake, RankSliceError
 
 __all__ = ["TOO_OLD", "FarProcess", "ssh_complaint"]
@@ -219,8 +219,8 @@ class FarProcess:
             return False
         self._read += block
         self._since_answer += len(block)
-        if self._since_answer > MOST_BYTES:
-            raise AnswerError(f"there are more than {MOST_BYTES >> 20} MiB of it")
+        if self._since_answer > MAX_BYTES:
+            raise AnswerError(f"there are more than {MAX_BYTES >> 20} MiB of it")
         return True
 
     def _step(self, deadline: float) -> bytes | None:
@@ -287,7 +287,7 @@ class FarProcess:
         """Return what it has said on stderr, its middle left out if that is much."""
         deadline = time.monotonic() + _END_S
         with self._reading:
-            while self._stderr in self._open and self._since_answer <= MOST_BYTES:
+            while self._stderr in self._open and self._since_answer <= MAX_BYTES:
                 if self._step(deadline) is None:
                     break
         return self._errors.decode(errors="replace")

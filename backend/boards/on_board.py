@@ -53,19 +53,19 @@ except RuntimeError:  # an account without a name, and no HOME: it is refused on
 SHORT = 12
 KEPT_PACKAGES = 7
 KEPT_RUNS = 3
-MOST_BASES = 15
+MAX_BASES = 15
 OLD_STAGING_S = 3600
 OLD_RUN_S = 600
 """After its end; what a run leaves is fetched within this time."""
 UNUSED_RUN_S = 86400
-LEAST_PYTHON = (3, 10)
+MIN_PYTHON = (3, 10)
 JOB_VARIABLE = "RANKSLICE_JOB"
 SESSION_VARIABLE = "RANKSLICE_SESSION"
 FOLDERS = "folders"
 """What a run's watch writes; without one, ranks find a place by themselves."""
 MESSAGES = "messages"
-MOST_MESSAGES = 100
-MOST_MESSAGE_BYTES = 2000
+MAX_MESSAGES = 100
+MAX_MESSAGE_BYTES = 2000
 SILENCE_S = 10
 LOOK_S = 0.1
 LOSS_S = 0.2
@@ -120,7 +120,7 @@ def _receive(request: Request) -> Answer:
     bases = [*_newest(HOME / "packages"), *_newest(HOME / "staging")]
     names = [str(base.relative_to(HOME)) for base in bases if PACKAGE.fullmatch(base.name)]
     (HOME / "staging" / request["staging"]).mkdir()
-    return {"state": "wanted", "bases": names[:MOST_BASES]}
+    return {"state": "wanted", "bases": names[:MAX_BASES]}
 
 
 def _commit(request: Request) -> Answer:
@@ -350,7 +350,7 @@ def _look(request: Request) -> Answer:
         (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
         _write_scripts(run, package, daemon, library)
     bases = [name for name in bases if RUN.fullmatch(name)]
-    return _looked([], network, bases[:MOST_BASES])
+    return _looked([], network, bases[:MAX_BASES])
 
 
 def _looked(problems: list[str], network: str = "", bases: Sequence[str] = ()) -> Answer:
@@ -367,7 +367,7 @@ def _package_problems(request: Request) -> list[str]:
 
 
 def _python_problems() -> list[str]:
-    if sys.version_info >= LEAST_PYTHON:
+    if sys.version_info >= MIN_PYTHON:
         return []
     return [f"its Python is {platform.python_version()}, and 3.10 or later is needed"]
 
@@ -697,8 +697,8 @@ class _Launcher:
 
 
 def _tell_messages(messages: socket.socket) -> None:
-    for _ in range(MOST_MESSAGES):
-        text = messages.recv(MOST_MESSAGE_BYTES).decode(errors="replace")
+    for _ in range(MAX_MESSAGES):
+        text = messages.recv(MAX_MESSAGE_BYTES).decode(errors="replace")
         text = "".join(letter for letter in text if letter.isprintable())
         with contextlib.suppress(OSError):
             _say(_heard("message", {}, text))

@@ -42,7 +42,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 T = TypeVar("T")
 
-_MOST_AT_ONCE = 32
+_MAX_AT_ONCE = 32
 _ANSWER_S = 30.0
 _REPORT_S = 150.0
 """Engines are imported, one after the other, and a small board is slow at that."""
@@ -119,7 +119,7 @@ def at_once(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceError
         except RankSliceError as error:
             return error
 
-    pool = ThreadPoolExecutor(_MOST_AT_ONCE)
+    pool = ThreadPoolExecutor(_MAX_AT_ONCE)
     try:
         return list(pool.map(outcome, items))
     finally:

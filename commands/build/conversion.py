@@ -24,7 +24,7 @@ from rankslice.frontend.formats.registry import Model
 
 __all__ = ["Quantisation", "conversion_of"]
 
-_MOST_FRAMES = 1000
+_MAX_FRAMES = 1000
 _QUANTIZE, _REPRESENTATIVE = "--quantize", "--representative"
 
 
@@ -83,7 +83,7 @@ def _specs(graph: Graph) -> list[TensorSpec]:
 
 
 def _frames(source: Source, specs: Sequence[TensorSpec]) -> Iterator[list[NDArray[Any]]]:
-    for index in range(min(source.frames or 0, _MOST_FRAMES)):
+    for index in range(min(source.frames or 0, _MAX_FRAMES)):
         slots = [np.empty(spec.shape, spec.dtype) for spec in specs]
         source.read(index, slots)
         yield slots

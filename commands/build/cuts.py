@@ -17,7 +17,7 @@ from rankslice.framework.wording import quoted
 __all__ = ["layer_numbers", "mapping_of_cuts", "parse_cuts"]
 
 _OPTION = "--cuts"
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 def parse_cuts(text: str) -> tuple[int, ...]:
@@ -27,7 +27,7 @@ def parse_cuts(text: str) -> tuple[int, ...]:
         RankSliceError: it is none.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
         expected = "expected numbers of layers, such as 89 or 40,89,120"
         raise RankSliceError(Mistake(_OPTION, f"{quoted(text)} is no list of numbers", expected))
     return tuple(int(part) for part in parts)

@@ -38,7 +38,7 @@ __all__ = ["Runs", "Simulations", "mapping_text"]
 
 _SIMULATED_FRAMES = 100
 _RUN_S = 3.0
-_LEAST_FRAMES, _MOST_FRAMES = 30, 3000
+_MIN_FRAMES, _MAX_FRAMES = 30, 3000
 """Of a run that may choose itself."""
 
 
@@ -138,7 +138,7 @@ def _too_few(frames: int) -> str:
 
 def _frames_of(choice: Choice) -> int:
     frames = round(_RUN_S * choice.figures[0].throughput_fps)
-    return min(max(_LEAST_FRAMES, frames), _MOST_FRAMES)
+    return min(max(_MIN_FRAMES, frames), _MAX_FRAMES)
 
 
 def _measured(choice: Choice, summary: RunSummary) -> MeasuredRun:

@@ -21,7 +21,7 @@ from rankslice.framework.quantities import bytes_text, joules_text
 
 __all__ = ["print_exploration"]
 
-_MOST_KEYS = 6
+_MAX_KEYS = 6
 
 
 def print_exploration(exploration: Exploration, folder: str, console: Console) -> None:
@@ -104,5 +104,5 @@ def _figures(figures: Figures) -> list[str]:
 
 def _keys(choice: Choice) -> str:
     keys = [stage.key for stage in choice.stages]
-    shown = ", ".join(map(shortened, keys[:_MOST_KEYS]))
-    return shown if len(keys) <= _MOST_KEYS else f"{shown}, ... and {len(keys) - _MOST_KEYS} more"
+    shown = ", ".join(map(shortened, keys[:_MAX_KEYS]))
+    return shown if len(keys) <= _MAX_KEYS else f"{shown}, ... and {len(keys) - _MAX_KEYS} more"

@@ -37,7 +37,7 @@ _BAR = 90
 _NAME, _OPERATOR, _SHAPE, _TITLE, _KEY = 48, 20, 24, 90, 30
 """Most letters of each."""
 _TOOLTIP = 300
-_MOST_TOLD = 8
+_MAX_TOLD = 8
 _RANK_COLOURS = (
     *("#3574c4", "#c4701f", "#1d8a7c", "#7a5fc0", "#b5446e", "#6f7a1c", "#4b7186", "#96532f"),
 )
@@ -390,12 +390,12 @@ def _bend(x: int, to_x: int, to_y: int) -> str:
 def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
     size = "size unknown" if tensor.nbytes is None else bytes_text(tensor.nbytes)
     lines = [f"{shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
-    for reader in readers[:_MOST_TOLD]:
+    for reader in readers[:_MAX_TOLD]:
         ways = f", rank {maker.rank} to rank {reader.rank}" if maker.rank != reader.rank else ""
         names = f"{shortened(maker.name, _TOOLTIP)} to {shortened(reader.name, _TOOLTIP)}"
         lines.append(f"{names}{ways}")
-    if len(readers) > _MOST_TOLD:
-        lines.append(f"and to {len(readers) - _MOST_TOLD} others")
+    if len(readers) > _MAX_TOLD:
+        lines.append(f"and to {len(readers) - _MAX_TOLD} others")
     return "\n".join(lines)
 
 
@@ -418,7 +418,7 @@ def _borders(
 def _border_tooltip(cut: Cut, share_of: str) -> str:
     if cut.obstacle:
         return f"the model cannot be cut here: {shortened(cut.obstacle, _TOOLTIP)}"
-    shown = cut.tensors[:_MOST_TOLD]
+    shown = cut.tensors[:_MAX_TOLD]
     names = [f"  {shortened(tensor.name, _TOOLTIP)}, {_size(tensor.nbytes)}" for tensor in shown]
     if len(cut.tensors) > len(shown):
         names.append(f"  and {len(cut.tensors) - len(shown)} more")

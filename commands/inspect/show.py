@@ -40,7 +40,7 @@ _LARGE = 100
 _WIDE = 130
 """Columns from which names of output tensors, and the usual type of their elements, have room."""
 _UNBOUNDED = 1_000_000
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 _LONGEST_CELL = 32
 """Of a name in tables that are not for copying from, in columns of a terminal."""
 
@@ -203,8 +203,8 @@ def _moments(count: int) -> str:
 
 def _some(names: tuple[str, ...], word: str) -> str:
     """Return a count, and the first of the names: ``2 layers (a, b)``."""
-    shown = [printable(name) for name in names[:_MOST_NAMES]]
-    more = ["..."] if len(names) > _MOST_NAMES else []
+    shown = [printable(name) for name in names[:_MAX_NAMES]]
+    more = ["..."] if len(names) > _MAX_NAMES else []
     plural = word if len(names) == 1 else f"{word}s"
     return f"{len(names)} {plural} ({', '.join((*shown, *more))})"
 
@@ -231,7 +231,7 @@ def _cut_table(found: Iterable[tuple[int, Cut]], share_of: str) -> Table:
 
 
 def _tensor_names(cut: Cut) -> str:
-    names = [printable(tensor.name) for tensor in cut.tensors[:_MOST_NAMES]]
+    names = [printable(tensor.name) for tensor in cut.tensors[:_MAX_NAMES]]
     left = len(cut.tensors) - len(names)
     return ", ".join([*names, *([f"... and {left} more"] if left else [])])
 

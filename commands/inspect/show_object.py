@@ -26,13 +26,13 @@ from rankslice.frontend.formats.tflite.object import (
 )
 from rankslice.frontend.formats.tflite.settings import Setting
 
-__all__ = ["MOST_ROWS", "numbers_text", "print_object", "rows"]
+__all__ = ["MAX_ROWS", "numbers_text", "print_object", "rows"]
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """Rows of a table that are printed; the JSON has all."""
 
-_MOST_SUBGRAPHS = 10
-_MOST_NUMBERS = 8
+_MAX_SUBGRAPHS = 10
+_MAX_NUMBERS = 8
 _LONGEST_TEXT = 60
 
 _Entry = TypeVar("_Entry")
@@ -49,9 +49,9 @@ def print_object(found: ModelObject, console: Console) -> None:
 def _parts(found: ModelObject) -> Iterator[Table | str]:
     yield _head(found)
     yield from _code_table(found)
-    for subgraph in found.subgraphs[:_MOST_SUBGRAPHS]:
+    for subgraph in found.subgraphs[:_MAX_SUBGRAPHS]:
         yield from _subgraph(subgraph)
-    yield from _more(len(found.subgraphs) - _MOST_SUBGRAPHS, "subgraphs")
+    yield from _more(len(found.subgraphs) - _MAX_SUBGRAPHS, "subgraphs")
     yield from _buffers(found)
     if found.metadata:
         yield from rows("metadata", ("name", "buffer", "size"), found.metadata, _metadata)
@@ -133,8 +133,8 @@ def _buffers(found: ModelObject) -> Iterator[Table | str]:
 
 
 def _buffer(buffer: BufferEntry) -> tuple[str, ...]:
-    users = ", ".join(map(_short, buffer.users[:_MOST_NUMBERS]))
-    more = ", ..." if len(buffer.users) > _MOST_NUMBERS else ""
+    users = ", ".join(map(_short, buffer.users[:_MAX_NUMBERS]))
+    more = ", ..." if len(buffer.users) > _MAX_NUMBERS else ""
     return str(buffer.number), _size(buffer.bytes), str(buffer.offset), users + more
 
 
@@ -157,10 +157,10 @@ def rows(
     for heading in headings:
         side: Literal["left", "right"] = "right" if heading in _RIGHT else "left"
         table.add_column(heading, justify=side, overflow="fold")
-    for entry in entries[:MOST_ROWS]:
+    for entry in entries[:MAX_ROWS]:
         table.add_row(*map(Text, cells(entry)))
     yield table
-    yield from _more(len(entries) - MOST_ROWS, "rows")
+    yield from _more(len(entries) - MAX_ROWS, "rows")
 
 
 def _more(count: int, what: str) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 def numbers_text(numbers: Sequence[int]) -> str:
     """Return numbers of tensors: ``0 8 7``; -1, one that is left out, is a dash."""
-    shown = ["-" if number < 0 else str(number) for number in numbers[:_MOST_NUMBERS]]
+    shown = ["-" if number < 0 else str(number) for number in numbers[:_MAX_NUMBERS]]
     left = len(numbers) - len(shown)
     return " ".join([*shown, *([f"... ({len(numbers)} in all)"] if left else [])])
 
@@ -197,8 +197,8 @@ def _settings(operator: OperatorEntry) -> str:
 
 def _setting(value: Setting) -> str:
     if isinstance(value, list):
-        shown = ", ".join(f"{item:g}" for item in value[:_MOST_NUMBERS])
-        return f"[{shown}{', ...' if len(value) > _MOST_NUMBERS else ''}]"
+        shown = ", ".join(f"{item:g}" for item in value[:_MAX_NUMBERS])
+        return f"[{shown}{', ...' if len(value) > _MAX_NUMBERS else ''}]"
     if isinstance(value, str):
         return _short(value)
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
@@ -223,5 +223,5 @@ def _spread(numbers: Sequence[float]) -> str:
 
 
 def _named(side: Mapping[str, int]) -> str:
-    texts = [f"{_short(name)}: {number}" for name, number in islice(side.items(), _MOST_NUMBERS)]
-    return ", ".join([*texts, *(["..."] if len(side) > _MOST_NUMBERS else [])])
+    texts = [f"{_short(name)}: {number}" for name, number in islice(side.items(), _MAX_NUMBERS)]
+    return ", ".join([*texts, *(["..."] if len(side) > _MAX_NUMBERS else [])])

@@ -45,15 +45,15 @@ __all__ = ["FAIL", "OK", "WARN", "Finding", "check_platform"]
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 _HERE = "this machine"
-_LEAST_PYTHON = (3, 10)
-_LEAST_DISK_MB = 200
+_MIN_PYTHON = (3, 10)
+_MIN_DISK_MB = 200
 _FULL_DISK_MB = 20
 _SPARE_DISK_MB = 50
 _MEMORY_TOLERANCE = 1.05
-_MOST_CLOCK_S = 1.0
-_LEAST_SHARE = 0.5
+_MAX_CLOCK_S = 1.0
+_MIN_SHARE = 0.5
 """Of the bandwidth in the file, that has to be measured."""
-_MOST_LATENCY = 2.0
+_MAX_LATENCY = 2.0
 _LATENCY_SPARE_MS = 0.5
 _SAME_ARCH = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 _VENV = "rankslice deploy OUT --venv"
@@ -253,7 +253,7 @@ def _python_findings(answer: _Answer) -> Iterator[Finding]:
 def _python_does(environment: Environment) -> bool:
     """Tell whether a Python can run jobs."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", environment.version)[:2])
-    return numbers >= _LEAST_PYTHON
+    return numbers >= _MIN_PYTHON
 
 
 def _core_findings(answer: _Answer, job: _Job | None) -> Iterator[Finding]:
@@ -290,7 +290,7 @@ def _room_findings(answer: _Answer, job: _Job | None) -> Iterator[Finding]:
     """Yield whether there is room on the disk and in memory, and what copies files there."""
     name, report = answer.board.name, answer.report
     package = job.packages[name] if job is not None else None
-    needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _LEAST_DISK_MB
+    needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _MIN_DISK_MB
     least = needed if package is not None else _FULL_DISK_MB
     free = f"{report.disk_free_mb} MB free in {report.home}"
     state = FAIL if report.disk_free_mb < least else WARN if report.disk_free_mb < needed else OK
@@ -510,7 +510,7 @@ def _clock_findings(answers: Sequence[_Answer]) -> Iterator[Finding]:
             continue
         side = "ahead of" if ahead > 0 else "behind"
         found = f"{abs(ahead):.1f} s {side} this machine"
-        if abs(ahead - middle) > _MOST_CLOCK_S:
+        if abs(ahead - middle) > _MAX_CLOCK_S:
             remedy = "set it: sudo timedatectl set-ntp true"
             yield Finding(name, "clock", WARN, found, remedy)
         else:
@@ -572,8 +572,8 @@ def _link_finding(place: str, pair: Pair, link: Link | None) -> Finding:
     if link is None:
         return Finding(place, "link", OK, found)
     said = f"{link.bandwidth_mbps:g} Mbit/s, {link.latency_ms:g} ms"
-    is_slow = pair.bandwidth_mbps < _LEAST_SHARE * link.bandwidth_mbps
-    is_late = pair.latency_ms > _MOST_LATENCY * link.latency_ms + _LATENCY_SPARE_MS
+    is_slow = pair.bandwidth_mbps < _MIN_SHARE * link.bandwidth_mbps
+    is_late = pair.latency_ms > _MAX_LATENCY * link.latency_ms + _LATENCY_SPARE_MS
     if is_slow or is_late:
         remedy = "look at cable and switch, or correct `links`: rankslice probe"
         return Finding(place, "link", WARN, f"{found}; the platform file says {said}", remedy)

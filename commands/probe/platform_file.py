@@ -29,8 +29,8 @@ __all__ = ["Pair", "measured_pairs", "platform_text"]
 
 _BANDWIDTH_DIFFERS = 0.1
 _LATENCY_DIFFERS = 0.5
-_LEAST_DIFFERENCE_MS = 0.1
-_LEAST_PYTHON = (3, 10)
+_MIN_DIFFERENCE_MS = 0.1
+_MIN_PYTHON = (3, 10)
 
 
 def platform_text(probed: Probed) -> str:
@@ -95,7 +95,7 @@ def _python_lines(report: BoardReport) -> Iterator[str]:
     environment = report.environment
     if environment.version:
         short = ".".join(environment.version.split(".")[:2])
-        old = tuple(map(int, re.findall(r"\d+", short))) < _LEAST_PYTHON
+        old = tuple(map(int, re.findall(r"\d+", short))) < _MIN_PYTHON
         remark = "; too old, jobs need 3.10 or later" if old else ""
         source = f"{environment.python}, {environment.version}{remark}"
         yield _entry("python", _scalar(short), source)
@@ -246,7 +246,7 @@ def _differs(pair: Pair, bandwidth: float, latency: float) -> bool:
     """Tell whether a pair is far enough from the default to have a line of its own."""
     wide = abs(pair.bandwidth_mbps - bandwidth) > _BANDWIDTH_DIFFERS * bandwidth
     apart = abs(pair.latency_ms - latency)
-    return wide or apart > max(_LATENCY_DIFFERS * latency, _LEAST_DIFFERENCE_MS)
+    return wide or apart > max(_LATENCY_DIFFERS * latency, _MIN_DIFFERENCE_MS)
 
 
 def _directions(pair: Pair) -> str:

@@ -86,7 +86,7 @@ _FIRST_SHARE = 0.8
 """Of a time limit: what is left after it is for the slices of plans."""
 _NO_LIMIT = TimeLimit()
 
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 """Of a profile: a thousand layers on ten kinds of accelerators have less."""
 
 _SSH_CONFIG = "ssh_config"
@@ -117,7 +117,7 @@ def read_profile(path: Path) -> Profile:
     Raises:
         RankSliceError: it cannot be read, or is none.
     """
-    return profile_from_json(read_text(path, "a profile", _MOST_BYTES), str(path))
+    return profile_from_json(read_text(path, "a profile", _MAX_BYTES), str(path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceEr
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
-from rankslice.measurement.report import MOST_REPORT_BYTES, read_report
+from rankslice.measurement.report import MAX_REPORT_BYTES, read_report
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, explained
 
@@ -296,7 +296,7 @@ def _fetch(prepared: PreparedRun, boards: Boards, folder: Path, names: Sequence[
     """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     outputs = load_job(prepared.folder / "plan.json").outputs
-    most = {RESULTS: most_bytes(outputs, prepared.source.frames), REPORT: MOST_REPORT_BYTES}
+    most = {RESULTS: most_bytes(outputs, prepared.source.frames), REPORT: MAX_REPORT_BYTES}
     for name in names:
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
 

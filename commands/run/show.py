@@ -27,8 +27,8 @@ from rankslice.measurement.verify import Verification
 
 __all__ = ["print_build", "print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
 
-_MOST_FRAMES_SHOWN = 20
-_MOST_CLASSES = 1_000_000
+_MAX_FRAMES_SHOWN = 20
+_MAX_CLASSES = 1_000_000
 
 
 def print_build(build: Build, console: Console) -> None:
@@ -81,8 +81,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
     frames = frames_text(summary.completed)
     console.print(f"{frames}, {rate} ({summary.throughput_of}), window {summary.window}")
     if summary.dropped:
-        shown = ", ".join(map(str, summary.dropped[:_MOST_FRAMES_SHOWN]))
-        more = len(summary.dropped) - _MOST_FRAMES_SHOWN
+        shown = ", ".join(map(str, summary.dropped[:_MAX_FRAMES_SHOWN]))
+        more = len(summary.dropped) - _MAX_FRAMES_SHOWN
         console.print(
             f"{len(summary.dropped)} arrivals dropped: {shown}"
             + (f" and {more} more" if more > 0 else "")
@@ -194,7 +194,7 @@ def _json_labels(value: Any) -> tuple[str, ...]:
     names = {int(key): name[-1] if isinstance(name, list) else name for key, name in pairs}
     if not names or not all(isinstance(name, str) for name in names.values()):
         raise TypeError
-    if not 0 <= min(names) <= max(names) < _MOST_CLASSES:
+    if not 0 <= min(names) <= max(names) < _MAX_CLASSES:
         raise ValueError
     return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
 
@@ -211,7 +211,7 @@ def print_top(
     names: Sequence[str],
     count: int,
     console: Console,
-    most_frames: int = _MOST_FRAMES_SHOWN,
+    most_frames: int = _MAX_FRAMES_SHOWN,
 ) -> None:
     """Print the best classes of the first frames, by the model's first output."""
     table = Table("frame", "input", f"top {count}")

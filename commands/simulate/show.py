@@ -13,16 +13,16 @@ from rankslice.framework.throughput import STEADY, TOO_FEW
 
 __all__ = ["print_simulation"]
 
-_MOST_RANKS = 40
-_MOST_LINKS = 16
-_MOST_DROPPED = 20
+_MAX_RANKS = 40
+_MAX_LINKS = 16
+_MAX_DROPPED = 20
 
 
 def print_simulation(simulated: Simulated, console: Console) -> None:
     """Print what each rank and link did, rate and latency, and what limits them."""
     simulation = simulated.simulation
     console.print(_rank_table(simulated))
-    for link in simulation.links[:_MOST_LINKS]:
+    for link in simulation.links[:_MAX_LINKS]:
         way = "leave" if link.is_outgoing else "reach"
         console.print(
             f"{link.messages} messages {way} {escape(link.board)}:"
@@ -38,8 +38,8 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
             f" {simulation.waiting_max} at most"
         )
     if simulation.dropped:
-        shown = ", ".join(map(str, simulation.dropped[:_MOST_DROPPED]))
-        more = len(simulation.dropped) - _MOST_DROPPED
+        shown = ", ".join(map(str, simulation.dropped[:_MAX_DROPPED]))
+        more = len(simulation.dropped) - _MAX_DROPPED
         console.print(
             f"{len(simulation.dropped)} arrivals find no room, at which a run fails unless"
             f" --overflow drop is given: {shown}" + (f" and {more} more" if more > 0 else ""),
@@ -58,8 +58,8 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
 def _rank_table(simulated: Simulated) -> Table:
     """Return a row for each rank; of very many the busiest."""
     ranks = simulated.simulation.ranks
-    busiest = sorted(ranks, key=lambda rank: -rank.utilisation)[:_MOST_RANKS]
-    shown = ranks if len(ranks) <= _MOST_RANKS else busiest
+    busiest = sorted(ranks, key=lambda rank: -rank.utilisation)[:_MAX_RANKS]
+    shown = ranks if len(ranks) <= _MAX_RANKS else busiest
     left = len(ranks) - len(shown)
     table = Table(
         "rank",

@@ -39,8 +39,8 @@ from rankslice.framework.wording import joined, listed, quoted
 __all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulate_job"]
 
 _FRAMES = 1000
-_MOST_FRAMES = 10_000_000
-_MOST_PROFILE_BYTES = 256 << 20
+_MAX_FRAMES = 10_000_000
+_MAX_PROFILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def simulate_job(
 
 
 def _profile(path: Path) -> Profile:
-    return profile_from_json(read_text(path, "a profile", _MOST_PROFILE_BYTES), str(path))
+    return profile_from_json(read_text(path, "a profile", _MAX_PROFILE_BYTES), str(path))
 
 
 def _plan(
@@ -320,8 +320,8 @@ def read_trace(path: Path) -> NDArray[np.float64]:
     raise_mistakes(mistakes)
     if not times:
         raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number a line"))
-    if len(times) > _MOST_FRAMES:
-        raise RankSliceError(Mistake(path.name, f"has more than {_MOST_FRAMES} arrivals"))
+    if len(times) > _MAX_FRAMES:
+        raise RankSliceError(Mistake(path.name, f"has more than {_MAX_FRAMES} arrivals"))
     return np.array(times)
 
 

@@ -14,9 +14,9 @@ __all__ = ["timeline_of"]
 
 _LEFT, _RIGHT, _TOP = 220, 1180, 84
 _LANE, _GAP = 24, 6
-_MOST_LANES = 64
-_MOST_NAME = 22
-_LEAST_NUMBERED = 18
+_MAX_LANES = 64
+_MAX_NAME = 22
+_MIN_NUMBERED = 18
 _COLOURS = ("#4269d0", "#e2711d", "#3a9d5d", "#a463f2", "#c2185b", "#0f8b8d", "#8a6d3b", "#5c6770")
 """Of frames, again and again; white text can be read on each."""
 
@@ -74,7 +74,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
     end_s = max((step.end_s for step in steps), default=0.0) or 1e-3
     lanes = tuple(
         _Lane(_TOP + (_LANE + _GAP) * rank.rank, f"{rank.rank} {_short(bare(rank.key))}")
-        for rank in plan.ranks[:_MOST_LANES]
+        for rank in plan.ranks[:_MAX_LANES]
     )
     bottom = lanes[-1].y + _LANE
     frames = len({step.frame for step in steps})
@@ -100,7 +100,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
 
 
 def _short(key: str) -> str:
-    return key if len(key) <= _MOST_NAME else f"{key[: _MOST_NAME - 1]}…"
+    return key if len(key) <= _MAX_NAME else f"{key[: _MAX_NAME - 1]}…"
 
 
 def _x(time_s: float, end_s: float) -> float:
@@ -117,7 +117,7 @@ def _bar(step: Step, lanes: tuple[_Lane, ...], end_s: float) -> _Bar:
         width=round(width, 2),
         height=_LANE - 4,
         colour=_COLOURS[step.frame % len(_COLOURS)],
-        text=str(step.frame) if width >= _LEAST_NUMBERED else "",
+        text=str(step.frame) if width >= _MIN_NUMBERED else "",
         tooltip=f"rank {step.rank}, segment {step.segment}, frame {step.frame}: {milliseconds}",
     )
 

@@ -66,7 +66,7 @@ def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> 
             time.
     """
     population = np.asarray(population, np.int64)
-    step = max(1, _MOST_FLAGS // max(1, len(problem.tensors) * len(problem.places)))
+    step = max(1, _MAX_FLAGS // max(1, len(problem.tensors) * len(problem.places)))
     parts = [
         _evaluate(problem, population[begin : begin + step], latency)
         for begin in range(0, len(population), step)
@@ -75,7 +75,7 @@ def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> 
     return Evaluations(*(np.concatenate(column or (np.zeros(0),)) for column in columns))
 
 
-_MOST_FLAGS = 1 << 24
+_MAX_FLAGS = 1 << 24
 """Bytes of the table that finds who needs which tensor; larger populations are split."""
 
 

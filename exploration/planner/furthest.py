@@ -28,7 +28,7 @@ from rankslice.exploration.planner.plans import Placed, bottleneck_s
 
 __all__ = ["Furthest", "furthest"]
 
-_MOST_BYTES = 1 << 27
+_MAX_BYTES = 1 << 27
 """Most memory of the tables of all combinations of numbers of devices."""
 
 _KEPT = 400
@@ -60,7 +60,7 @@ class Furthest:
 def furthest(chain: Chain) -> Furthest:
     """Return bound and plan of the relaxed chain."""
     alone: Groups = tuple((index,) for index in range(len(chain.types)))
-    if _bytes_of(_counts(chain, alone)) <= _MOST_BYTES:
+    if _bytes_of(_counts(chain, alone)) <= _MAX_BYTES:
         return _Search(chain, alone).run()
     coarse = _Search(chain, _merged(chain, alone)).run()
     if math.isinf(coarse.bound_s):
@@ -88,7 +88,7 @@ def _merged(chain: Chain, groups: Groups) -> Groups:
     times = np.array([chain.times_s[kind] for kind, _, _ in chain.types])
     speeds = 1 / np.maximum(np.median(np.where(np.isfinite(times), times, 0.0), axis=1), 1e-300)
     groups = tuple(sorted(groups, key=lambda group: float(speeds[group[0]])))
-    while len(groups) > 1 and _bytes_of(_counts(chain, groups)) > _MOST_BYTES:
+    while len(groups) > 1 and _bytes_of(_counts(chain, groups)) > _MAX_BYTES:
         # How much work the slower ones of two neighbours seem to do on top when they are joined.
         more = [
             sum(chain.type_of.count(one) for one in slow)

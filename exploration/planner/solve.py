@@ -29,16 +29,16 @@ SAME = 1e-12
 _SHARES = (0.0, 0.4, 0.8, 1.2)
 """Powers of speed by which memory is dealt out: 0 gives equal shares."""
 
-_MOST_STATES = 1e5
+_MAX_STATES = 1e5
 """Most states of a graph: making it takes seconds."""
 
-_MOST_VALUES = 6e7
+_MAX_VALUES = 6e7
 """Most states x cuts of a graph: one byte each."""
 
-_MOST_PRODUCTS = 6e10
+_MAX_PRODUCTS = 6e10
 """Most states x cuts x cuts of a graph: deciding about one limit then takes a second or two."""
 
-_MOST_SUMS = 6e9
+_MAX_SUMS = 6e9
 """The same where costs are added up, which takes longer."""
 
 
@@ -61,7 +61,7 @@ _NONE = Found((), math.inf, math.inf, True)
 
 def can_be_placed(chain: Chain) -> bool:
     """Return whether some plan may exist, whatever its bottleneck."""
-    return bool(completions(chain, _graph(chain, _MOST_PRODUCTS), math.inf)[0][0, 0])
+    return bool(completions(chain, _graph(chain, _MAX_PRODUCTS), math.inf)[0][0, 0])
 
 
 def fastest(chain: Chain, most_steps: int) -> Found:
@@ -121,7 +121,7 @@ def _overflows(chain: Chain) -> bool:
 
 
 def _graph(chain: Chain, most_products: float) -> UsageGraph:
-    most = min(_MOST_STATES, _MOST_VALUES / chain.cuts, most_products / chain.cuts**2)
+    most = min(_MAX_STATES, _MAX_VALUES / chain.cuts, most_products / chain.cuts**2)
     return usage_graph(chain, int(most))
 
 
@@ -130,7 +130,7 @@ class _Fastest:
 
     def __init__(self, chain: Chain, most_steps: int, known: Found) -> None:
         self.chain = chain
-        self.graph = _graph(chain, _MOST_PRODUCTS)
+        self.graph = _graph(chain, _MAX_PRODUCTS)
         self.best = known
         self.left = most_steps
         self.each = max(1, most_steps // 10)
@@ -232,7 +232,7 @@ def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
     """
     if _overflows(chain):
         return _NONE
-    graph = _graph(chain, _MOST_SUMS)
+    graph = _graph(chain, _MAX_SUMS)
     least = completion_costs(chain, graph, costs)
     bound = float(least[0][0, 0])
     if math.isinf(bound):

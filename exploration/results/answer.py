@@ -85,17 +85,17 @@ def tried_text(exploration: Exploration) -> str:
     )
 
 
-_MOST_FAILURES, _MOST_LAYERS = 5, 2
+_MAX_FAILURES, _MAX_LAYERS = 5, 2
 
 
 def failure_texts(failures: Sequence[Failure]) -> Iterator[str]:
     """Yield a sentence for each mapping that did not run, with its reason; of many the first."""
-    for failure in failures[:_MOST_FAILURES]:
+    for failure in failures[:_MAX_FAILURES]:
         ranks = "; ".join(
-            f"{key}: {_some(layers, _MOST_LAYERS)}" for key, layers in failure.mapping.items()
+            f"{key}: {_some(layers, _MAX_LAYERS)}" for key, layers in failure.mapping.items()
         )
         yield f"A mapping ({ranks}) did not run: {failure.reason.rstrip('.')}."
-    more = len(failures) - _MOST_FAILURES
+    more = len(failures) - _MAX_FAILURES
     if more > 0:
         yield f"Nor did {more} more; front.json has their reasons."
 

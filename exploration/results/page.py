@@ -29,7 +29,7 @@ __all__ = ["page_of"]
 
 _WIDTH, _HEIGHT = 460, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 26, 268
-_MOST_TICKS = 6
+_MAX_TICKS = 6
 _MARGIN = 0.06
 _LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""
@@ -304,7 +304,7 @@ def _scale(values: Sequence[float], wanted: float | None) -> tuple[float, float,
     # An axis begins at zero unless that would press all points together.
     low = 0.0 if low < 0.5 * high else low - room
     high += room
-    step = _round_step((high - low) / _MOST_TICKS)
+    step = _round_step((high - low) / _MAX_TICKS)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return low, high, tuple(round(number * step, 12) for number in range(first, last + 1))

@@ -29,7 +29,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _SAME = 1e-9
 """Relative difference below which two times are the same."""
 
-_MOST_PRODUCTS = 4e9
+_MAX_PRODUCTS = 4e9
 """Most steps of finding out from where a plan can be completed: about a second."""
 
 _AT_ONCE = 4096
@@ -129,7 +129,7 @@ class _Below:
 
     def run(self) -> bool:
         """Return whether all were scored."""
-        if self._places * self._cuts**2 * 2.0**self._places > _MOST_PRODUCTS:
+        if self._places * self._cuts**2 * 2.0**self._places > _MAX_PRODUCTS:
             return False
         self._allowed = self._spans < self._score.bottleneck_s
         self._completed = self._completions()

@@ -40,13 +40,13 @@ __all__ = ["ExactPlanner", "Planned", "apart", "exact_seeds", "exact_sweep"]
 
 Floats = NDArray[np.float64]
 
-_MOST_SUBSETS = 32
+_MAX_SUBSETS = 32
 """Sets of boards that are planned for, one by one."""
 
 _LIMITS = 8
 """Steps between the least and the greatest value of an objective that is held down."""
 
-_MOST_STEPS = 20_000
+_MAX_STEPS = 20_000
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ExactPlanner:
                 latency_s=self._latencies(places) if objective == "latency" else 0.0,
                 objective=objective,
                 throughput_floor_fps=floor_fps,
-                most_steps=_MOST_STEPS,
+                most_steps=_MAX_STEPS,
             )
         except NoPlanError:
             return None
@@ -115,7 +115,7 @@ class ExactPlanner:
                 [Device(place.key, place.kind) for place in self.problem.places],
                 spans_s=self.least_spans_s(),
                 bandwidth_bytes_s=bandwidth,
-                most_steps=_MOST_STEPS,
+                most_steps=_MAX_STEPS,
             )
         except NoPlanError as error:
             return 0.0 if error.limit == "steps" else math.inf
@@ -349,7 +349,7 @@ def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
     for board in range(len(problem.boards)):
         classes.setdefault(_likeness(problem, board), []).append(board)
     counts = [range(len(boards) + 1) for boards in classes.values()]
-    if math.prod(map(len, counts)) > _MOST_SUBSETS:
+    if math.prod(map(len, counts)) > _MAX_SUBSETS:
         for count in range(1, len(problem.boards) + 1):
             yield frozenset(range(count))
         return

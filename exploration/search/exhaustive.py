@@ -11,9 +11,9 @@ from rankslice.exploration.search.nsga2 import Population, Score, Space
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import count_text
 
-__all__ = ["MOST_MAPPINGS", "every_mapping", "exhaustive"]
+__all__ = ["MAX_MAPPINGS", "every_mapping", "exhaustive"]
 
-MOST_MAPPINGS = 2_000_000
+MAX_MAPPINGS = 2_000_000
 """Tried without being asked twice: about a minute for a small network."""
 
 _AT_ONCE = 4096
@@ -22,7 +22,7 @@ _AT_ONCE = 4096
 def exhaustive(
     score: Score,
     space: Space,
-    most: int = MOST_MAPPINGS,
+    most: int = MAX_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
     otherwise: str = "take nsga2 or exact",
     found: Archive | None = None,

@@ -25,7 +25,7 @@ _AT_ONCE = 128
 _ELITE = 24
 """Mappings kept of each objective, the best in it."""
 
-_MOST_ALIKE = 4
+_MAX_ALIKE = 4
 """How many of them may have the same value."""
 
 _DRAWS = 2
@@ -111,7 +111,7 @@ class _Improving:
         order = np.argsort(values, kind="stable")
         ordered = values[order]
         starts = np.searchsorted(ordered, ordered)  # of those with the same value
-        return order[np.arange(order.size) - starts < _MOST_ALIKE][:_ELITE]
+        return order[np.arange(order.size) - starts < _MAX_ALIKE][:_ELITE]
 
     def children(self, most: int) -> Population:
         """Return mappings that were not scored yet, made of the best."""

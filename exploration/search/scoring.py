@@ -24,7 +24,7 @@ that is alone."""
 _BLOCKS_PER_PLACE = 4
 """With ``--coarse``: enough to balance the places, few enough to be searched well."""
 
-_LEAST_BLOCKS = 24
+_MIN_BLOCKS = 24
 
 
 def can_be_had(problem: Problem, wanted: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -50,7 +50,7 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
     """Return what is searched: all mappings; with ``coarse``, those of blocks of layers first."""
     blocks = None
     if coarse:
-        most = max(_LEAST_BLOCKS, _BLOCKS_PER_PLACE * len(problem.places))
+        most = max(_MIN_BLOCKS, _BLOCKS_PER_PLACE * len(problem.places))
         times = np.where(np.isfinite(problem.times_s), problem.times_s, 0).mean(axis=0)
         blocks = blocks_of(times, crossing_bytes(problem), most)
     return Space(len(problem.layers), len(problem.places), len(objectives), blocks)

@@ -15,7 +15,7 @@ from rankslice.exploration.results.front import Archive, nondominated
 from rankslice.exploration.results.results import Choice, Failure
 from rankslice.exploration.search.contiguous import Fastest, Proof, prove
 from rankslice.exploration.search.exact_plans import exact_seeds, exact_sweep
-from rankslice.exploration.search.exhaustive import MOST_MAPPINGS, exhaustive
+from rankslice.exploration.search.exhaustive import MAX_MAPPINGS, exhaustive
 from rankslice.exploration.search.improving import improve
 from rankslice.exploration.search.nsga2 import Genetics, Population, Scores, nsga2
 from rankslice.exploration.search.scoring import scorer, space_of
@@ -29,16 +29,16 @@ METHODS = ("exact", "nsga2", "exhaustive")
 EVALUATIONS = {"simulator": 1000, "run": 50}
 """How many mappings are simulated or run at most, if nobody says: some minutes."""
 
-_MOST_WORK = 1 << 23
+_MAX_WORK = 1 << 23
 """Layers that ``exact`` places in each of its searches: some seconds for a large network."""
 
-_MOST_SEARCHED, _MOST_TRIED = 20_000, 1 << 16
+_MAX_SEARCHED, _MAX_TRIED = 20_000, 1 << 16
 """Mappings that it looks at while it changes known ones, and while it tries all, at most."""
 
 _SAME = 1e-9
 """Relative difference below which two times are the same."""
 
-_LEAST_POPULATION, _MOST_POPULATION = 8, 100
+_MIN_POPULATION, _MAX_POPULATION = 8, 100
 _FIRST_GENERATIONS = 100
 """Of the search by the cost model that gives a dearer one its first mappings."""
 
@@ -59,7 +59,7 @@ class Wanted:
     genetics: Genetics = field(default_factory=Genetics)
     coarse: bool = False
     """Move blocks of layers before single ones."""
-    most_mappings: int = MOST_MAPPINGS
+    most_mappings: int = MAX_MAPPINGS
     """How many mappings ``exhaustive`` may try by the cost model."""
     keep: int = 24
     """How many mappings of the front are shown at most."""
@@ -82,7 +82,7 @@ def usual_genetics(evaluate: str, evaluations: int) -> Genetics:
     """
     if evaluate == "model":
         return Genetics()
-    population = min(max(_LEAST_POPULATION, math.isqrt(evaluations)), _MOST_POPULATION)
+    population = min(max(_MIN_POPULATION, math.isqrt(evaluations)), _MAX_POPULATION)
     # A child that was evaluated before costs nothing, so there may be more generations.
     return Genetics(population=population, generations=2 * math.ceil(evaluations / population))
 
@@ -181,7 +181,7 @@ class _Searching:
             every = exhaustive(trials, self._space, wanted.evaluations, otherwise=otherwise)
             return kept_of(every, wanted.keep)
         best = self._best_by_model(
-            replace(wanted.genetics, population=_MOST_POPULATION, generations=_FIRST_GENERATIONS)
+            replace(wanted.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
         )
         if wanted.method == "exact":
             return self._ranked_anew(kept_of(best, wanted.keep), trials)
@@ -227,8 +227,8 @@ class _Searching:
         space, score = replace(self._space, blocks=None), self._score
         archive = Archive(space.layers, space.objectives)
         seeds = np.unique(np.concatenate([self._plans(), contiguous_seeds(self._problem)]), axis=0)
-        most = max(1, _MOST_WORK // space.layers)
-        tried, searched = min(_MOST_TRIED, most), min(_MOST_SEARCHED, most)
+        most = max(1, _MAX_WORK // space.layers)
+        tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
         if space.places**space.layers <= tried:
             _add_possible(archive, seeds, score(seeds))
             return exhaustive(score, space, tried, found=archive)

@@ -49,7 +49,7 @@ _SHORT_NOISE = 0.2
 """By how much a measured time may be off the model of three terms, as shares: of long spans, and
 added to it, of single layers."""
 
-_LEAST_NOISE_S = 2e-6
+_MIN_NOISE_S = 2e-6
 _DOUBT = 0.5
 """By how much a layer's terms may be off the first guess, as a share of the layer's time."""
 
@@ -65,7 +65,7 @@ _LONG_SHARE = 8
 _SINGLE_FIRST = 4
 """Runs of at least so many layers are measured before single layers."""
 
-_LEAST_S = 1e-7
+_MIN_S = 1e-7
 """No span is estimated to take less."""
 
 Span = tuple[int, int]
@@ -178,7 +178,7 @@ class KindTimes:
         sums = np.concatenate([[0.0], np.cumsum(self._layer_s)])
         table: NDArray[np.float64] = sums[np.newaxis, 1:] - sums[:-1, np.newaxis]
         table = table + self._begin_s[:, np.newaxis] + self._end_s[np.newaxis, :]
-        np.maximum(table, _LEAST_S, out=table)
+        np.maximum(table, _MIN_S, out=table)
         gone = np.concatenate([[0], np.cumsum(self._cannot_run)])
         table[gone[np.newaxis, 1:] > gone[:-1, np.newaxis]] = np.inf
         for span, seconds in self._true_s.items():
@@ -225,9 +225,9 @@ class KindTimes:
         share = _LONG_NOISE + _SHORT_NOISE / (last - first + 1)
         counts = np.array([self.moments.get(span, 1) for span in self.measured_s])
         at_moments = (self.noise * seconds) ** 2 / counts
-        matrix[np.diag_indices(len(spans))] += (share * seconds + _LEAST_NOISE_S) ** 2 + at_moments
+        matrix[np.diag_indices(len(spans))] += (share * seconds + _MIN_NOISE_S) ** 2 + at_moments
         weights = np.linalg.solve(matrix, off)
-        true_s = np.maximum(seconds - at_moments * weights, _LEAST_S)
+        true_s = np.maximum(seconds - at_moments * weights, _MIN_S)
         steps = np.zeros(self.layers + 1)
         np.add.at(steps, first, weights)
         np.add.at(steps, last + 1, -weights)
@@ -248,7 +248,7 @@ class KindTimes:
     def _mean_s(self) -> float:
         """Return the mean time of a layer by the spans that were measured."""
         shares = [s / (last - first + 1) for (first, last), s in self.measured_s.items()]
-        return float(np.mean(shares)) if shares else _LEAST_S
+        return float(np.mean(shares)) if shares else _MIN_S
 
     def _first_guess(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return terms that make single layers and pairs take what was measured.

@@ -13,7 +13,7 @@ from rankslice.framework.wording import bare, listed, quoted
 
 __all__ = ["assign"]
 
-_MOST_UNKNOWN = 20
+_MAX_UNKNOWN = 20
 """Unknown names told one by one; a mapping that was made for another model has hundreds."""
 
 
@@ -94,9 +94,9 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
             place = f"{mapping.source}: {bare(entry.key)}[{index}]"
             layers: tuple[str, ...] = ()
             try:
-                layers = _resolve(text, names, place, hint=count < _MOST_UNKNOWN)
+                layers = _resolve(text, names, place, hint=count < _MAX_UNKNOWN)
             except _UnknownError as error:
-                unknown += error.mistakes[: max(0, _MOST_UNKNOWN - count)]
+                unknown += error.mistakes[: max(0, _MAX_UNKNOWN - count)]
                 count += len(error.mistakes)
             except RankSliceError as error:
                 mistakes += error.mistakes

@@ -9,7 +9,7 @@ from rankslice.framework.wording import quoted
 
 __all__ = [
     "CORES_PATTERN",
-    "MOST_CORES",
+    "MAX_CORES",
     "core_list",
     "core_ranges",
     "count_or_list",
@@ -17,7 +17,7 @@ __all__ = [
     "format_cores",
 ]
 
-MOST_CORES = 8192
+MAX_CORES = 8192
 """Largest number of cores that Linux can be built for; guards against ranges without end."""
 
 _NUMBER = "(0|[1-9][0-9]{0,5})"
@@ -40,11 +40,11 @@ def core_list(text: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
             raise ValueError(f"the range '{first}-{last}' runs backwards")
-        if last >= MOST_CORES:
-            raise ValueError(f"core {last} is beyond the last possible one, {MOST_CORES - 1}")
+        if last >= MAX_CORES:
+            raise ValueError(f"core {last} is beyond the last possible one, {MAX_CORES - 1}")
         cores += range(first, last + 1)
-        if len(cores) > MOST_CORES:
-            raise ValueError(f"{quoted(text)} names more than {MOST_CORES} cores")
+        if len(cores) > MAX_CORES:
+            raise ValueError(f"{quoted(text)} names more than {MAX_CORES} cores")
     return tuple(sorted(cores))
 
 
@@ -72,7 +72,7 @@ def count_or_list(text: str) -> tuple[int, ...]:
     """
     if re.fullmatch("0|[1-9][0-9]{0,5}", text.strip()):
         count = int(text)
-        if not 0 < count <= MOST_CORES:
+        if not 0 < count <= MAX_CORES:
             raise ValueError(f"a board cannot have {count} cores")
         return tuple(range(count))
     return each_once(core_list(text))

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.specs.cores import CORES_PATTERN, MOST_CORES, core_list
+from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
 from rankslice.framework.wording import joined, quoted
 
 __all__ = ["KEY_PATTERN", "Key", "parse_key", "read_cores", "split_keys"]
@@ -105,7 +105,7 @@ def _fault(
 
 
 def _is_core(text: str) -> bool:
-    return bool(_NUMBER.fullmatch(text)) and int(text) < MOST_CORES
+    return bool(_NUMBER.fullmatch(text)) and int(text) < MAX_CORES
 
 
 def read_cores(text: str, available: tuple[int, ...] | None, place: str) -> tuple[int, ...]:

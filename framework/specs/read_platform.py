@@ -13,7 +13,7 @@ from rankslice.framework.specs.read_text import read_text
 
 __all__ = ["local_platform", "read_platform"]
 
-_MOST_BYTES = 1 << 18
+_MAX_BYTES = 1 << 18
 """Largest platform file: a thousand boards have less, and reading YAML is slow."""
 
 
@@ -31,7 +31,7 @@ def read_platform(source: str | Path) -> Platform:
     if str(source) == "local":
         return local_platform()
     path = Path(source)
-    text = read_text(path, "a platform", _MOST_BYTES)
+    text = read_text(path, "a platform", _MAX_BYTES)
     parse = parse_platform_text if path.suffix.lower() == ".txt" else parse_platform_yaml
     return parse(text, path.name)
 

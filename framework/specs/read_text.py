@@ -10,16 +10,16 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.wording import bare
 
-__all__ = ["MOST_BYTES", "read_text"]
+__all__ = ["MAX_BYTES", "read_text"]
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """Largest file that is read, if the caller names no other size; a model of 100,000 layers needs
 less for its mapping and its plan."""
 
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
+def read_text(path: Path, what: str, most: int = MAX_BYTES) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 
     Args:

@@ -12,7 +12,7 @@ from rankslice.framework.wording import joined, listed, quoted
 __all__ = ["bond_mistakes", "bonded", "bound_items"]
 
 
-_MOST_REASONS = 3
+_MAX_REASONS = 3
 
 
 def bonded(used: frozenset[str], bonds: Sequence[Bond]) -> frozenset[str]:
@@ -111,11 +111,11 @@ def _in_order(
 
 def _some(reasons: Sequence[str]) -> str:
     """Return the first reasons, and how many more there are."""
-    more = len(reasons) - _MOST_REASONS
+    more = len(reasons) - _MAX_REASONS
     return (
         joined(reasons)
         if more <= 0
-        else f"{', '.join(reasons[:_MOST_REASONS])}, ... and {more} more"
+        else f"{', '.join(reasons[:_MAX_REASONS])}, ... and {more} more"
     )
 
 

@@ -30,7 +30,7 @@ __all__ = [
     "used_layers",
 ]
 
-_MOST_BYTES = 2**31 - 1
+_MAX_BYTES = 2**31 - 1
 """What one MPI message of bytes can carry: its count is a C int."""
 
 
@@ -408,6 +408,6 @@ def crossing_fault(tensor: Tensor) -> str:
         return "its shape is not known before the run"
     if not size:
         return "it has no elements"
-    if size > _MOST_BYTES:
-        return f"it has {size} bytes, and one message carries {_MOST_BYTES} at most"
+    if size > _MAX_BYTES:
+        return f"it has {size} bytes, and one message carries {_MAX_BYTES} at most"
     return ""

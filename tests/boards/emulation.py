@@ -16,7 +16,7 @@ PLACE = Path("/proc/sys/fs/binfmt_misc")
 SOURCE = "rsb"
 """What the mount of :data:`PLACE` is called if it is ours."""
 
-LEAST_QEMU = 10
+MIN_QEMU = 10
 """Older ones crash in LiteRT and onnxruntime."""
 
 QEMUS = ("qemu-aarch64-static", "qemu-aarch64")
@@ -54,10 +54,10 @@ def why_no_emulation() -> str:
         return "boards of aarch64 need the kernel's binfmt_misc: modprobe binfmt_misc"
     path = qemu()
     version = qemu_version(path) if path else 0
-    if version < LEAST_QEMU:
+    if version < MIN_QEMU:
         found = f"{path} is of version {version}" if path else "there is none"
         return (
-            f"boards of aarch64 need qemu-user-static {LEAST_QEMU} or later, but {found}; on"
+            f"boards of aarch64 need qemu-user-static {MIN_QEMU} or later, but {found}; on"
             " Debian 12: apt-get install --yes qemu-user-static/bookworm-backports"
         )
     return ""

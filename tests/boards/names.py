@@ -10,7 +10,7 @@ RUN_FOLDER = Path("/run")
 RACK_NAME = re.compile(r"rsb(\d{1,3})")
 """Whole names of racks, of their bridges and of their folders."""
 
-MOST_BOARDS = 200
+MAX_BOARDS = 200
 
 
 @dataclass(frozen=True)

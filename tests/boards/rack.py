@@ -14,7 +14,7 @@ from boards import disks, emulation, needs, network
 from boards.board import Board
 from boards.keys import Keys, make_keys
 from boards.leftovers import remove_rack
-from boards.names import MOST_BOARDS, RackNames
+from boards.names import MAX_BOARDS, RackNames
 from boards.system import BoardsError
 
 LAST_RACK = 255
@@ -93,8 +93,8 @@ class Boards:
         rack: int | None = None,
         roots: Sequence[Path] = (),
     ) -> None:
-        if not 1 <= count <= MOST_BOARDS:
-            raise BoardsError(f"1 to {MOST_BOARDS} boards are possible, not {count}")
+        if not 1 <= count <= MAX_BOARDS:
+            raise BoardsError(f"1 to {MAX_BOARDS} boards are possible, not {count}")
         if rate_mbit <= 0 or disk_mb <= 0:
             raise BoardsError("rate and disk must be above 0")
         if rack is not None and not 0 <= rack <= LAST_RACK:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankslice.framework.errors import MOST_TOLD, Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.errors import MAX_TOLD, Mistake, RankSliceError, nearest, raise_mistakes
 
 
 def told(count: int) -> list[str]:
@@ -17,12 +17,12 @@ def test_no_mistakes_raise_nothing() -> None:
 
 def test_all_mistakes_are_told_at_once() -> None:
     assert ["file: mistake 0", "file: mistake 1"] == told(2)
-    assert MOST_TOLD == len(told(MOST_TOLD))
+    assert MAX_TOLD == len(told(MAX_TOLD))
 
 
 def test_of_very_many_mistakes_the_first_are_told_and_the_others_counted() -> None:
-    lines = told(MOST_TOLD + 1234)
-    assert MOST_TOLD + 1 == len(lines)
+    lines = told(MAX_TOLD + 1234)
+    assert MAX_TOLD + 1 == len(lines)
     assert "... and 1234 more mistakes" == lines[-1]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.backend.runtime.figures.measure import LEAST_WARM_UP, ComputeTimes
+from rankslice.backend.runtime.figures.measure import MIN_WARM_UP, ComputeTimes
 from rankslice.framework.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
 from rankslice.measurement.verify import Verification
@@ -99,8 +99,8 @@ def test_without_time_between_frames_there_is_no_rate(times: list[float]) -> Non
 
 
 def test_rank_and_launcher_leave_out_the_same_frames() -> None:
-    for window in (1, LEAST_WARM_UP, LEAST_WARM_UP + 1, 40):
-        assert max(window, LEAST_WARM_UP) == frames_to_fill(window)
+    for window in (1, MIN_WARM_UP, MIN_WARM_UP + 1, 40):
+        assert max(window, MIN_WARM_UP) == frames_to_fill(window)
 
 
 class Clock:

@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
 CATALOGUE = {
     f"{section}: {case.title}": case for section, cases in mistakes().items() for case in cases
 }
-MOST_SHOWN = 30
+MAX_SHOWN = 30
 LONGEST_SHOWN = 300
 """Characters of a line: what is longer is told by its length."""
 
@@ -119,7 +119,7 @@ def shown(case: Provoked, ended: Ended, here: Path) -> str:
     lines.append(f"  exit code {ended.code}")
     message = ended.err.replace(str(here), "HERE")
     told = usage(message) if ended.code == 2 else message.splitlines()
-    if len(told) > MOST_SHOWN:
+    if len(told) > MAX_SHOWN:
         told[3:-3] = [f"... ({len(told) - 6} more lines)"]
     lines += [f"  | {line}" for line in told]
     return "\n".join(lines)

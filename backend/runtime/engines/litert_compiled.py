@@ -43,7 +43,7 @@ _REPLACED = re.compile(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \(
 _GPU_LEAVES = re.compile(r"not supported by GPU delegate:\n((?:.*\n)*?)\d+ operations will run")
 _ENTRY = re.compile(r"^(?=(?:INFO|WARNING|ERROR|VERBOSE|DEBUG):|[IWE]\d{4} )", re.MULTILINE)
 _SOURCE = re.compile(r"^(?:ERROR:|E\d{4} [^\]]*\])?\s*(?:\[[\w./]+:\d+\])?|^Exception from \S+$|└")
-_MOST_LINES, _MOST_LETTERS = 12, 400
+_MAX_LINES, _MAX_LETTERS = 12, 400
 _NO_PLUGIN = "0 compiler plugins were applied successfully"
 
 
@@ -257,8 +257,8 @@ def read_log_of_this_process() -> str:
 
 def _reason(entry: str) -> str:
     """Return what an entry of the log says, on one line, without source positions."""
-    lines = [_SOURCE.sub("", line).strip() for line in entry.splitlines()[:_MOST_LINES]]
-    return " ".join(line for line in lines if line)[:_MOST_LETTERS]
+    lines = [_SOURCE.sub("", line).strip() for line in entry.splitlines()[:_MAX_LINES]]
+    return " ".join(line for line in lines if line)[:_MAX_LETTERS]
 
 
 def _name(kind: str) -> str:

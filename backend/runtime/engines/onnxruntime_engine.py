@@ -56,7 +56,7 @@ _RANDOM = frozenset(
 _TRAINED_DROPOUT = 3
 """Inputs of an operator Dropout that may be told to train; it draws nothing otherwise."""
 
-_MOST_BINDINGS = 64
+_MAX_BINDINGS = 64
 """Bindings kept per segment: one for each combination of slots that occurs."""
 
 
@@ -164,7 +164,7 @@ class OnnxRuntimeEngine:
         binding, _ = self._bindings.get(identities, (None, ()))
         if binding is None:
             binding = self._bind(inputs, outputs)
-            if len(self._bindings) < _MOST_BINDINGS:
+            if len(self._bindings) < _MAX_BINDINGS:
                 self._bindings[identities] = (binding, slots)
         elif not self._provider.is_cpu:
             # A device with memory of its own has copied them when they were bound.

@@ -34,7 +34,7 @@ __all__ = ["OwnProcessEngine", "serve", "start_processes"]
 
 _PR_SET_PDEATHSIG = 1
 _ALIGNMENT = 64
-_MOST_LOG_BYTES = 1 << 20
+_MAX_LOG_BYTES = 1 << 20
 _END_TIMEOUT_S = 2.0
 
 _PROGRAM = """
@@ -115,7 +115,7 @@ class _Process:
 
 def read_log(descriptor: int) -> str:
     """Return the content of a log, without moving where it is written."""
-    return os.pread(descriptor, _MOST_LOG_BYTES, 0).decode(errors="replace")
+    return os.pread(descriptor, _MAX_LOG_BYTES, 0).decode(errors="replace")
 
 
 class OwnProcessEngine:
@@ -229,7 +229,7 @@ def serve(parent: int, connection: int, memory: int, log: int) -> None:
         while True:
             channel.recv_bytes()
             channel.send_bytes(_answer(lambda: engine.run(inputs, outputs)))
-            if os.fstat(log).st_size > _MOST_LOG_BYTES:
+            if os.fstat(log).st_size > _MAX_LOG_BYTES:
                 os.ftruncate(log, 0)
     except (EOFError, OSError, SystemExit):
         os._exit(0)

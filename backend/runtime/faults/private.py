@@ -33,9 +33,9 @@ _YOUNG_S = 60.0
 _TRY_EVERY_S = 0.05
 
 _MEMORY = Path("/dev/shm")
-_LEAST_BYTES = 32 << 20
+_MIN_BYTES = 32 << 20
 """The MPI library ends a rank that finds no room when it touches its shared memory there."""
-_LEAST_FILES = 100
+_MIN_FILES = 100
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -86,7 +86,7 @@ def _has_alone(lock: int) -> bool:
     return True
 
 
-def in_memory(least_bytes: int = _LEAST_BYTES) -> Path:
+def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
     """Return where files lie in memory; the place for temporary files if it has no room for more.
 
     Args:
@@ -95,7 +95,7 @@ def in_memory(least_bytes: int = _LEAST_BYTES) -> Path:
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)
         has_room = room.f_bavail * room.f_frsize >= least_bytes
-        has_names = not room.f_files or room.f_favail >= _LEAST_FILES
+        has_names = not room.f_files or room.f_favail >= _MIN_FILES
         if has_room and has_names and os.access(_MEMORY, os.W_OK | os.X_OK):
             return _MEMORY
     return Path(tempfile.gettempdir())

@@ -32,7 +32,7 @@ _MISSES = 5
 _MISSES_OF_A_STARVED = 30
 _HARDLY_S = 0.05
 """Processor time between two ticks of a process that had next to none."""
-_LEAST_DEADLINE_S = 30.0
+_MIN_DEADLINE_S = 30.0
 _DEADLINE_FACTOR = 20
 
 
@@ -198,7 +198,7 @@ class ProgressWatch:
         self._ticks = self._ticks + 1 if step is not None and step == self._steps_seen else 0
         self._steps_seen = -1 if step is None else step
         allowed = self._deadline_s or max(
-            _LEAST_DEADLINE_S, _DEADLINE_FACTOR * self._executor.slowest_s
+            _MIN_DEADLINE_S, _DEADLINE_FACTOR * self._executor.slowest_s
         )
         if self._ticks > allowed:
             raise JobError(

@@ -13,7 +13,7 @@ from .histogram import Histogram
 from .nvml import find_nvml
 
 __all__ = [
-    "LEAST_WARM_UP",
+    "MIN_WARM_UP",
     "ComputeTimes",
     "GpuMemory",
     "count_process",
@@ -28,7 +28,7 @@ _helpers: set[int] = set()
 """Processes that work for this one."""
 
 
-LEAST_WARM_UP = 10
+MIN_WARM_UP = 10
 """The steady state begins after as many frames as the window holds, and after so many at least."""
 
 
@@ -48,7 +48,7 @@ class ComputeTimes:
         self.histogram = Histogram()
         """Per frame, all segments together."""
         self._segments = segments
-        self._left_out = max(window, LEAST_WARM_UP)
+        self._left_out = max(window, MIN_WARM_UP)
         self._clock = clock
         self._open: dict[int, tuple[int, float]] = {}
         self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = 0.0

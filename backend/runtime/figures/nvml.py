@@ -14,7 +14,7 @@ LIBRARY = "libnvidia-ml.so.1"
 _Result = TypeVar("_Result", bound=Any)
 
 _OK = 0
-_MOST_PROCESSES = 1024
+_MAX_PROCESSES = 1024
 _NOT_TOLD = 2**64 - 1
 
 
@@ -106,8 +106,8 @@ class Nvml:
         return None
 
     def _processes(self, gpu: ctypes.c_void_p) -> Iterator[_Process]:
-        found = (_Process * _MOST_PROCESSES)()
-        count = ctypes.c_uint(_MOST_PROCESSES)
+        found = (_Process * _MAX_PROCESSES)()
+        count = ctypes.c_uint(_MAX_PROCESSES)
         name = "nvmlDeviceGetComputeRunningProcesses_v"
         newest = hasattr(self._library, f"{name}3")
         self._call(f"{name}{3 if newest else 2}", gpu, ctypes.byref(count), found)

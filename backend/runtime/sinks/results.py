@@ -30,7 +30,7 @@ __all__ = ["Results", "ResultsWriter", "most_bytes", "read_results", "results_of
 
 _MAGIC = b"rankslice results 1\n"
 _HEAD = struct.Struct("<Qd")
-_MOST_HEAD = 1 << 20
+_MAX_HEAD = 1 << 20
 
 
 class ResultsWriter:
@@ -131,7 +131,7 @@ class Results:
 
 def most_bytes(outputs: Sequence[TensorSpec], frames: int) -> int:
     """Return how large a results file of so many frames can be."""
-    return len(_MAGIC) + _MOST_HEAD + frames * (_HEAD.size + sum(spec.nbytes for spec in outputs))
+    return len(_MAGIC) + _MAX_HEAD + frames * (_HEAD.size + sum(spec.nbytes for spec in outputs))
 
 
 def read_results(path: Path) -> Results:
@@ -144,7 +144,7 @@ def read_results(path: Path) -> Results:
         with path.open("rb") as file:
             if file.readline(len(_MAGIC)) != _MAGIC:
                 raise JobError(f"{path}: not a results file")
-            head = json.loads(file.readline(_MOST_HEAD))
+            head = json.loads(file.readline(_MAX_HEAD))
             offset = file.tell()
         plan_sha256 = head["plan_sha256"]
         outputs = tuple(

@@ -21,10 +21,10 @@ from ..job import TensorSpec
 
 __all__ = ["FileStack", "Stack", "open_npy", "open_ordinary", "read_npz"]
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
 
-_MOST_NAMES = 10
+_MAX_NAMES = 10
 _LONGEST_HEAD = 10_000
 """Letters; numpy's own limit."""
 
@@ -207,8 +207,8 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
         except KeyError:
             continue
     names = sorted(member.removesuffix(".npy") for member in archive.namelist())
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    raise JobError(f"{path}: has no array {name!r}; it has {names[:_MOST_NAMES]}{more}")
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    raise JobError(f"{path}: has no array {name!r}; it has {names[:_MAX_NAMES]}{more}")
 
 
 def _read_member(
@@ -232,10 +232,10 @@ def _shaped(values: NDArray[Any], head: _Head, frames: int, spec: TensorSpec) ->
 
 
 def _check_memory(path: Path, nbytes: int) -> None:
-    if nbytes > MOST_BYTES:
+    if nbytes > MAX_BYTES:
         raise JobError(
             f"{path}: its arrays take {nbytes / 1e9:.1f} GB of memory; at most"
-            f" {MOST_BYTES / 1e9:.1f} GB are read: give fewer frames, or an .npy file in C order,"
+            f" {MAX_BYTES / 1e9:.1f} GB are read: give fewer frames, or an .npy file in C order,"
             " which is read frame by frame"
         )
 

@@ -19,7 +19,7 @@ from .images import ACCEPTED, IMAGE_SUFFIXES, Preprocessing, image_shape, image_
 __all__ = ["ArraySource", "ImageSource", "RandomSource", "open_source"]
 
 _ARRAYS = (".npy", ".npz")
-_MOST_LOOKED_AT = 100
+_MAX_LOOKED_AT = 100
 """Images, to see whether they have the model's size."""
 
 
@@ -158,7 +158,7 @@ class ImageSource:
         if self._preprocessing.size is not None:
             return ""
         _, height, width = image_shape(self._input, self._preprocessing.layout)
-        for path in self._paths[:_MOST_LOOKED_AT]:
+        for path in self._paths[:_MAX_LOOKED_AT]:
             try:
                 found = image_size(path)
             except JobError:

@@ -22,7 +22,7 @@ from rankslice.frontend.formats.onnx.nodes import (
 
 __all__ = ["function_mistakes", "header_mistakes", "is_text", "tensor_mistakes"]
 
-_MOST_CALLS = 50_000
+_MAX_CALLS = 50_000
 
 
 def is_text(message: Message) -> bool:
@@ -101,5 +101,5 @@ def function_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
     for key in order:
         total[key] = 1 + sum(total[called] for called in calls[key])
     count = sum(total[called] for called in directly_called(model.graph.node, functions))
-    if count > _MOST_CALLS:
-        yield Mistake(place, f"its layers lead to more than {_MOST_CALLS} calls of functions")
+    if count > _MAX_CALLS:
+        yield Mistake(place, f"its layers lead to more than {_MAX_CALLS} calls of functions")

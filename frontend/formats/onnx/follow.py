@@ -34,7 +34,7 @@ from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
 
 __all__ = ["follow_types", "is_fixed"]
 
-_MOST_FOLLOWED = 1 << 10
+_MAX_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
 
 _OPERATORS = """
@@ -93,7 +93,7 @@ def _learn_type(facts: _Facts, name: str, kind: TypeProto) -> None:
 
 def _learn_value(facts: _Facts, name: str, tensor: TensorProto) -> None:
     facts.types[name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-    if math.prod(tensor.dims) <= _MOST_FOLLOWED:
+    if math.prod(tensor.dims) <= _MAX_FOLLOWED:
         facts.values[name] = tensor
 
 
@@ -234,7 +234,7 @@ def _is_small(facts: _Facts, node: NodeProto, name: str) -> bool:
     if not is_fixed(kind):
         return node.op_type == "NonZero"  # as many as its input has, times the rank
     sizes: list[int] = [dim.dim_value for dim in kind.tensor_type.shape.dim]
-    return math.prod(sizes) <= _MOST_FOLLOWED
+    return math.prod(sizes) <= _MAX_FOLLOWED
 
 
 def _slice_of(node: NodeProto) -> slice:

@@ -15,7 +15,7 @@ __all__ = ["flow_mistakes", "header_mistakes", "reference_mistakes"]
 _VERSION = 3
 _COMPRESSED = "COMPRESSION_METADATA"
 
-_MOST_TOLD = 5
+_MAX_TOLD = 5
 """Wrong numbers told of a subgraph: where there are more, the file is damaged throughout."""
 
 _CODE_OUTSIDE = "DISPATCH_OP"
@@ -69,7 +69,7 @@ def reference_mistakes(place: str, model: Table) -> Iterator[Mistake]:
             or (found.number < 0 and found.table == "SubGraph")
         }
         order = sorted(wrong, key=lambda found: (found.table, found.field, found.number))
-        for found in order[:_MOST_TOLD]:
+        for found in order[:_MAX_TOLD]:
             what = f"{found.table}.{found.field} names {found.kind} {found.number}"
             yield Mistake(f"{place}: subgraph {number}", f"{what}, which cannot be")
     for entry in model.tables("metadata"):

@@ -24,13 +24,13 @@ from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
 __all__ = ["open_tensors", "settled_shapes"]
 
-_MOST_FOLLOWED = 1 << 10
+_MAX_FOLLOWED = 1 << 10
 """Elements of a value that is computed."""
-_MOST_OPERATORS = 200_000
+_MAX_OPERATORS = 200_000
 """Operators that are followed in all: bodies of loops are followed once for each operator."""
-_MOST_NESTED = 8
+_MAX_NESTED = 8
 """Bodies within bodies."""
-_MOST_ELEMENTS = 1 << 40
+_MAX_ELEMENTS = 1 << 40
 """Elements of a tensor: no machine has memory for more."""
 
 _FOLLOWED_TYPES = frozenset({"bool", "int16", "int32", "uint32", "int64", "uint64", "float32"})
@@ -125,7 +125,7 @@ class _Follower:
         buffers: Sequence[ByteRange | None],
     ) -> None:
         self._file, self._subgraphs, self._codes, self._buffers = file, subgraphs, codes, buffers
-        self._left = _MOST_OPERATORS
+        self._left = _MAX_OPERATORS
 
     def facts(self, number: int, given: Sequence[Shape], depth: int = 0) -> _Facts:
         """Return what is known of a subgraph's tensors if its inputs have the given shapes."""
@@ -154,7 +154,7 @@ class _Follower:
         if data is None or shape is None or kind not in _FOLLOWED_TYPES or tensor.table("sparsity"):
             return
         dtype = np.dtype(kind).newbyteorder("<")
-        if math.prod(shape) <= _MOST_FOLLOWED and data.length == math.prod(shape) * dtype.itemsize:
+        if math.prod(shape) <= _MAX_FOLLOWED and data.length == math.prod(shape) * dtype.itemsize:
             content = self._file.bytes_at(data.offset, data.length)
             facts.values[number] = np.frombuffer(content, dtype).reshape(shape)
 
@@ -187,7 +187,7 @@ class _Follower:
 
     def _of_body(self, name: str, call: _OperatorCall, depth: int) -> Sequence[Shape]:
         """Return the shapes that the subgraphs of control flow give, if all give the same."""
-        if depth == _MOST_NESTED:
+        if depth == _MAX_NESTED:
             raise UnknownSizeError
         settings, first = _WITH_BODIES[name]
         given = [call.shape(place) for place in range(first, call.count)]
@@ -216,7 +216,7 @@ def _fits(tensor: Table, shape: Shape) -> bool:
     return (
         len(shape) == len(signature)
         and all(size >= 0 for size in shape)
-        and math.prod(shape) <= _MOST_ELEMENTS
+        and math.prod(shape) <= _MAX_ELEMENTS
         and all(fixed in (-1, size) for fixed, size in zip(signature, shape, strict=True))
     )
 
@@ -243,7 +243,7 @@ def _values(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[
     if compute is None or not shapes or call.option("fused_activation_function"):
         return ()
     kind = dtype_of(call.facts.tensors[results[0]])
-    few = all(shape is not None and math.prod(shape) <= _MOST_FOLLOWED for shape in shapes)
+    few = all(shape is not None and math.prod(shape) <= _MAX_FOLLOWED for shape in shapes)
     if kind not in _FOLLOWED_TYPES or not few:
         return ()
     try:

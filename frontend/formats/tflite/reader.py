@@ -41,7 +41,7 @@ MAIN = 0
 _RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _DETERMINISTIC = frozenset(OPERATORS) - _RANDOM
 
-_MOST_TOLD = 20
+_MAX_TOLD = 20
 """Mistakes of one kind that are told: a damaged file can have one for each of its layers."""
 
 
@@ -119,11 +119,11 @@ class _Reading:
     def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
         place = str(self._path)
         wrong = flow_mistakes(place, self._main, self._layer_names, self._names)
-        raise_mistakes(islice(wrong, _MOST_TOLD))
+        raise_mistakes(islice(wrong, _MAX_TOLD))
         shapes = known_shapes(self._main, self._types, self._constants())
         inputs = [self._tensor(shapes, number) for number in self._main.numbers("inputs")]
         declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
-        raise_mistakes(islice(self._constant_mistakes(), _MOST_TOLD))
+        raise_mistakes(islice(self._constant_mistakes(), _MAX_TOLD))
         raise_mistakes(shape_mistakes(place, inputs, declared, given))
         changed = self._resized(inputs, given) or self._settled(shapes)
         brought = set(self._main.numbers("inputs"))
@@ -137,7 +137,7 @@ class _Reading:
             for operator, bodies in zip(self._operators, self._bodies, strict=True)
         ]
         weights = self._weights()
-        raise_mistakes(islice(self._weight_mistakes(weights), _MOST_TOLD))
+        raise_mistakes(islice(self._weight_mistakes(weights), _MAX_TOLD))
         layers = tuple(
             self._layer(position, tensors, weights, bool(kept[position]))
             for position in range(len(self._operators))

@@ -78,7 +78,7 @@ def check_without_tables(seed: int) -> bool:
 @pytest.fixture
 def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all combinations of devices of more than one kind be too many."""
-    monkeypatch.setattr("rankslice.exploration.planner.furthest._MOST_BYTES", 200)
+    monkeypatch.setattr("rankslice.exploration.planner.furthest._MAX_BYTES", 200)
     monkeypatch.setattr("rankslice.exploration.planner.furthest._KEPT", 2)
 
 

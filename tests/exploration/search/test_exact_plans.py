@@ -142,7 +142,7 @@ def test_the_exact_method_tries_all_mappings_if_there_are_few_and_says_so() -> N
 @pytest.fixture
 def larger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the method take small problems for large ones."""
-    monkeypatch.setattr("rankslice.exploration.search.search._MOST_TRIED", 200)
+    monkeypatch.setattr("rankslice.exploration.search.search._MAX_TRIED", 200)
 
 
 @pytest.mark.usefixtures("larger")
@@ -167,7 +167,7 @@ def test_the_exact_method_says_what_is_proven_of_larger_cases() -> None:
 def test_the_exact_method_says_what_is_not_proven_and_how_far_it_may_be_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rankslice.exploration.search.search._MOST_TRIED", 0)
+    monkeypatch.setattr("rankslice.exploration.search.search._MAX_TRIED", 0)
     _, told = found_by_exact(four_layers(THERE_AND_BACK))
     assert told == (
         "Not proven: the fastest mapping of contiguous slices that was found gives 0.56 frames/s by"
@@ -178,7 +178,7 @@ def test_the_exact_method_says_what_is_not_proven_and_how_far_it_may_be_off(
 def test_interleaved_mappings_are_found_and_not_called_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rankslice.exploration.search.search._MOST_TRIED", 10)
+    monkeypatch.setattr("rankslice.exploration.search.search._MAX_TRIED", 10)
     graph = line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y")
     boards = platform(board("edge01"), board("edge02", gpus=1))
     found = problem(graph, boards, THERE_AND_BACK[:2], keys=["edge01_cpu0", "edge02_gpu"])

@@ -19,7 +19,7 @@ from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan, plan_to_json
 
-__all__ = ["requirements", "write_driver", "write_measuring_package", "write_packages"]
+__all__ = ["requirements", "write_driver", "write_packages", "write_profiler_package"]
 
 _COMMON_FILES = (
     "driver.py",
@@ -112,7 +112,7 @@ def _write_requirements(
         add_wheels(board, wanted, package / "wheels")
 
 
-def write_measuring_package(
+def write_profiler_package(
     folder: Path,
     board: str,
     wanted: Sequence[str],

@@ -13,7 +13,7 @@ from pathlib import Path
 from null_jobs import let_sleep
 
 from rankslice.backend.boards.ssh import FOLDER, below_home, shell_words
-from rankslice.backend.launch import find_mpirun, launch_command
+from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment

@@ -27,7 +27,7 @@ from typing import TypeAlias
 import numpy as np
 from measuring import confident, confident_ratios, console, machine, print_table
 
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing

@@ -30,7 +30,7 @@ import psutil
 from measuring import confident_ratios, console, machine, print_table, spread, start_round
 from turns import Contestant, Stamps, mpi_job, take_turns
 
-from rankslice.backend.launch import find_mpirun, launch_command
+from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.options import RunOptions

@@ -25,7 +25,7 @@ import numpy as np
 from measuring import console, machine, print_table, ratios, spread, start_round
 from null_jobs import null_folder
 
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.run.run import prepare, run
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from rankslice import __version__
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.framework.errors import RankSliceError
 
 __all__ = ["version_lines"]

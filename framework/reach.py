@@ -33,7 +33,7 @@ class Reach:
     """Account for ssh; empty: ssh's own default."""
 
     @property
-    def place(self) -> str:
+    def full_name(self) -> str:
         """Name the board as messages do: ``board edge01 (10.0.0.11)``."""
         return f"board {self.board} ({self.host})"
 

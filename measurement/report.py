@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.far_json import FarJsonError, far_json
 from rankslice.framework.plan import Plan
+from rankslice.framework.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.framework.wording import described
 
 __all__ = ["MAX_REPORT_BYTES", "read_report"]
@@ -118,11 +118,11 @@ def read_report(path: Path, plan: Plan, completed: int) -> list[dict[str, Any]]:
     place = str(path)
     try:
         with path.open("rb") as file:
-            content = far_json(file.read(MAX_REPORT_BYTES))
+            content = untrusted_json(file.read(MAX_REPORT_BYTES))
         report = _Report.model_validate(content)
     except OSError as error:
         raise RankSliceError(Mistake(place, f"cannot be read: {error.strerror}")) from None
-    except FarJsonError as error:
+    except UntrustedJsonError as error:
         raise RankSliceError(Mistake(place, str(error), _SHAPE)) from None
     except ValidationError as error:
         raise RankSliceError(Mistake(place, _first_fault(error), _SHAPE)) from None

@@ -1,7 +1,7 @@
 """What boards answer: data of a declared form, checked here, where it enters.
 
 An answer is one line: a mark, since a shell may print, too, and a JSON object, limited as
-:mod:`rankslice.framework.far_json` says. It becomes a record with exactly the fields below.
+:mod:`rankslice.framework.untrusted_json` says. It becomes a record with exactly the fields below.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.on_board import MARK
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.far_json import MAX_NUMBER, FarJsonError, far_json
 from rankslice.framework.records import Only, between, read_record
+from rankslice.framework.untrusted_json import MAX_NUMBER, UntrustedJsonError, untrusted_json
 
 __all__ = [
     "MAX_BYTES",
     "Answer",
     "AnswerError",
+    "BoardCheck",
     "Committed",
     "Done",
     "Fetched",
-    "Heard",
-    "Looked",
     "Received",
     "Room",
+    "WatchReport",
     "answer_in",
     "read_answer",
 ]
@@ -55,8 +55,8 @@ def answer_in(line: bytes) -> Answer | None:
     if not line.startswith(MARK.encode()):
         return None
     try:
-        answer = far_json(line[len(MARK) :])
-    except FarJsonError as error:
+        answer = untrusted_json(line[len(MARK) :])
+    except UntrustedJsonError as error:
         raise AnswerError(str(error)) from None
     if not isinstance(answer, dict):
         raise AnswerError("it is no object")
@@ -126,7 +126,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class BoardCheck:
     """Whether a job can run."""
 
     problems: tuple[str, ...]
@@ -146,7 +146,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WatchReport:
     """What a watch says."""
 
     state: Annotated[

@@ -27,8 +27,8 @@ from rankslice.framework.probed import (
 )
 
 __all__ = [
+    "BoardLinks",
     "Conversation",
-    "Network",
     "address_towards",
     "at_once",
     "clock_ahead_s",
@@ -193,7 +193,7 @@ def load_complaints(
     return conversation.complaints(len(wanted), "load", libraries=wanted, timeout_s=_LOAD_S)
 
 
-class Network:
+class BoardLinks:
     """Boards that take connections from each other, at ports of their systems' choice.
 
     Any port may be what a job needs, so that is how a firewall is found.
@@ -267,7 +267,7 @@ def _found(error: RankSliceError) -> str:
     return mistake.found if isinstance(mistake, Mistake) else mistake
 
 
-def measure_routes(network: Network, names: Sequence[str]) -> tuple[Route, ...]:
+def measure_routes(network: BoardLinks, names: Sequence[str]) -> tuple[Route, ...]:
     """Return what is measured between all boards, in both directions, one after the other.
 
     All measuring takes 30 seconds at most, or 0.2 seconds for each direction if that is more.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rankslice.backend.boards import on_board
 from rankslice.backend.boards.answers import Fetched, Room
-from rankslice.backend.boards.far_process import TOO_OLD, FarProcess
+from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.home import home_folder
 from rankslice.framework.reach import Reach
@@ -171,16 +171,16 @@ class BoardShell:
         *,
         folder: Path | None = None,
         outlives_ctrl_c: bool = True,
-    ) -> FarProcess:
+    ) -> RemoteProcess:
         """Start a program there: that of :meth:`command`, or another one.
 
         Raises:
             RankSliceError: this machine lacks what it takes.
         """
         try:
-            return FarProcess(
+            return RemoteProcess(
                 command or self.command(),
-                self.reach.place,
+                self.reach.full_name,
                 folder=folder,
                 outlives_ctrl_c=outlives_ctrl_c,
             )
@@ -201,7 +201,7 @@ class BoardShell:
 
     def mistake(self, found: str) -> RankSliceError:
         """Return an error that names the board."""
-        return RankSliceError(Mistake(self.reach.place, found))
+        return RankSliceError(Mistake(self.reach.full_name, found))
 
     def put(
         self,
@@ -273,9 +273,9 @@ class BoardShell:
             command += ["--rsh", shell_words("ssh", *ssh_options(self.config))]
         variables = {**os.environ, "LC_ALL": "C"}
         try:
-            far = FarProcess(
+            far = RemoteProcess(
                 [*command, "--", f"{source}/", end],
-                self.reach.place,
+                self.reach.full_name,
                 environment=variables,
                 outlives_ctrl_c=False,
             )

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankslice.backend.launch import open_mpi_requirements
+from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
 from rankslice.backend.wheels import wheels_for

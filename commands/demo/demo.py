@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.images import Preprocessing
-from rankslice.backend.scratch import scratch_folder
+from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
 from rankslice.commands.run.run import FinishedRun, prepare, run, unsliced_outputs
 from rankslice.commands.run.show import print_build, print_run, print_top
@@ -50,7 +50,7 @@ def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
         RankSliceError: a job failed, or slicing changed a result.
     """
     with ExitStack() as stack:
-        place = folder or stack.enter_context(scratch_folder()).path
+        place = folder or stack.enter_context(temporary_folder()).path
         _make(place)
         status = stack.enter_context(talk.status("starting"))
         _show_digits(place, console, status.update)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.deploy import Deployed, Package, deploy_packages, read_package
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
-from rankslice.backend.launch import open_mpi_requirements
+from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reach import board_reaches

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.scratch import scratch_folder
+from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.explore.kept_runs import KeptRuns
@@ -114,7 +114,7 @@ class Runs:
         return with_measured(self.problem, choice, found)
 
     def _run(self, choice: Choice) -> MeasuredRun:
-        with scratch_folder() as temporary:
+        with temporary_folder() as temporary:
             folder = temporary.path
             (folder / choice.file).write_text(mapping_text(choice), encoding="utf-8")
             built = build(

@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from rankslice.backend.runtime.errors import signal_name
-from rankslice.backend.scratch import scratch_folder
+from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.formats.tflite.object import read_object
 
@@ -144,7 +144,7 @@ def look_inside(path: Path, wanted: Wanted) -> Internals:
             load the model or the delegate, or crashes.
     """
     read_object(path)
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         found, log = folder.path / "found.json", folder.path / "log"
         command = [sys.executable, "-m", _CHILD, str(path), json.dumps(asdict(wanted)), str(found)]
         # A file, for the log of compiled models is read by the process itself.

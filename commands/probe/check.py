@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.boards.answers import Looked
+from rankslice.backend.boards.answers import BoardCheck
 from rankslice.backend.boards.deploy import Package, read_package
 from rankslice.backend.boards.probe import (
+    BoardLinks,
     Conversation,
-    Network,
     address_towards,
     at_once,
     clock_ahead_s,
@@ -25,7 +25,7 @@ from rankslice.backend.boards.probe import (
     report_of,
 )
 from rankslice.backend.boards.ssh import BoardShell, is_this_machine
-from rankslice.backend.launch import MpiRun, find_mpirun
+from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
 from rankslice.commands.deploy.deploy import read_plan
 from rankslice.commands.probe.accelerators import LITERT_PACKAGES
@@ -326,7 +326,7 @@ def _package_findings(answer: _Answer, package: Package, launcher: MpiRun) -> li
     """Return what `run` would say of a board and its package before the start."""
     name = answer.board.name
     told = answer.talk.shell.ask(
-        Looked,
+        BoardCheck,
         "look",
         run="",
         open_mpi=list(launcher.version[:2]),
@@ -527,13 +527,13 @@ def _network_findings(
     own = address_towards(here, [answer.report for answer in far])
     addresses = {answer.board.name: answer.report.address or own for answer in answers}
     talks = {answer.board.name: answer.talk for answer in answers}
-    network = Network({**talks, _HERE: here}, {**addresses, _HERE: own})
+    network = BoardLinks({**talks, _HERE: here}, {**addresses, _HERE: own})
     yield from _launcher_findings([answer.board.name for answer in far], own, network)
     for pair in measured_pairs(measure_routes(network, list(addresses))):
         yield from _pair_findings(pair, addresses, _link(platform, pair.boards))
 
 
-def _launcher_findings(names: Sequence[str], own: str, network: Network) -> Iterator[Finding]:
+def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> Iterator[Finding]:
     """Yield whether boards reach this machine, as what mpirun starts there does."""
     for name, complaint in zip(names, network.complaints([(n, _HERE) for n in names]), strict=True):
         if complaint:

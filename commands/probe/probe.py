@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.boards.probe import (
+    BoardLinks,
     Conversation,
-    Network,
     address_towards,
     at_once,
     conversations,
@@ -86,7 +86,7 @@ def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) ->
     if len(boards) < 2:
         return ()
     addresses = {board.name: board.address for board in boards}
-    return measure_routes(Network(talks, addresses), list(addresses))
+    return measure_routes(BoardLinks(talks, addresses), list(addresses))
 
 
 def check_ssh_config(path: Path | None) -> None:

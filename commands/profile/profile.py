@@ -12,17 +12,17 @@ from types import TracebackType
 from typing import TypeVar
 
 from rankslice.backend.boards.deploy import Package
-from rankslice.backend.boards.measuring import (
+from rankslice.backend.boards.profiler import (
     Accelerator,
     Greeting,
     Reading,
-    Runs,
     SubModel,
-    deploy_measuring,
-    measuring_package,
+    Timings,
+    deploy_profiler,
+    profiler_package,
 )
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
-from rankslice.backend.scratch import scratch_folder
+from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.profile.time_limit import (
     MOMENTS,
@@ -81,7 +81,7 @@ _IDLE_S = 1.0
 _ENERGY_S = 0.25
 """For how long a long span runs while its energy is read; short ones are over too soon."""
 
-_RUNS_AGAIN = Runs(least=3)
+_RUNS_AGAIN = Timings(least=3)
 _FIRST_SHARE = 0.8
 """Of a time limit: what is left after it is for the slices of plans."""
 _NO_LIMIT = TimeLimit()
@@ -189,7 +189,7 @@ class Measuring:
         self._segments = SpanSegments(self._model.graph)
         self._out = out
         self._venv, self._wheels, self._ssh_config = venv, wheels, ssh_config
-        self._runs = Runs()
+        self._runs = Timings()
         described = _describe(self._model, self._segments)
         self._old = self._usable(old, described)
         self.profile = Profile(described, ())
@@ -244,7 +244,7 @@ class Measuring:
         return self
 
     def _enter(self) -> None:
-        folder = self._resources.enter_context(scratch_folder()).path
+        folder = self._resources.enter_context(temporary_folder()).path
         boards = {board.name: board for board in self._platform.boards}
         add_wheels = wheels_for(self._platform.boards, self._wheels)
         whole = self._sub_model(0, self.layers - 1)
@@ -257,10 +257,10 @@ class Measuring:
             shell = _shell(boards[name], folder, self._ssh_config)
             place = folder / f"at-{len(work)}"
             wheels = None if shell.is_here else add_wheels
-            work[name] = shell, measuring_package(place, name, own, sources, wheels)
+            work[name] = shell, profiler_package(place, name, own, sources, wheels)
         if not all(shell.is_here for shell, _ in work.values()):
             self._listener.step("deploying")
-        deploy_measuring(work.values(), environment=self._venv)
+        deploy_profiler(work.values(), environment=self._venv)
         for rank in ranks:
             if rank.key not in self._accelerators:
                 opened = Accelerator(*work[rank.board], rank, sources)
@@ -480,7 +480,7 @@ class Measuring:
         self,
         number: int,
         spans: Sequence[Span],
-        runs: Runs | None = None,
+        runs: Timings | None = None,
         limit: TimeLimit = _NO_LIMIT,
     ) -> list[Reading]:
         """Measure spans on a kind until time is up, and add them to the profile."""
@@ -507,7 +507,7 @@ class Measuring:
         """Return readings with the energy of long spans, measured while nothing else computes."""
         known = {(s.first, s.last) for s in self.profile.kinds[number].spans if s.energy_uj}
         accelerator = self._accelerators[self._wanted[number].rank.key]
-        runs = Runs(least=1, least_s=0, energy_s=_ENERGY_S)
+        runs = Timings(least=1, least_s=0, energy_s=_ENERGY_S)
         found = []
         for span, reading in zip(spans, readings, strict=False):
             if is_long(span, self.layers) and reading.samples_ns and span not in known:

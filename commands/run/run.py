@@ -13,15 +13,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rankslice.backend.boards.across import (
-    Boards,
-    Watches,
-    bring_inputs,
-    inputs_on_board,
-    look_at_boards,
+from rankslice.backend.boards.preflight import (
+    CheckedBoards,
+    check_boards,
+    copy_inputs,
+    remote_inputs,
 )
 from rankslice.backend.boards.ssh import is_this_machine
-from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
+from rankslice.backend.boards.watch import Watches
+from rankslice.backend.launch.job import run_job
+from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import version
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
@@ -86,7 +87,7 @@ class PreparedRun:
     source: Source
     launch: tuple[str, ...]
     """The mpirun line up to the driver's options."""
-    boards: Boards | None = None
+    boards: CheckedBoards | None = None
     """Those that run it; ``None``: this machine alone."""
 
     @property
@@ -101,7 +102,7 @@ class PreparedRun:
     def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
         inputs = self.options.inputs
         if self.boards is not None:  # names relative to the folder of the job on each board
-            inputs, results, report = inputs_on_board(inputs), Path(RESULTS), Path(REPORT)
+            inputs, results, report = remote_inputs(inputs), Path(RESULTS), Path(REPORT)
         options = replace(self.options, inputs=inputs, results=results, report=report)
         return (*self.launch, *options.to_arguments())
 
@@ -153,7 +154,7 @@ def prepare(
 def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:
     """Ask the boards, and return the run with its mpirun line."""
     deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
-    boards = look_at_boards(deployment.work, deployment.ssh_config, mpirun)
+    boards = check_boards(deployment.work, deployment.ssh_config, mpirun)
     launch = launch_command(
         prepared.plan,
         prepared.folder,
@@ -261,14 +262,14 @@ def _run_job(prepared: PreparedRun, folder: Path, on_completed: Callable[[int], 
 
 
 def _run_across(
-    prepared: PreparedRun, boards: Boards, folder: Path, on_completed: Callable[[int], None]
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, on_completed: Callable[[int], None]
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well."""
     ranks = prepared.plan.ranks
     watches = Watches(boards, prepared.options.start_timeout_s)
     try:
         with watches:
-            bring_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
+            copy_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
             command = prepared.command_in(folder)
             run_job(
                 command,
@@ -292,7 +293,9 @@ def _run_across(
         raise watches.explained(error) from None
 
 
-def _fetch(prepared: PreparedRun, boards: Boards, folder: Path, names: Sequence[str]) -> None:
+def _fetch(
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, names: Sequence[str]
+) -> None:
     """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     outputs = load_job(prepared.folder / "plan.json").outputs
@@ -302,7 +305,7 @@ def _fetch(prepared: PreparedRun, boards: Boards, folder: Path, names: Sequence[
 
 
 def _fetch_after_failure(
-    prepared: PreparedRun, boards: Boards, watches: Watches, folder: Path
+    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
 ) -> list[Mistake | str]:
     """Fetch the results of finished frames; return where they are if that is not possible."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
@@ -311,7 +314,7 @@ def _fetch_after_failure(
             _fetch(prepared, boards, folder, (RESULTS,))
         return []
     return [
-        f"results of finished frames may be on {shell.reach.place} in {boards.file(RESULTS)};"
+        f"results of finished frames may be on {shell.reach.full_name} in {boards.file(RESULTS)};"
         " fetch them once it answers"
     ]
 

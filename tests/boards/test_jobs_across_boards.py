@@ -14,7 +14,7 @@ from jobs import unsliced_outputs
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from boards import Boards
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import build
 

@@ -25,30 +25,31 @@ from command_line import rankslice
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from probed_boards import RUBIK_PI, environment, report_of
 
-from rankslice.backend.boards.across import Boards, Watches, bring_inputs, look_at_boards
 from rankslice.backend.boards.answers import (
     AnswerError,
+    BoardCheck,
     Committed,
     Done,
     Fetched,
-    Heard,
-    Looked,
     Received,
     Room,
+    WatchReport,
     answer_in,
 )
 from rankslice.backend.boards.deploy import Package, deploy_packages
-from rankslice.backend.boards.measuring import Accelerator, Runs, SubModel
+from rankslice.backend.boards.preflight import CheckedBoards, check_boards, copy_inputs
 from rankslice.backend.boards.probe import (
+    BoardLinks,
     Conversation,
-    Network,
     address_towards,
     clock_ahead_s,
     load_complaints,
 )
 from rankslice.backend.boards.probe import report_of as asked_report
+from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings
 from rankslice.backend.boards.ssh import BoardShell
-from rankslice.backend.launch import MpiRun
+from rankslice.backend.boards.watch import Watches
+from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.commands import output
 from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.errors import RankSliceError
@@ -144,19 +145,19 @@ def ask_for(kind: type) -> Callable[[Liar], None]:
 
 
 def look(liar: Liar) -> None:
-    boards = look_at_boards([(liar.shell, package(liar.folder / "package"))], None, MPIRUN)
+    boards = check_boards([(liar.shell, package(liar.folder / "package"))], None, MPIRUN)
     words = [*boards.mpirun_options(MPIRUN), *boards.program[:2], boards.program[-1]]
     harmless = re.compile(r"(\$HOME/)?[A-Za-z0-9_~/.,=: -]+")
     assert all(harmless.fullmatch(word) for word in words), words
     (liar.folder / "frames.npz").write_text("")
     (liar.folder / "board" / ".rankslice" / "runs" / boards.run).mkdir(parents=True)
-    bring_inputs(boards, "edge01", [str(liar.folder / "frames.npz")])
+    copy_inputs(boards, "edge01", [str(liar.folder / "frames.npz")])
 
 
 def watch(liar: Liar) -> None:
-    looks = (Looked((), NETWORK, "edge01", ()),)
+    looks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(Boards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
     with watches:
         pass
     assert all(line.isprintable() for line in watches.lines)
@@ -185,7 +186,7 @@ def talk(liar: Liar, do: Callable[[Conversation], object]) -> None:
 def network(liar: Liar) -> None:
     def measure(conversation: Conversation) -> None:
         both = {"edge01": conversation, "edge02": conversation}
-        reached = Network({"edge01": conversation}, dict.fromkeys(both, "10.0.0.1"))
+        reached = BoardLinks({"edge01": conversation}, dict.fromkeys(both, "10.0.0.1"))
         (complaint,) = reached.complaints([("edge01", "edge01")])
         route = reached.route("edge01", "edge01", 0.1) if not complaint else None
         assert (route.complaint if route else complaint).isprintable()
@@ -198,7 +199,7 @@ def accelerator(liar: Liar) -> None:
     with Accelerator(liar.shell, package(liar.folder / "package"), rank, ()) as found:
         found.greet().board("edge01")
         model = SubModel({"x.onnx": [b""]}, (), ())
-        found.measure(model, Runs())
+        found.measure(model, Timings())
         found.compute(model)
         found.rest()
 
@@ -244,7 +245,9 @@ GREETING = {
     "core_kinds": ["ARM, 446"],
 }
 MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}
-HEARD = [asdict(Heard(state, "x", 1, True)) for state in ("watching", "alive", "message", "ended")]
+HEARD = [
+    asdict(WatchReport(state, "x", 1, True)) for state in ("watching", "alive", "message", "ended")
+]
 BASES = ("packages/0123456789ab", "staging/0123456789ab.01234567")
 INTERFACE = asdict(Interface("eth0", "10.0.0.1", 24, 1000, "wired"))
 NO_BOARD = BoardReport.__dataclass_fields__
@@ -255,8 +258,8 @@ ASKED: dict[str, tuple[Callable[[Liar], None], list[dict[str, Any]]]] = {
     "commit": (ask_for(Committed), [asdict(Committed("copied"))]),
     "room": (ask_for(Room), [asdict(Room(1))]),
     "make_environment": (ask_for(Done), [{}]),
-    "look": (look, [asdict(Looked((), NETWORK, "edge01", ("0123456789ab-0123456789abcdef",)))]),
-    "problems": (look, [asdict(Looked(("is broken",), "", "edge01", ()))]),
+    "look": (look, [asdict(BoardCheck((), NETWORK, "edge01", ("0123456789ab-0123456789abcdef",)))]),
+    "problems": (look, [asdict(BoardCheck(("is broken",), "", "edge01", ()))]),
     "watch": (watch, HEARD),
     "report": (report, [{}]),
     "addresses": (
@@ -361,7 +364,7 @@ def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> No
 
 @pytest.mark.parametrize("network", ["0.0.0.0/0", "128.0.0.0/1", "10.0.0.1/8", "::/0", "10.0.0.0"])
 def test_a_network_that_would_open_all_interfaces_is_none(network: str, liar: Liar) -> None:
-    liar.says(json.dumps(asdict(Looked((), network, "edge01", ()))))
+    liar.says(json.dumps(asdict(BoardCheck((), network, "edge01", ()))))
     with pytest.raises(RankSliceError, match="sends an answer that is none: network"):
         ASKED["look"][0](liar)
 
@@ -373,12 +376,12 @@ def test_a_refusal_is_a_text(error: str) -> None:
 
 
 def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) -> None:
-    liar.says(json.dumps(asdict(Heard("watching", "", 0, False))))
+    liar.says(json.dumps(asdict(WatchReport("watching", "", 0, False))))
     told, now = (shlex.quote(str(liar.folder / name)) for name in ("answers", "now"))
     liar.does(f"cat {told}; until [ -e {now} ]; do sleep 0.02; done; echo '{MARK}[]'")
-    looks = (Looked((), NETWORK, "edge01", ()),)
+    looks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(Boards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
     with watches:
         (liar.folder / "now").touch()
         deadline = time.monotonic() + 10

@@ -17,7 +17,7 @@ from command_line import rankslice, rankslice_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 
 from rankslice import __version__
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 
 COMMANDS = ("inspect", "build", "run", "demo")
 

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from rankslice.backend.codegen import render_driver
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.commands.build.build import build
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json, plan_to_json

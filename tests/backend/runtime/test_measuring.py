@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 from real_jobs import give_sensors
 
-from rankslice.backend.boards.measuring import Accelerator, Runs, SubModel, measuring_package
+from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings, profiler_package
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.measuring import core_kinds
@@ -26,7 +26,7 @@ CORE = min(os.sched_getaffinity(0))
 RANK = Placement(0, f"local_cpu{CORE}", "local", "localhost", "cpu", (CORE,), "onnxruntime")
 SLEEPING = replace(RANK, engine="null", options=(("sleep_ms", "3"),))
 X, Y = Tensor("x", "float32", (1, 1000)), Tensor("y", "float32", (1, 1000))
-RUNS = Runs(least=3, least_s=0.0)
+RUNS = Timings(least=3, least_s=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def accelerator(folder: Path, model: Path, rank: Placement = RANK) -> Accelerator:
     shell = BoardShell(Reach("local", "localhost"))
-    return Accelerator(shell, measuring_package(folder, "local", [rank], [model]), rank, [model])
+    return Accelerator(shell, profiler_package(folder, "local", [rank], [model]), rank, [model])
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_sub_model_is_put_together_and_run(opened: Accelerator, model: Path) -
 
 def test_it_is_run_until_there_are_enough_times(tmp_path: Path, model: Path) -> None:
     with accelerator(tmp_path, model, SLEEPING) as opened:
-        samples = opened.measure(whole(model), Runs(least=2, least_s=0.03, most=50)).samples_ns
+        samples = opened.measure(whole(model), Timings(least=2, least_s=0.03, most=50)).samples_ns
     assert all(nanoseconds >= 3e6 for nanoseconds in samples)
     assert 2 <= len(samples) <= 10
 

@@ -19,7 +19,7 @@ from command_line import Ended, rankslice, rankslice_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, write_mapping
 from PIL import Image
 
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.run.run import prepare, run

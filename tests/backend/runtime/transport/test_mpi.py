@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
-from rankslice.backend.launch import find_mpirun
+from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.transport.mpi import prefer
 
 MESSAGES_CROSS = """

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 from rankslice.backend.boards.answers import MAX_BYTES, Answer, AnswerError, answer_in, read_answer
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["TOO_OLD", "FarProcess", "ssh_complaint"]
+__all__ = ["TOO_OLD", "RemoteProcess", "ssh_complaint"]
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def ssh_complaint(errors: str, code: int) -> str:
     return f"{told} (ssh said: {last})" if told else f"gives no answer: {last}"
 
 
-class FarProcess:
+class RemoteProcess:
     """A running program on a board, or one that talks to it: a context manager, which ends it."""
 
     def __init__(
@@ -106,7 +106,7 @@ class FarProcess:
         self._open = {self._stdout, self._stderr}
         self._ends_input = self._is_closed = False
 
-    def __enter__(self) -> FarProcess:
+    def __enter__(self) -> RemoteProcess:
         return self
 
     def __exit__(

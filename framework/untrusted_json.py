@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from rankslice.framework.wording import printable
 
-__all__ = ["MAX_NUMBER", "FarJsonError", "far_json"]
+__all__ = ["MAX_NUMBER", "UntrustedJsonError", "untrusted_json"]
 
 MAX_NUMBER = 1 << 63
 """Whole numbers are smaller, without their sign."""
@@ -16,11 +16,11 @@ _MAX_DEPTH = 8
 _MAX_TEXT = 4000
 
 
-class FarJsonError(ValueError):
+class UntrustedJsonError(ValueError):
     """What another machine wrote is no such JSON; the text says why."""
 
 
-def far_json(text: bytes) -> Any:
+def untrusted_json(text: bytes) -> Any:
     """Return what a JSON text holds.
 
     Numbers are finite and of 64 bits, and nothing is nested deeper than eight brackets. Texts are
@@ -28,7 +28,7 @@ def far_json(text: bytes) -> Any:
     text of another machine steers a terminal, or ends a line.
 
     Raises:
-        FarJsonError: it is none, or holds something else.
+        UntrustedJsonError: it is none, or holds something else.
     """
     try:
         value = json.loads(
@@ -37,29 +37,29 @@ def far_json(text: bytes) -> Any:
             parse_int=_whole_number,
             parse_float=_number,
         )
-    except FarJsonError:
+    except UntrustedJsonError:
         raise
     except RecursionError:
-        raise FarJsonError("brackets are nested too deeply") from None
+        raise UntrustedJsonError("brackets are nested too deeply") from None
     except ValueError:
-        raise FarJsonError("it is no JSON") from None
+        raise UntrustedJsonError("it is no JSON") from None
     return _cleaned(value, _MAX_DEPTH)
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise FarJsonError(f"{constant} is no number")
+    raise UntrustedJsonError(f"{constant} is no number")
 
 
 def _whole_number(digits: str) -> int:
     if len(digits) > 20 or abs(number := int(digits)) >= MAX_NUMBER:
-        raise FarJsonError("a number has too many digits")
+        raise UntrustedJsonError("a number has too many digits")
     return number
 
 
 def _number(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise FarJsonError("a number is too large")
+        raise UntrustedJsonError("a number is too large")
     return number
 
 
@@ -70,7 +70,7 @@ def _cleaned(value: Any, depth: int) -> Any:
     if not isinstance(value, (list, dict)):
         return value
     if not depth:
-        raise FarJsonError("brackets are nested too deeply")
+        raise UntrustedJsonError("brackets are nested too deeply")
     if isinstance(value, list):
         return [_cleaned(item, depth - 1) for item in value]
     return {_shown(name): _cleaned(item, depth - 1) for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""A job across boards: what is asked of them before, what is heard of them meanwhile, and the end.
+"""A job across boards while it runs: a watch on each board, and the end of the job.
 
 mpirun neither ends when a board is lost, nor forwards what ranks say then. So each board has a
 watch, a program at the other end of an ssh connection: it brings the ranks' messages, says once a
@@ -8,35 +8,21 @@ is not heard of any more.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
-from rankslice.backend.boards.answers import Answer, AnswerError, Heard, Looked, read_answer
-from rankslice.backend.boards.deploy import Package, on_each
-from rankslice.backend.boards.on_board import MAX_BASES, SHORT
-from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
-from rankslice.backend.launch import (
-    MAX_LINES,
-    MESSAGE,
-    MpiRun,
-    end_session,
-    first_message,
-    is_sudden,
-)
-from rankslice.backend.scratch import scratch_folder
+from rankslice.backend.boards.answers import Answer, AnswerError, WatchReport, read_answer
+from rankslice.backend.boards.preflight import CheckedBoards
+from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.launch.job import MAX_LINES, end_session
+from rankslice.backend.launch.messages import MESSAGE, first_message, is_sudden
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.wording import joined
 
-__all__ = ["Boards", "Watches", "bring_inputs", "inputs_on_board", "look_at_boards"]
+__all__ = ["Watches"]
 
 _START_S = 30.0
 _RANKS_S = 120.0
@@ -52,130 +38,6 @@ _SETTLE_S = 0.3
 """Time for boards to tell what has ended there, when mpirun has failed."""
 _LOST_DAEMON = re.compile(r"Remote daemon: \S+ on node (\S+)")
 _UNHEARD = "it must reach this machine at any port: is there a firewall, or another network?"
-
-
-@dataclass(frozen=True, slots=True)
-class Boards:
-    """The boards of a job that run it, checked."""
-
-    work: tuple[tuple[BoardShell, Package], ...]
-    looks: tuple[Looked, ...]
-    """What each of them has answered."""
-    run: str
-    """Name of this run on all of them: a hash of what is deployed, and a random number."""
-    config: Path | None
-    """Configuration for ssh."""
-
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """The networks that connect the boards, as CIDR."""
-        return tuple(dict.fromkeys(look.network for look in self.looks if look.network))
-
-    def of(self, board: str) -> tuple[BoardShell, Looked]:
-        """Return shell and answer of a board."""
-        pairs = zip(self.work, self.looks, strict=True)
-        return next((shell, look) for (shell, _), look in pairs if shell.reach.board == board)
-
-    def file(self, name: str) -> str:
-        """Return what people call a file of the run on each board."""
-        return f"~/{FOLDER}/runs/{self.run}/{name}"
-
-    def mpirun_options(self, mpirun: MpiRun) -> list[str]:
-        """Return what mpirun needs to reach the boards, to be typed after its name."""
-        five = mpirun.version[0] >= 5
-        flag = "--prtemca" if five else "--mca"
-        # Not ~, for which mpirun would put this machine's home folder; and it takes no quotes.
-        daemon = f"$HOME/{shell_words(f'{FOLDER}/runs/{self.run}/daemon')}"
-        options = [flag, "prte_launch_agent" if five else "orte_launch_agent", daemon]
-        ssh = ssh_options(self.config)
-        if any(" " in word for word in ssh):
-            raise RankSliceError(
-                Mistake(str(self.config), "has a blank in its path", "mpirun would split it there")
-            )
-        options += [flag, "plm_ssh_args" if five else "plm_rsh_args", " ".join(ssh)]
-        # From here, not from board to board, which may have no keys of each other.
-        options += [flag, "plm_ssh_no_tree_spawn" if five else "plm_rsh_no_tree_spawn", "1"]
-        if self.networks:
-            include = ",".join(self.networks)
-            options += [flag, "prte_if_include" if five else "oob_tcp_if_include", include]
-            options += ["--mca", "btl_tcp_if_include", include]
-        return options
-
-    @property
-    def program(self) -> list[str]:
-        """Return the command that mpirun starts on each board, without the driver's arguments."""
-        start = below_home(FOLDER, "runs", self.run, "start")
-        return ["sh", "-c", f'exec {start} "$@"', "rankslice"]
-
-
-def look_at_boards(
-    work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun
-) -> Boards:
-    """Ask each board whether it can run its package; return what the job's start takes.
-
-    Raises:
-        RankSliceError: with what keeps boards from it, all at once.
-    """
-    deployed = "\n".join(sorted(package.manifest_sha256 for _, package in work))
-    job = hashlib.sha256(deployed.encode()).hexdigest()[:SHORT]
-    run = f"{job}-{secrets.token_hex(8)}"
-
-    def look(item: tuple[BoardShell, Package]) -> Looked:
-        shell, package = item
-        return shell.ask(
-            Looked,
-            "look",
-            run=run,
-            open_mpi=list(mpirun.version[:2]),
-            requirements=package.requirements,
-            **package.identity(),
-        )
-
-    if mpirun.version[0] < 5:
-        raise_mistakes(
-            Mistake(
-                shell.reach.place,
-                "Open MPI 4.1 takes no IPv6 address",
-                "use a name of your ssh configuration as its host, or Open MPI 5",
-            )
-            for shell, _ in work
-            if ":" in shell.reach.host
-        )
-    answers = on_each(work, look)
-    raise_mistakes(
-        Mistake(shell.reach.place, problem)
-        for (shell, _), answer in zip(work, answers, strict=True)
-        for problem in answer.problems
-    )
-    return Boards(tuple(work), answers, run, config)
-
-
-def inputs_on_board(inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return what inputs are called on the source's board, relative to the run's folder."""
-    return tuple(
-        name if name == "random" else f"input/{number}/{safe_file_name(Path(name).name)}"
-        for number, name in enumerate(inputs)
-    )
-
-
-def bring_inputs(boards: Boards, board: str, inputs: Sequence[str]) -> None:
-    """Copy input files and folders to the source's board, as far as no earlier run has them.
-
-    Raises:
-        RankSliceError: they could not be copied.
-    """
-    if set(inputs) <= {"random"}:
-        return
-    shell, look = boards.of(board)
-    with scratch_folder() as folder:
-        for name, here in zip(inputs_on_board(inputs), inputs, strict=True):
-            if name != "random":
-                link = folder.path / name
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(here)
-        bases = [f"runs/{run}/input" for run in look.bases[:MAX_BASES]]
-        target = f"runs/{boards.run}/input"
-        shell.put(folder.path / "input", target, bases=bases, follow_links=True)
 
 
 class _Watch:
@@ -233,7 +95,7 @@ class _Watch:
         """What has ended there."""
         hint = "" if self.error else "dmesg there tells whether memory ran out"
         what = self._loss or "mpirun's daemon there has ended while the job ran"
-        return Mistake(self.shell.reach.place, what, hint)
+        return Mistake(self.shell.reach.full_name, what, hint)
 
     def _take(self, answer: Answer) -> None:
         """Take what the board says.
@@ -243,7 +105,7 @@ class _Watch:
         """
         if "error" in answer:
             raise self.shell.mistake(answer["error"])
-        heard = read_answer(Heard, answer, self.shell.reach.place)
+        heard = read_answer(WatchReport, answer, self.shell.reach.full_name)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
         if heard.state == "alive":
@@ -253,7 +115,7 @@ class _Watch:
         elif heard.state == "watching":
             self.ready.set()
 
-    def _look_for_loss(self, heard: Heard) -> None:
+    def _look_for_loss(self, heard: WatchReport) -> None:
         without_ranks = self._had_ranks and not heard.ranks
         without_daemon = self._had_daemon and not heard.daemon
         self._had_ranks |= heard.ranks > 0
@@ -292,7 +154,7 @@ class _Watch:
 class Watches:
     """Watches on all boards of a job, and on mpirun: a context manager."""
 
-    def __init__(self, boards: Boards, start_s: float | None = None) -> None:
+    def __init__(self, boards: CheckedBoards, start_s: float | None = None) -> None:
         """Take what to watch.
 
         Args:
@@ -324,7 +186,7 @@ class Watches:
             for watch in self._watches:
                 watch.ready.wait(max(0.0, deadline - time.monotonic()))
             raise_mistakes(
-                Mistake(watch.shell.reach.place, watch.error or "no watch can be started there")
+                Mistake(watch.shell.reach.full_name, watch.error or "no watch can be started there")
                 for watch in self._watches
                 if watch.is_lost or not watch.ready.is_set()
             )
@@ -394,9 +256,12 @@ class Watches:
         """Return an error of the job's with what is known of boards."""
         if self._without_rank and not self._lost and not self._has_message():
             return RankSliceError(
-                *(Mistake(w.shell.reach.place, self._no_rank, _UNHEARD) for w in self._without_rank)
+                *(
+                    Mistake(w.shell.reach.full_name, self._no_rank, _UNHEARD)
+                    for w in self._without_rank
+                )
             )
-        places = [watch.shell.reach.place for watch in self._lost if watch.lost_at is None]
+        places = [watch.shell.reach.full_name for watch in self._lost if watch.lost_at is None]
         if not places:
             return self._told_of_loss() or self._told_by_ranks() or error
         hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"

@@ -7,10 +7,10 @@ from pathlib import Path
 from rankslice.backend.runtime.faults.private import PrivateFolder, make_private
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["scratch_folder"]
+__all__ = ["temporary_folder"]
 
 
-def scratch_folder(place: Path | None = None) -> PrivateFolder:
+def temporary_folder(place: Path | None = None) -> PrivateFolder:
     """Return a new folder, which is removed when it is released.
 
     Args:

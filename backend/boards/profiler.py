@@ -19,9 +19,9 @@ from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.answers import Answer, AnswerError, Done, read_answer
 from rankslice.backend.boards.deploy import Package, deploy_packages
-from rankslice.backend.boards.far_process import FarProcess
+from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
-from rankslice.backend.package import requirements, write_measuring_package
+from rankslice.backend.package import requirements, write_profiler_package
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
@@ -33,10 +33,10 @@ __all__ = [
     "Accelerator",
     "Greeting",
     "Reading",
-    "Runs",
     "SubModel",
-    "deploy_measuring",
-    "measuring_package",
+    "Timings",
+    "deploy_profiler",
+    "profiler_package",
 ]
 
 T = TypeVar("T")
@@ -57,12 +57,12 @@ class SubModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class Timings:
     """How often a sub-model runs."""
 
     least: int = 5
     least_s: float = 0.03
-    """Runs go on until they have taken this time together, in seconds, ..."""
+    """Timings go on until they have taken this time together, in seconds, ..."""
     most: int = 50
     """... or there were so many."""
     energy_s: float = 0.0
@@ -145,7 +145,7 @@ class Reading:
     gpu_bytes: int | None = None
 
 
-def measuring_package(
+def profiler_package(
     folder: Path,
     board: str,
     ranks: Sequence[Placement],
@@ -162,7 +162,7 @@ def measuring_package(
         add_wheels: puts into the package what pip installs there from.
     """
     wanted = [name for name in requirements(ranks) if not name.startswith("mpi4py")]
-    write_measuring_package(folder, board, wanted, sources, add_wheels)
+    write_profiler_package(folder, board, wanted, sources, add_wheels)
     manifest = (folder / "manifest.json").read_bytes()
     digest = hashlib.sha256(manifest).hexdigest()
     return Package(board, folder, digest, json.loads(manifest)["files"])
@@ -178,14 +178,14 @@ class Accelerator:
 
         Args:
             shell: reaches the board.
-            package: of :func:`measuring_package`; on other machines than this one it must have
+            package: of :func:`profiler_package`; on other machines than this one it must have
                 been deployed.
             rank: the accelerator.
-            sources: as given to :func:`measuring_package`.
+            sources: as given to :func:`profiler_package`.
         """
         self._shell, self._package, self._rank = shell, package, rank
         self._numbers = {path: f"sources/{number}" for number, path in enumerate(sources)}
-        self._far: FarProcess | None = None
+        self._far: RemoteProcess | None = None
 
     @property
     def key(self) -> str:
@@ -244,9 +244,9 @@ class Accelerator:
         return self._record(Greeting, answer)
 
     def _record(self, kind: type[T], answer: Answer) -> T:
-        return read_answer(kind, answer, self._shell.reach.place)
+        return read_answer(kind, answer, self._shell.reach.full_name)
 
-    def measure(self, model: SubModel, runs: Runs, *, timeout_s: float = 120.0) -> Reading:
+    def measure(self, model: SubModel, runs: Timings, *, timeout_s: float = 120.0) -> Reading:
         """Return how long a sub-model takes.
 
         An engine that crashes or hangs is told in the reading, and started anew.
@@ -322,7 +322,7 @@ class Accelerator:
         found = f"no answer within {timeout_s:g} s" if hangs else "the program there has ended"
         return {"problem": f"{found}: {on_one_line(words[-1])}" if words else found}
 
-    def _start(self, what: str) -> FarProcess:
+    def _start(self, what: str) -> RemoteProcess:
         if self._shell.is_here:
             local = [sys.executable, "-m", "runtime.measuring", what]
             self._far = self._shell.start(local, folder=self._package.folder)
@@ -339,7 +339,7 @@ class Accelerator:
             far.close(_END_S)
 
 
-def deploy_measuring(
+def deploy_profiler(
     work: Iterable[tuple[BoardShell, Package]], *, environment: bool = False
 ) -> None:
     """Bring packages to the boards among them that are not this machine.

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
-from rankslice.backend.launch import MpiRun, find_mpirun, launch_command, run_job
+from rankslice.backend.launch.job import run_job
+from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.framework.errors import RankSliceError
 

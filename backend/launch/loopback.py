@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["keep_to_loopback"]
+__all__ = ["bind_to_loopback"]
 
 _LIBRARY = ctypes.CDLL(None)
 _PIDFD_GETFD = 438
@@ -27,7 +27,7 @@ _AFTER_S = 1.0
 """Time from a socket that listens to the next one; all come within a fraction of it."""
 
 
-def keep_to_loopback(process: int) -> None:
+def bind_to_loopback(process: int) -> None:
     """Bind the sockets on which a child of this process will listen to the loopback interface.
 
     It is done a few milliseconds after the child begins to listen, by a thread. Where the

@@ -1,4 +1,4 @@
-"""Start a command that ends when its parent does: ``python tether.py PARENT COMMAND...``.
+"""Start a command that ends when its parent does: ``python end_with_parent.py PARENT COMMAND...``.
 
 mpirun goes on when the launcher is killed; tied to it, the job ends as on Ctrl-C.
 """

@@ -1,0 +1,144 @@
+"""Before a job across boards: what each board is asked, and what a run of it needs there."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.backend.boards.answers import BoardCheck
+from rankslice.backend.boards.deploy import Package, on_each
+from rankslice.backend.boards.on_board import MAX_BASES, SHORT
+from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
+from rankslice.backend.launch.mpirun import MpiRun
+from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.names import safe_file_name
+
+__all__ = ["CheckedBoards", "check_boards", "copy_inputs", "remote_inputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBoards:
+    """The boards of a job that run it, checked."""
+
+    work: tuple[tuple[BoardShell, Package], ...]
+    looks: tuple[BoardCheck, ...]
+    """What each of them has answered."""
+    run: str
+    """Name of this run on all of them: a hash of what is deployed, and a random number."""
+    config: Path | None
+    """Configuration for ssh."""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The networks that connect the boards, as CIDR."""
+        return tuple(dict.fromkeys(look.network for look in self.looks if look.network))
+
+    def of(self, board: str) -> tuple[BoardShell, BoardCheck]:
+        """Return shell and answer of a board."""
+        pairs = zip(self.work, self.looks, strict=True)
+        return next((shell, look) for (shell, _), look in pairs if shell.reach.board == board)
+
+    def file(self, name: str) -> str:
+        """Return what people call a file of the run on each board."""
+        return f"~/{FOLDER}/runs/{self.run}/{name}"
+
+    def mpirun_options(self, mpirun: MpiRun) -> list[str]:
+        """Return what mpirun needs to reach the boards, to be typed after its name."""
+        five = mpirun.version[0] >= 5
+        flag = "--prtemca" if five else "--mca"
+        # Not ~, for which mpirun would put this machine's home folder; and it takes no quotes.
+        daemon = f"$HOME/{shell_words(f'{FOLDER}/runs/{self.run}/daemon')}"
+        options = [flag, "prte_launch_agent" if five else "orte_launch_agent", daemon]
+        ssh = ssh_options(self.config)
+        if any(" " in word for word in ssh):
+            raise RankSliceError(
+                Mistake(str(self.config), "has a blank in its path", "mpirun would split it there")
+            )
+        options += [flag, "plm_ssh_args" if five else "plm_rsh_args", " ".join(ssh)]
+        # From here, not from board to board, which may have no keys of each other.
+        options += [flag, "plm_ssh_no_tree_spawn" if five else "plm_rsh_no_tree_spawn", "1"]
+        if self.networks:
+            include = ",".join(self.networks)
+            options += [flag, "prte_if_include" if five else "oob_tcp_if_include", include]
+            options += ["--mca", "btl_tcp_if_include", include]
+        return options
+
+    @property
+    def program(self) -> list[str]:
+        """Return the command that mpirun starts on each board, without the driver's arguments."""
+        start = below_home(FOLDER, "runs", self.run, "start")
+        return ["sh", "-c", f'exec {start} "$@"', "rankslice"]
+
+
+def check_boards(
+    work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun
+) -> CheckedBoards:
+    """Ask each board whether it can run its package; return what the job's start takes.
+
+    Raises:
+        RankSliceError: with what keeps boards from it, all at once.
+    """
+    deployed = "\n".join(sorted(package.manifest_sha256 for _, package in work))
+    job = hashlib.sha256(deployed.encode()).hexdigest()[:SHORT]
+    run = f"{job}-{secrets.token_hex(8)}"
+
+    def look(item: tuple[BoardShell, Package]) -> BoardCheck:
+        shell, package = item
+        return shell.ask(
+            BoardCheck,
+            "look",
+            run=run,
+            open_mpi=list(mpirun.version[:2]),
+            requirements=package.requirements,
+            **package.identity(),
+        )
+
+    if mpirun.version[0] < 5:
+        raise_mistakes(
+            Mistake(
+                shell.reach.full_name,
+                "Open MPI 4.1 takes no IPv6 address",
+                "use a name of your ssh configuration as its host, or Open MPI 5",
+            )
+            for shell, _ in work
+            if ":" in shell.reach.host
+        )
+    answers = on_each(work, look)
+    raise_mistakes(
+        Mistake(shell.reach.full_name, problem)
+        for (shell, _), answer in zip(work, answers, strict=True)
+        for problem in answer.problems
+    )
+    return CheckedBoards(tuple(work), answers, run, config)
+
+
+def remote_inputs(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return what inputs are called on the source's board, relative to the run's folder."""
+    return tuple(
+        name if name == "random" else f"input/{number}/{safe_file_name(Path(name).name)}"
+        for number, name in enumerate(inputs)
+    )
+
+
+def copy_inputs(boards: CheckedBoards, board: str, inputs: Sequence[str]) -> None:
+    """Copy input files and folders to the source's board, as far as no earlier run has them.
+
+    Raises:
+        RankSliceError: they could not be copied.
+    """
+    if set(inputs) <= {"random"}:
+        return
+    shell, look = boards.of(board)
+    with temporary_folder() as folder:
+        for name, here in zip(remote_inputs(inputs), inputs, strict=True):
+            if name != "random":
+                link = folder.path / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(here)
+        bases = [f"runs/{run}/input" for run in look.bases[:MAX_BASES]]
+        target = f"runs/{boards.run}/input"
+        shell.put(folder.path / "input", target, bases=bases, follow_links=True)

@@ -1,0 +1,160 @@
+"""A job of mpirun, from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TextIO
+
+from rankslice.backend.launch.loopback import bind_to_loopback
+from rankslice.backend.launch.messages import MESSAGE, explain
+from rankslice.backend.launch.mpirun import home_variable
+from rankslice.backend.runtime.faults.guard import SESSION
+from rankslice.backend.runtime.faults.private import in_memory
+from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.errors import RankSliceError
+
+__all__ = ["MAX_LINES", "end_session", "run_job"]
+
+MAX_LINES = 2000
+"""Of a job's messages; of what else mpirun prints, half as many are kept."""
+_LONGEST_LINE = 1 << 14
+
+_END_TIMEOUT_S = 10.0
+_SESSION_TIMEOUT_S = 1.0
+
+_END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
+
+
+def run_job(
+    command: Sequence[str],
+    on_completed: Callable[[int], None],
+    *,
+    alone: bool = True,
+    lines: list[str] | None = None,
+    on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
+    was_ended: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run an mpirun command to its end.
+
+    Args:
+        command: from :func:`launch_command`.
+        on_completed: called with the number of frames that have come out, now and then.
+        alone: all ranks are on this machine.
+        lines: where lines of stderr are put; what ranks said may come into it another way, too.
+        on_start: called with mpirun's process.
+        was_ended: whether the launcher itself has ended mpirun; asked at its end.
+
+    Raises:
+        RankSliceError: the job failed; with the message of the rank that ended it.
+    """
+    errors = [] if lines is None else lines
+    with ExitStack() as stack:
+        environment, lock = _own_folders(stack, alone=alone)
+        code = _run(command, environment, lock, on_completed, errors, on_start)
+    if code:
+        raise RankSliceError(explain(errors, code, was_killed=code < 0 and not was_ended()))
+
+
+def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]:
+    """Make the folders of a job, which no other user can enter; return who finds them how.
+
+    mpirun keeps what it needs in one of them. Elsewhere it has names that can be guessed; and what
+    one that was killed left there would keep a later one of its process number from its start.
+    Where all ranks are on this machine they share another one, in memory.
+
+    Returns:
+        Variables for mpirun, and a descriptor that it holds: its folder is in use while it lives.
+
+    Raises:
+        RankSliceError: there is no place for them.
+    """
+    mpirun = stack.enter_context(temporary_folder())
+    session = stack.enter_context(temporary_folder(in_memory())) if alone else None
+    variables = {"TMPDIR": str(mpirun.path), **home_variable(mpirun.path)}
+    if session is None:
+        return variables, mpirun.lock
+    return {**variables, SESSION: str(session.path)}, mpirun.lock
+
+
+def _run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    lock: int,
+    on_completed: Callable[[int], None],
+    errors: list[str],
+    on_start: Callable[[subprocess.Popen[str]], None],
+) -> int:
+    """Return mpirun's exit code."""
+    tied = [sys.executable, "-E", "-S", str(_END_WITH_PARENT), str(os.getpid())]
+    process = subprocess.Popen(
+        [*tied, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        pass_fds=[lock],
+        env={**os.environ, **environment},
+    )
+    if SESSION in environment:  # all ranks are on this machine
+        bind_to_loopback(process.pid)
+    reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
+    reader.start()
+    try:
+        on_start(process)
+        assert process.stdout is not None
+        with process.stdout as told:
+            while line := told.readline(_LONGEST_LINE):
+                word, _, number = line.strip().partition(" ")
+                if word == "completed" and number.isdecimal() and len(number) < 19:
+                    on_completed(int(number))
+        code = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    reader.join(_END_TIMEOUT_S)
+    return code
+
+
+def _collect(stream: TextIO, lines: list[str]) -> None:
+    """Keep the first lines, and messages among the others: what boards print may have no end."""
+    with stream:
+        while line := stream.readline(_LONGEST_LINE):
+            most = MAX_LINES if MESSAGE in line else MAX_LINES // 2
+            if len(lines) < most:
+                lines.append(line.rstrip("\n"))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask mpirun to end its job, then end whatever is left of it."""
+    process.terminate()
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        _kill_session(process.pid)
+        process.wait()
+
+
+def end_session(process: subprocess.Popen[str]) -> None:
+    """End mpirun and what it started here: its ssh processes may outlive it."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_SESSION_TIMEOUT_S)
+    _kill_session(process.pid)
+
+
+def _kill_session(session: int) -> None:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                os.kill(int(folder.name), signal.SIGKILL)

@@ -1,0 +1,75 @@
+"""Which of the lines that a failed job printed explains the failure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rankslice.backend.runtime.errors import signal_name
+
+__all__ = ["MESSAGE", "explain", "first_message", "is_sudden"]
+
+MESSAGE = "rankslice: "
+"""How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
+
+
+def explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
+    """Return the message of the rank that failed first, or else all that was printed.
+
+    Args:
+        lines: of stderr.
+        code: mpirun's exit code.
+        was_killed: whether somebody else than the launcher has ended mpirun; then the ranks have
+            ended as it did.
+    """
+    if was_killed:
+        messages = [line for line in lines if MESSAGE in line and not is_sudden(line)]
+        others = [line for line in lines if MESSAGE not in line]
+        lines = [*messages, *others]
+    message = first_message(lines)
+    if message:
+        return message
+    ended = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
+    return "\n".join([f"mpirun ended with {ended}", *lines])
+
+
+def first_message(lines: Sequence[str]) -> str:
+    """Return the message of the rank that failed first; empty: none has told anything."""
+    messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
+    # mpirun stops the other ranks once one has failed.
+    first, cut_off = _first_ended(lines), _cut_off(lines)
+    messages.sort(
+        key=lambda message: (
+            "was told to stop" in message,
+            message.startswith(cut_off),
+            "was killed or crashed" in message and not message.startswith(first),
+        )
+    )
+    return messages[0] if messages else ""
+
+
+def is_sudden(message: str) -> bool:
+    """Tell whether a guard told of a process that ended without a word of its own."""
+    return "was told to stop" in message or "was killed or crashed" in message
+
+
+def _first_ended(lines: Sequence[str]) -> str:
+    """Return how the message begins of the rank that mpirun saw end first; empty: it told none.
+
+    Guards of several boards tell of ranks that were killed, mpirun's other victims among them.
+    """
+    for line in lines:
+        match = re.search(r"noticed that process rank (\d+) with PID", line)
+        if match:
+            return f"rank {match[1]} ("
+    return ""
+
+
+def _cut_off(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return how messages begin of ranks that Open MPI ended as they had lost another one.
+
+    That may come to mpirun's notice before the end of the one that was lost.
+    """
+    text = "\n".join(lines)
+    found = re.findall(r"occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]", text)
+    return tuple(f"rank {rank} (" for rank in found)

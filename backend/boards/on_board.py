@@ -812,7 +812,7 @@ def _measure(request: Request) -> Answer:
     problems = [*_package_problems(request), *_python_problems(), *_requirement_problems(request)]
     if not problems:
         os.chdir(_package_of(request))
-        os.execv(sys.executable, [sys.executable, "-m", "runtime.measuring", request["what"]])
+        os.execv(sys.executable, [sys.executable, "-m", "runtime.profiling", request["what"]])
     return {"problems": problems}
 
 

@@ -324,7 +324,7 @@ class Accelerator:
 
     def _start(self, what: str) -> RemoteProcess:
         if self._shell.is_here:
-            local = [sys.executable, "-m", "runtime.measuring", what]
+            local = [sys.executable, "-m", "runtime.profiling", what]
             self._far = self._shell.start(local, folder=self._package.folder)
             return self._far
         self._far = self._shell.start()

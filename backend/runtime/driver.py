@@ -19,7 +19,7 @@ from .errors import ElsewhereError, JobError
 from .faults.guard import say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
-from .job import Job, load_job, place_of
+from .job import Job, load_job, rank_name
 from .options import RunOptions, parse_options
 from .pipeline.rank import run_rank, together
 from .tables import Rank, check_tables
@@ -55,7 +55,7 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
         process.stop()
     except BaseException as error:
         traceback.print_exc()
-        return process.fail(f"{process.place}: {type(error).__name__}: {error}")
+        return process.fail(f"{process.name}: {type(error).__name__}: {error}")
     return 0
 
 
@@ -69,9 +69,9 @@ class _Process:
         self._number = number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         rank = ranks.get(number)
         key, host = (rank.key, rank.host) if rank else ("not in the plan", socket.gethostname())
-        self.place = place_of(number, key, host)
+        self.name = rank_name(number, key, host)
         self._session = start_guard()
-        self._page = _page_in(self._session, number, self.place)
+        self._page = _page_in(self._session, number, self.name)
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
@@ -119,7 +119,7 @@ class _Process:
         except JobError as error:
             if self._number:
                 raise ElsewhereError(str(error)) from None
-            raise JobError(f"{self.place}: {error}") from None
+            raise JobError(f"{self.name}: {error}") from None
 
     def _load_plan(self, folder: Path, plan_sha256: str, transport: MpiTransport) -> Job:
         try:
@@ -127,7 +127,7 @@ class _Process:
             check_tables(job, plan_sha256, self._ranks)
             _check_size(job, transport.size)
         except JobError as error:
-            raise JobError(f"{self.place}: {error}") from None
+            raise JobError(f"{self.name}: {error}") from None
         return job
 
     def fail(self, message: str) -> int:
@@ -157,7 +157,7 @@ class _Process:
         self._tell(FAILED)
         limit = f"{self._start_timeout_s:g} s"
         say(
-            f"{self.place}: the job has not started within {limit}: a rank is missing, or takes"
+            f"{self.name}: the job has not started within {limit}: a rank is missing, or takes"
             " longer to load its sub-models (--start-timeout sets the limit)"
         )
         os._exit(1)
@@ -168,11 +168,11 @@ class _Process:
             self._page.tell(state)
 
 
-def _page_in(session: PrivateFolder | None, number: int, place: str) -> StatusPage | None:
+def _page_in(session: PrivateFolder | None, number: int, name: str) -> StatusPage | None:
     """Return the status page of this process; ``None``: there is no place for it."""
     if session is not None:
         with contextlib.suppress(OSError):
-            return StatusPage(session.descriptor, number, place)
+            return StatusPage(session.descriptor, number, name)
     return None
 
 

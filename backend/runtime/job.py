@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .errors import JobError
 
-__all__ = ["ChannelSpec", "Job", "RankSpec", "SegmentSpec", "TensorSpec", "load_job", "place_of"]
+__all__ = ["ChannelSpec", "Job", "RankSpec", "SegmentSpec", "TensorSpec", "load_job", "rank_name"]
 
 _FORMAT = "rankslice-plan"
 _VERSION = 1
@@ -61,7 +61,7 @@ class TensorSpec:
         return dtype.itemsize * math.prod(shape)
 
 
-def place_of(rank: int, key: str, host: str) -> str:
+def rank_name(rank: int, key: str, host: str) -> str:
     """Name a rank as messages do: ``rank 1 (edge02_gpu on 10.0.0.12)``."""
     return f"rank {rank} ({key} on {host})"
 
@@ -84,9 +84,9 @@ class RankSpec:
     """Whether layers that the accelerator cannot run may run on the CPU."""
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         """Name the rank as messages do: ``rank 1 (edge02_gpu on 10.0.0.12)``."""
-        return place_of(self.rank, self.key, self.host)
+        return rank_name(self.rank, self.key, self.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.transport.transport import Completion
-from rankslice.backend.runtime.transport.twin import Network as Twin
-from rankslice.backend.runtime.transport.twin import TwinTransport
+from rankslice.backend.runtime.transport.twin import ThreadLinks, TwinTransport
 
 FRAMES = 12
 PATIENCE_S = 120
@@ -32,7 +31,7 @@ DELAYS_S = (0.0, 0.0, 0.0, 1e-4, 1e-3, 4e-3)
 class LateTransport(TwinTransport):
     """Reports the ends of transfers late, and in any order, as MPI may."""
 
-    def __init__(self, network: Twin, rank: int, seed: int) -> None:
+    def __init__(self, network: ThreadLinks, rank: int, seed: int) -> None:
         super().__init__(network, rank)
         self._random = random.Random(seed)
         self._late: tuple[list[Completion], list[Completion]] = ([], [])
@@ -63,7 +62,7 @@ def run(folder: Path, window: int, eager_bytes: int, seed: int) -> Results:
     options = RunOptions(
         results=folder / "results.bin", frames=FRAMES, window=window, exact=True, bind=False
     )
-    network = Twin(len(job.ranks), eager_bytes=eager_bytes)
+    network = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes)
     failures: list[BaseException] = []
 
     def work(rank: int) -> None:

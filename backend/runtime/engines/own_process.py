@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, signal_name
-from ..figures.measure import count_process, forget_process
+from ..figures.rank_figures import count_process, forget_process
 from ..job import TensorSpec, typed_view
 from .acceleration import Acceleration
 

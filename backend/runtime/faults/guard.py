@@ -136,7 +136,7 @@ def _tell(found: list[Status]) -> None:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"
         hint = "; dmesg on its board tells whether memory ran out" if killed else ""
-        say(printable(f"{status.place}: {what}, {last}{hint}"))
+        say(printable(f"{status.rank_name}: {what}, {last}{hint}"))
 
 
 def say(message: str) -> None:

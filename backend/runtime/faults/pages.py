@@ -43,13 +43,13 @@ some tens of milliseconds, as qemu tells when it was ready. Nobody gets its numb
 class StatusPage:
     """What a rank says of itself, for the guard; saying it takes about a microsecond."""
 
-    def __init__(self, folder: int, rank: int, place: str) -> None:
+    def __init__(self, folder: int, rank: int, rank_name: str) -> None:
         """Make the page of this process.
 
         Args:
             folder: descriptor of the folder of the board's pages.
             rank: number of the rank.
-            place: how messages name the rank.
+            rank_name: how messages name the rank.
 
         Raises:
             OSError: there is no room for it.
@@ -66,7 +66,7 @@ class StatusPage:
             os.close(file)
         self._process = os.getpid()
         self._started = process_start(self._process)
-        self._put(0, place)
+        self._put(0, rank_name)
         self.tell(ALIVE)
         os.rename(temporary, f"{_NAME}{rank}", src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -90,7 +90,7 @@ class Status:
     process: int
     started: int
     state: int
-    place: str
+    rank_name: str
     step: str
 
     @property
@@ -151,12 +151,12 @@ def _read_page(name: str, folder: int) -> Status:
         page = os.pread(file, _SIZE, 0).ljust(_SIZE, b"\0")
     finally:
         os.close(file)
-    place, step = (
+    rank_name, step = (
         page[begin : begin + _TEXT].rstrip(b"\0").decode(errors="replace")
         for begin in (_HEAD.size, _HEAD.size + _TEXT)
     )
     process, started, state = _HEAD.unpack_from(page)
-    return Status(process, started, state, place, step)
+    return Status(process, started, state, rank_name, step)
 
 
 def process_start(process: int) -> int:

@@ -87,7 +87,7 @@ def _has_alone(lock: int) -> bool:
 
 
 def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
-    """Return where files lie in memory; the place for temporary files if it has no room for more.
+    """Return a folder in memory, or that for temporary files if memory has no room.
 
     Args:
         least_bytes: what there must be room for.
@@ -101,32 +101,32 @@ def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
     return Path(tempfile.gettempdir())
 
 
-def make_private(place: Path | None = None) -> PrivateFolder:
+def make_private(parent: Path | None = None) -> PrivateFolder:
     """Return a new folder with a name that nobody can guess; remove what was left there before.
 
     Args:
-        place: where; the place for temporary files by default.
+        parent: where to make it; the folder for temporary files by default.
 
     Raises:
-        OSError: there is no room, or no such place.
+        OSError: there is no room, or no such folder.
     """
-    place = place or Path(tempfile.gettempdir())
-    sweep(place)
-    return _open(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)), os.O_CREAT)
+    parent = parent or Path(tempfile.gettempdir())
+    sweep(parent)
+    return _open(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)), os.O_CREAT)
 
 
 def make_shared(name: str) -> PrivateFolder | None:
     """Return the folder that all processes of this user get for a name; ``None``: there is none.
 
     Its name can be guessed, so it lies in a folder of this user, which is made where it is
-    missing. Where another user has taken the name of that, the next place serves.
+    missing. Where another user has taken the name of that, the next candidate serves.
     """
     own = f"{_PREFIX}user-{os.geteuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    places = [in_memory(), *([Path(runtime)] if runtime else []), Path(tempfile.gettempdir())]
-    for place in dict.fromkeys(places):
+    parents = [in_memory(), *([Path(runtime)] if runtime else []), Path(tempfile.gettempdir())]
+    for parent in dict.fromkeys(parents):
         with contextlib.suppress(OSError):
-            return _make_inside(place / own, f"{_PREFIX}{name}")
+            return _make_inside(parent / own, f"{_PREFIX}{name}")
     return None
 
 
@@ -202,9 +202,9 @@ def _open_folder(path: Path) -> int:
     return descriptor
 
 
-def sweep(place: Path) -> None:
-    """Remove from a place the folders that were made here and that no process uses any more."""
-    with contextlib.suppress(OSError), os.scandir(place) as entries:
+def sweep(parent: Path) -> None:
+    """Remove the unused private folders in a folder."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
                 with contextlib.suppress(OSError):

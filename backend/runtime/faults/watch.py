@@ -18,7 +18,7 @@ from typing import NoReturn
 import numpy as np
 
 from ..errors import JobError
-from ..figures.measure import cpu_s_of, stat_fields
+from ..figures.rank_figures import cpu_s_of, stat_fields
 from ..job import RankSpec, TensorSpec
 from ..pipeline.executor import Executor
 from ..pipeline.loop import Incoming, Outgoing
@@ -81,7 +81,7 @@ class StarvationWatch:
 
 
 class Heartbeat:
-    """A rank's place in the ring of heartbeats: it listens to the rank before, beats for the next.
+    """One rank's part in the ring of heartbeats: it listens to the rank before, beats for the next.
 
     A beat says what its sender works on. The stream of beats ends like any other stream, when
     its sender has nothing left to do.
@@ -94,7 +94,7 @@ class Heartbeat:
 
         Args:
             ranks: of the job.
-            rank: whose place this is.
+            rank: that listens and beats.
             wake: lets somebody look at the messages, as there is a beat to send.
         """
         size = len(ranks)
@@ -159,7 +159,7 @@ class Heartbeat:
     def _raise_alarm(self, silent_s: int, reason: str) -> NoReturn:
         last = self._last_step or "its start"
         raise JobError(
-            f"no sign of life for {silent_s} s from {self._watched.place}, last heard at {last}:"
+            f"no sign of life for {silent_s} s from {self._watched.name}, last heard at {last}:"
             f" {reason}"
         )
 

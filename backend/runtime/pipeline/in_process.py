@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import ElsewhereError
 from ..job import load_job
 from ..options import RunOptions
-from ..transport.twin import Network
+from ..transport.twin import ThreadLinks
 from .rank import run_rank
 
 __all__ = ["run_in_process"]
@@ -32,13 +32,13 @@ def run_in_process(
         JobError: of the rank that failed first.
     """
     job = load_job(folder / "plan.json")
-    network = Network(len(job.ranks), eager_bytes=eager_bytes)
+    links = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes)
     options = replace(options, bind=False)
     records: list[dict[str, Any]] = []
     failures: dict[int, BaseException] = {}
 
     def work(rank: int) -> None:
-        transport = network.transport(rank)
+        transport = links.transport(rank)
         try:
             found = run_rank(job, folder, options, transport)
         except ElsewhereError:
@@ -56,6 +56,6 @@ def run_in_process(
         thread.start()
     for thread in threads:
         thread.join()
-    if network.aborted_by is not None:
-        raise failures[network.aborted_by]
+    if links.aborted_by is not None:
+        raise failures[links.aborted_by]
     return records

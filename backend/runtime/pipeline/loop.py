@@ -21,13 +21,13 @@ _EAGER = 4096
 class Outgoing:
     """A channel's sending end: sends each frame that the ring's writer puts in, in order."""
 
-    def __init__(self, channel: int, peer: int, ring: Ring, place: int) -> None:
+    def __init__(self, channel: int, peer: int, ring: Ring, reader: int) -> None:
         self.lane = Lane(channel, peer, ring.raw)
         self.uses_network = False
         """Whether its messages are large and the other rank is on another board."""
         self._is_eager = ring.tensor.nbytes <= _EAGER
         self._ring = ring
-        self._place = place
+        self._reader = reader
         self._started = 0
         self._begun_s = [0.0] * ring.depth
         self._sent = [False] * ring.depth
@@ -39,12 +39,12 @@ class Outgoing:
     @property
     def finished(self) -> bool:
         """Whether all frames and the end of the stream have left."""
-        return self._end_sent and self._ring.read[self._place] == self._started
+        return self._end_sent and self._ring.read[self._reader] == self._started
 
     @property
     def is_under_way(self) -> bool:
         """Whether a frame has been sent whose slot is not free yet."""
-        return self._started > self._ring.read[self._place]
+        return self._started > self._ring.read[self._reader]
 
     @property
     def is_urgent(self) -> bool:
@@ -73,9 +73,9 @@ class Outgoing:
         self.busy_s += time.perf_counter() - self._begun_s[slot]
         self._sent[slot] = True
         read, depth = self._ring.read, self._ring.depth
-        while self._sent[read[self._place] % depth]:
-            self._sent[read[self._place] % depth] = False
-            self._ring.free(self._place)
+        while self._sent[read[self._reader] % depth]:
+            self._sent[read[self._reader] % depth] = False
+            self._ring.free(self._reader)
 
 
 class Incoming:

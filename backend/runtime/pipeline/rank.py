@@ -24,7 +24,7 @@ from ..errors import ElsewhereError, JobError, reason_of
 from ..faults.watch import Heartbeat, ProgressWatch, Ticker
 from ..figures.energy import BoardEnergy
 from ..figures.histogram import Histogram
-from ..figures.measure import ComputeTimes, GpuMemory, cpu_s, peak_memory_mb
+from ..figures.rank_figures import ComputeTimes, GpuMemory, cpu_s, peak_memory_mb
 from ..job import Job
 from ..options import RunOptions
 from ..sinks.announcer import Announcer
@@ -128,7 +128,7 @@ class _Rank:
             if executor.name != "source"
         ]
         self.outgoing = [
-            Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.place)
+            Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.index)
             for s in wiring.sends
         ]
         self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
@@ -139,7 +139,7 @@ class _Rank:
         self.ticker = Ticker()
 
     def _inputs(self, readers: Sequence[Reader]) -> list[Input]:
-        return [Input(self.rings[reader.ring], reader.place) for reader in readers]
+        return [Input(self.rings[reader.ring], reader.index) for reader in readers]
 
     def _executor(self, name: str, stage: Stage) -> Executor:
         return Executor(name, [stage], on_failure=self._fail, on_finished=self._wake_main)
@@ -358,7 +358,7 @@ def run_rank(
         if options.report is not None and spec.rank == job.sink:
             _write_report(options.report, records)
     except JobError as error:
-        raise type(error)(f"{spec.place}: {error}") from error.__cause__
+        raise type(error)(f"{spec.name}: {error}") from error.__cause__
     return records
 
 

@@ -49,19 +49,19 @@ class Post(Protocol):
 class Input:
     """A ring, seen by one of its readers."""
 
-    __slots__ = ("place", "ring")
+    __slots__ = ("reader", "ring")
 
-    def __init__(self, ring: Ring, place: int) -> None:
+    def __init__(self, ring: Ring, reader: int) -> None:
         self.ring = ring
-        self.place = place
+        self.reader = reader
 
     def has_frame(self) -> bool:
         """Whether the next frame is there."""
-        return self.ring.has_frame(self.place)
+        return self.ring.has_frame(self.reader)
 
     def has_ended(self) -> bool:
         """Whether no further frame will come."""
-        return self.ring.has_ended(self.place)
+        return self.ring.has_ended(self.reader)
 
     def is_settled(self) -> bool:
         """Whether the next frame is there, or none will come."""
@@ -69,11 +69,11 @@ class Input:
 
     def slot(self) -> NDArray[Any]:
         """The next frame's values."""
-        return self.ring.slots[self.ring.read[self.place] % self.ring.depth]
+        return self.ring.slots[self.ring.read[self.reader] % self.ring.depth]
 
     def done(self) -> None:
         """Give the slot back."""
-        self.ring.free(self.place)
+        self.ring.free(self.reader)
 
 
 def _finish(outputs: Sequence[Ring]) -> None:
@@ -179,7 +179,7 @@ class SourceStage:
         """
         if self._arrivals.is_exhausted():
             return True
-        came_out = self._credit.ring.read[self._credit.place]
+        came_out = self._credit.ring.read[self._credit.reader]
         self._arrivals.judge(self.frame, came_out)
         inside = self.frame - came_out
         return (

@@ -46,10 +46,10 @@ class RingSpec:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A place among the readers of a ring."""
+    """One of the readers of a ring."""
 
     ring: int
-    place: int
+    index: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,15 +136,15 @@ class FileStack:
             JobError: the file cannot be read, or has become shorter.
         """
         rest = memoryview(slot.reshape(-1).view(np.uint8).data)
-        place = self._begin + index * slot.nbytes
+        offset = self._begin + index * slot.nbytes
         while rest:
             try:
-                count = os.preadv(self._descriptor, [rest], place)
+                count = os.preadv(self._descriptor, [rest], offset)
             except OSError as error:
                 raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
             if not count:
                 raise JobError(f"{self._path}: was cut short meanwhile")
-            rest, place = rest[count:], place + count
+            rest, offset = rest[count:], offset + count
 
     def close(self) -> None:
         """Close the file."""

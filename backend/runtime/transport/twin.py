@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from .transport import Completion, Lane
 
-__all__ = ["Network", "TwinTransport"]
+__all__ = ["ThreadLinks", "TwinTransport"]
 
 _END = -1
 
 
-class Network:
+class ThreadLinks:
     """What the ranks of one in-process job share."""
 
     def __init__(self, size: int, *, eager_bytes: int = 4096) -> None:
@@ -41,7 +41,7 @@ class Network:
         self.barrier = threading.Barrier(size)
 
     def transport(self, rank: int) -> TwinTransport:
-        """Return the end of the network that belongs to ``rank``."""
+        """Return the end of the links that belongs to ``rank``."""
         return TwinTransport(self, rank)
 
 
@@ -54,14 +54,14 @@ class _Message:
 
 
 class TwinTransport:
-    """One rank's end of a :class:`Network`."""
+    """One rank's end of a :class:`ThreadLinks`."""
 
     library = "in-process"
 
-    def __init__(self, network: Network, rank: int) -> None:
+    def __init__(self, links: ThreadLinks, rank: int) -> None:
         self.rank = rank
-        self.size = network.size
-        self._network = network
+        self.size = links.size
+        self._links = links
         self._sends: Sequence[Lane] = ()
         self._receives: Sequence[Lane] = ()
         self._sending: list[tuple[_Message, Completion]] = []
@@ -82,12 +82,12 @@ class TwinTransport:
 
     def _post(self, lane: int, slot: int, payload: NDArray[np.uint8]) -> None:
         end = self._sends[lane]
-        eager = payload.nbytes <= self._network.eager_bytes
+        eager = payload.nbytes <= self._links.eager_bytes
         message = _Message(payload.copy() if eager else payload)
         if eager:
             message.taken.set()
-        with self._network.lock:
-            mailbox = self._network.mail.setdefault((self.rank, end.peer, end.channel), deque())
+        with self._links.lock:
+            mailbox = self._links.mail.setdefault((self.rank, end.peer, end.channel), deque())
             mailbox.append(message)
         self._sending.append((message, Completion(lane, slot, slot == _END)))
 
@@ -105,7 +105,7 @@ class TwinTransport:
         self._check()
         received = []
         for lane, end in enumerate(self._receives):
-            mailbox = self._network.mail.get((end.peer, self.rank, end.channel))
+            mailbox = self._links.mail.get((end.peer, self.rank, end.channel))
             while mailbox and self._posted[lane]:
                 slot = self._posted[lane].popleft()
                 message = mailbox.popleft()
@@ -126,25 +126,25 @@ class TwinTransport:
     def exchange(self, record: bytes) -> list[bytes]:
         """Hand the record over through shared memory."""
         try:
-            self._network.barrier.wait()
-            self._network.records[self.rank] = record
-            self._network.barrier.wait()
+            self._links.barrier.wait()
+            self._links.records[self.rank] = record
+            self._links.barrier.wait()
         except threading.BrokenBarrierError:
             self._check()
             raise
-        return list(self._network.records)
+        return list(self._links.records)
 
     def close(self) -> None:
         """Nothing is held that would need releasing."""
 
     def abort(self) -> None:
         """Make every other rank's next call fail."""
-        with self._network.lock:
-            if self._network.aborted_by is None:
-                self._network.aborted_by = self.rank
-        self._network.barrier.abort()
+        with self._links.lock:
+            if self._links.aborted_by is None:
+                self._links.aborted_by = self.rank
+        self._links.barrier.abort()
 
     def _check(self) -> None:
-        rank = self._network.aborted_by
+        rank = self._links.aborted_by
         if rank is not None and rank != self.rank:
             raise JobError(f"ended by rank {rank}")

@@ -34,7 +34,7 @@ def measurings(layers: int) -> int:
 def computing_now() -> list[str]:
     """Return the programs that measure, or compute meanwhile."""
     lines = [" ".join(process.cmdline()) for process in psutil.Process().children()]
-    return [line for line in lines if "runtime.measuring" in line]
+    return [line for line in lines if "runtime.profiling" in line]
 
 
 class Told(Listener):

@@ -114,7 +114,7 @@ def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
     page.tell(STOPPED)
     status = only_page(tmp_path / PAGES)
     assert (os.getpid(), STOPPED) == (status.process, status.state)
-    assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.place, status.step)
+    assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.rank_name, status.step)
     assert status.is_alive
 
 
@@ -122,7 +122,7 @@ def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> N
     page = page_in(tmp_path / PAGES, 0, "❄" * 1000)
     page.at("x" * 10_000)
     status = only_page(tmp_path / PAGES)
-    assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.place
+    assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.rank_name
     assert "x" * 512 == status.step
     assert ALIVE == status.state
 

@@ -212,7 +212,7 @@ def test_another_user_can_do_nothing_in_a_jobs_folder(place: Path) -> None:
         with pytest.raises(BlockingIOError):
             heard.recv(100)
         (page,) = pages.read_pages(folder.descriptor)
-        assert ("rank 0", os.getpid()) == (page.place, page.process)
+        assert ("rank 0", os.getpid()) == (page.rank_name, page.process)
 
 
 def test_a_process_of_another_user_is_none_of_the_jobs(place: Path) -> None:

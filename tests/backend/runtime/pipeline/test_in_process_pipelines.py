@@ -159,11 +159,11 @@ def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
 
     from rankslice.backend.runtime.job import load_job
     from rankslice.backend.runtime.pipeline.rank import run_rank
-    from rankslice.backend.runtime.transport.twin import Network as TwinNetwork
+    from rankslice.backend.runtime.transport.twin import ThreadLinks
 
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     job = load_job(folder / "plan.json")
-    network = TwinNetwork(3)
+    network = ThreadLinks(3)
     messages: list[str] = []
 
     def work(rank: int) -> None:

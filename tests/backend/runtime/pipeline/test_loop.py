@@ -23,7 +23,7 @@ from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wakeup import Wakeup
 from rankslice.backend.runtime.transport.transport import Completion, Lane
-from rankslice.backend.runtime.transport.twin import Network, TwinTransport
+from rankslice.backend.runtime.transport.twin import ThreadLinks, TwinTransport
 
 SMALL, LARGE = 64, 1 << 20
 A_LOOK_S = 10e-6
@@ -469,7 +469,7 @@ def test_a_rank_alone_with_one_core_always_has_work(
         return 1e-3
 
     monkeypatch.setattr(Executor, "_pause_s", fall_asleep)
-    (record,) = run_rank(job, folder, options, Network(1).transport(0))
+    (record,) = run_rank(job, folder, options, ThreadLinks(1).transport(0))
     assert (50, []) == (record["source"]["frames"], asleep)
 
 
@@ -597,7 +597,7 @@ def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_lo
 class Turnstile(TwinTransport):
     """The twin, which fails when two threads call it at the same time."""
 
-    def __init__(self, network: Network, rank: int) -> None:
+    def __init__(self, network: ThreadLinks, rank: int) -> None:
         super().__init__(network, rank)
         self.callers: set[str] = set()
         self._called = threading.Lock()
@@ -631,7 +631,7 @@ def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path, latency: bool)
     job = load_job(folder / "plan.json")
     results = folder / "results.bin"
     options = RunOptions(results=results, frames=60, fps=500.0, bind=False, latency=latency)
-    network = Network(len(job.ranks))
+    network = ThreadLinks(len(job.ranks))
     ranks = [Turnstile(network, rank) for rank in range(len(job.ranks))]
     with ThreadPoolExecutor(len(ranks), "main") as pool:
         futures = [pool.submit(run_rank, job, folder, options, rank) for rank in ranks]
@@ -654,5 +654,5 @@ def test_a_rank_of_one_core_reads_and_writes_in_the_thread_that_computes(
     job = replace(job, ranks=(replace(job.ranks[0], cores=cores),))
     options = RunOptions(results=folder / "results.bin", frames=5, fps=fps, bind=False)
     steps: list[str] = []
-    run_rank(job, folder, options, Network(1).transport(0), on_step=steps.append)
+    run_rank(job, folder, options, ThreadLinks(1).transport(0), on_step=steps.append)
     assert others | {"segment 0"} == {step.partition(",")[0] for step in steps}

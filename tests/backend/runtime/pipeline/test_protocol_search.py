@@ -204,7 +204,7 @@ class World:
             connect(wiring, rings, wakes, lambda: None, self._take_credits)
             for s in wiring.sends:
                 ring = rings[s.reader.ring]
-                outgoing[s.channel] = Outgoing(s.channel, s.destination, ring, s.reader.place)
+                outgoing[s.channel] = Outgoing(s.channel, s.destination, ring, s.reader.index)
             for r in wiring.receives:
                 incoming[r.channel] = Incoming(r.channel, r.source, rings[r.ring])
         self.wires = [Wire(f"channel {c}", outgoing[c], incoming[c]) for c in sorted(outgoing)]
@@ -217,7 +217,7 @@ class World:
 
     def _add_stages(self, wiring: Wiring, rings: Sequence[Ring]) -> None:
         def inputs(readers: Sequence[Reader]) -> list[Input]:
-            return [Input(rings[reader.ring], reader.place) for reader in readers]
+            return [Input(rings[reader.ring], reader.index) for reader in readers]
 
         if wiring.source is not None:
             outputs = [rings[ring] for ring in wiring.source.outputs]

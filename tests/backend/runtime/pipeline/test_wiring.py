@@ -104,7 +104,7 @@ def test_every_reader_has_a_place_of_its_own(plan: Plan, window: int) -> None:
         taken += [send.reader for send in wiring.sends]
         for stage in (wiring.source, wiring.sink):
             taken += stage.inputs if stage is not None else ()
-        places = sorted((reader.ring, reader.place) for reader in taken)
+        places = sorted((reader.ring, reader.index) for reader in taken)
         assert places == [
             (number, place)
             for number, ring in enumerate(wiring.rings)

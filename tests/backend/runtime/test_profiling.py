@@ -16,7 +16,7 @@ from real_jobs import give_sensors
 from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings, profiler_package
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.measuring import core_kinds
+from rankslice.backend.runtime.profiling import core_kinds
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
@@ -147,7 +147,7 @@ def test_another_one_computes_until_told_otherwise(tmp_path: Path, model: Path) 
     with accelerator(tmp_path, model, SLEEPING) as opened:
         opened.greet()
         assert "" == opened.compute(whole(model))
-        (program,) = [p for p in psutil.Process().children() if "runtime.measuring" in p.cmdline()]
+        (program,) = [p for p in psutil.Process().children() if "runtime.profiling" in p.cmdline()]
         assert 1 == len(program.children())
         opened.rest()
         assert [] == program.children()

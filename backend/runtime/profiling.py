@@ -1,4 +1,4 @@
-"""How long sub-models take on one accelerator of this board: ``python -m runtime.measuring WHAT``.
+"""How long sub-models take on one accelerator of this board: ``python -m runtime.profiling WHAT``.
 
 ``WHAT`` is a JSON object: the accelerator as the plan would describe it. Requests come on stdin,
 one JSON object a line, and each is answered by a line on stdout before the next one is read. At the
@@ -37,7 +37,7 @@ from .engines import Engine, engine_settings, open_engine, prepare_engine
 from .environment import start_again_with
 from .errors import JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
-from .figures.measure import GpuMemory, peak_memory_mb
+from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .figures.sensors import SensorError, find_sensor
 from .job import RankSpec, TensorSpec
 from .pipeline.slots import Ring

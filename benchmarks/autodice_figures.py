@@ -205,15 +205,15 @@ class Case:
     def point(self, name: str, assignment: Assignment) -> Point:
         """Return what an assignment costs, by the cost model."""
         costs = evaluate(self.problem, assignment[np.newaxis], latency=False)
-        used = [self.problem.places[place] for place in np.unique(assignment)]
+        used = [self.problem.devices[device] for device in np.unique(assignment)]
         return Point(
             name,
             energy_j=float(costs.energy_j[0]),
             fps=1 / float(costs.bottleneck_s[0]),
             memory_mb=float(costs.memory_bytes[0]) / 1e6,
-            boards=len({place.board for place in used}),
-            cores=sum(len(place.cores) for place in used),
-            gpus=sum(not place.cores for place in used),
+            boards=len({device.board for device in used}),
+            cores=sum(len(device.cores) for device in used),
+            gpus=sum(not device.cores for device in used),
         )
 
     def confirmed(self, name: str, assignment: Assignment) -> Point:
@@ -240,9 +240,9 @@ class Case:
 
     def everything_on(self, resource: str) -> Assignment:
         """Return the assignment of the whole network to one resource of the first board."""
-        keys = [place.key for place in self.problem.places]
-        place = keys.index(f"{_board_names()[0]}_{resource}")
-        return np.full(len(self.problem.layers), place, np.int64)
+        keys = [device.key for device in self.problem.devices]
+        device = keys.index(f"{_board_names()[0]}_{resource}")
+        return np.full(len(self.problem.layers), device, np.int64)
 
 
 def prepare(network: str, folder: Path, speed: str) -> Case:
@@ -283,7 +283,7 @@ def blocking_fps(prediction: Prediction) -> float:
 
     So do the programs that the paper generates: they wait for a message, compute, and send.
     """
-    busy_s = {place.key: place.busy_s for place in prediction.places}
+    busy_s = {device.key: device.busy_s for device in prediction.devices}
     for channel in prediction.channels:
         ends = (channel.origin, channel.target)
         if len({key.rpartition("_")[0] for key in ends}) > 1:

@@ -122,7 +122,7 @@ def compare_with_whole_front(blocks: int, seeds: Sequence[int], genetics: Geneti
     score = scorer(problem, OBJECTIVES)
     layers = np.arange(len(problem.layers))
     block_of = layers * blocks // len(layers)
-    small = Space(blocks, len(problem.places), len(OBJECTIVES))
+    small = Space(blocks, len(problem.devices), len(OBJECTIVES))
 
     def score_blocks(population: Population) -> Scores:
         return score(population[:, block_of])

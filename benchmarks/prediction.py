@@ -57,7 +57,7 @@ from rankslice.commands.build.build import build
 from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Scatter, Traffic, simulate
 from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.problem.places import kinds_and_places
+from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.problem import (
     SLEEPING_OVERHEADS,
     USUAL_OVERHEADS,
@@ -99,7 +99,7 @@ def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -
     model, file = model_of(network), profile_file(network, folder)
     profile = profile_from_json(file.read_text(), file.name)
     boards = read_platform(platform)
-    kinds, _ = kinds_and_places(keys, boards)  # cores that are described one by one
+    kinds, _ = kinds_and_devices(keys, boards)  # cores that are described one by one
     times = measured_times(profile, [CORES[0]] * len(kinds))
     return make_problem(
         read_model(model).graph,
@@ -136,13 +136,13 @@ def shares(problem: Problem) -> NDArray[np.float64]:
     return total
 
 
-def assignment(problem: Problem, cuts: Sequence[float], places: Sequence[int]) -> list[int]:
-    """Return places of slices that end where these shares of the time have passed."""
+def assignment(problem: Problem, cuts: Sequence[float], devices: Sequence[int]) -> list[int]:
+    """Return devices of slices that end where these shares of the time have passed."""
     passed = shares(problem)
     ends = [*(int(np.searchsorted(passed, cut)) + 1 for cut in cuts), len(passed)]
     found: list[int] = []
-    for end, place in zip(ends, places, strict=True):
-        found += [place] * (end - len(found))
+    for end, device in zip(ends, devices, strict=True):
+        found += [device] * (end - len(found))
     return found
 
 
@@ -154,8 +154,8 @@ def two_ranks(problem: Problem) -> Iterator[list[int]]:
     known: list[list[int]] = []
     cuts = [([cut], [0, 1]) for cut in np.linspace(0.12, 0.88, MAPPINGS - INTERLEAVED)]
     cuts += [([at, at + 0.4], [0, 1, 0]) for at in np.linspace(0.1, 0.4, INTERLEAVED)]
-    for shares, places in cuts:
-        found = assignment(problem, shares, places)
+    for shares, devices in cuts:
+        found = assignment(problem, shares, devices)
         while found in known:
             found = [found[0], *found[:-1]]
         known.append(found)
@@ -192,8 +192,8 @@ class Part:
         found = problem_of(self.network, self.folder, self.platform, self.keys)
         if not self.sleeps:
             return found
-        places = tuple(replace(place, cores=()) for place in found.places)
-        return replace(found, places=places, overheads=SLEEPING_OVERHEADS)
+        devices = tuple(replace(device, cores=()) for device in found.devices)
+        return replace(found, devices=devices, overheads=SLEEPING_OVERHEADS)
 
     def mappings(self, problem: Problem) -> Iterator[list[int]]:
         """Yield the mappings to look at."""

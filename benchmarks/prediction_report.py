@@ -54,7 +54,7 @@ class Record:
     """One of :data:`PARTS`."""
     number: int
     assignment: tuple[int, ...]
-    """Place of each layer."""
+    """Device of each layer."""
     sleeps_ms: tuple[float, ...] = ()
     """What each rank sleeps for instead of computing; empty: they compute."""
     segments: int = 0
@@ -95,8 +95,10 @@ def with_prediction(record: dict[str, Any], predicted: Prediction) -> dict[str, 
     return record | {
         "segments": len(predicted.segments),
         "predicted_fps": predicted.throughput_fps,
-        "predicted_ms": tuple(1e3 * place.compute_s for place in predicted.places),
-        "around_ms": tuple(1e3 * (place.busy_s - place.compute_s) for place in predicted.places),
+        "predicted_ms": tuple(1e3 * device.compute_s for device in predicted.devices),
+        "around_ms": tuple(
+            1e3 * (device.busy_s - device.compute_s) for device in predicted.devices
+        ),
         "bottleneck": predicted.bottleneck,
     }
 

@@ -96,9 +96,9 @@ def densenet() -> Problem:
 def evaluated(problem: Problem, what: str, *, latency: bool) -> tuple[str, ...]:
     """Evaluate generations of a hundred; return a row of the table."""
     random = np.random.default_rng(0)
-    layers, places = len(problem.layers), len(problem.places)
-    random_rows = random.integers(0, places, (100, layers))
-    cuts = np.sort(random.integers(0, layers, (100, places - 1)), axis=1)
+    layers, devices = len(problem.layers), len(problem.devices)
+    random_rows = random.integers(0, devices, (100, layers))
+    cuts = np.sort(random.integers(0, layers, (100, devices - 1)), axis=1)
     slices = (np.arange(layers)[np.newaxis, :, np.newaxis] >= cuts[:, np.newaxis]).sum(axis=2)
     population = slices if what == "slices" else random_rows
     evaluate(problem, population, latency=latency)
@@ -120,7 +120,7 @@ def main() -> None:
     )
     problem = densenet()
     print_table(
-        f"Evaluating mappings of {len(problem.layers)} layers to {len(problem.places)} places",
+        f"Evaluating mappings of {len(problem.layers)} layers to {len(problem.devices)} devices",
         ("layers", "latency", "us each", "seconds for 40,000"),
         [evaluated(problem, what, latency=late) for what in ("slices", "random")
          for late in (False, True)],

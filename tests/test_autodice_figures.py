@@ -104,8 +104,8 @@ def test_power_is_the_papers_energy_times_its_rate(figures: ModuleType) -> None:
 def test_without_overlap_a_rank_computes_and_sends_one_after_the_other(figures: ModuleType) -> None:
     given = problem(boards=platform(board("edge01"), board("edge02"), link=GIGABIT))
     wire_s = 16 / 1.25e8 + 0.2e-3  # a tensor of 16 bytes
-    places = {place.key: number for number, place in enumerate(given.places)}
-    first, second = (places[key] for key in ("edge01_cpu0-1", "edge02_cpu0-1"))
+    devices = {device.key: number for number, device in enumerate(given.devices)}
+    first, second = (devices[key] for key in ("edge01_cpu0-1", "edge02_cpu0-1"))
     found = figures.blocking_fps(predict(given, [first, second, second]))
     assert pytest.approx(1 / (2.0 + 3.0 + wire_s), rel=1e-9) == found
 

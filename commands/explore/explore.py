@@ -16,7 +16,7 @@ from rankslice.commands.profile.profile import Listener, Measuring, measure_mode
 from rankslice.commands.profile.show import refinement_text
 from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.run.run import REFERENCE_ENGINES
-from rankslice.exploration.problem.places import default_keys
+from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.answer import answer
@@ -172,8 +172,8 @@ _ROUGH = 0.5
 
 def _hints(problem: Problem, wanted: Wanted, fastest: Choice) -> Iterator[str]:
     """Yield what a newcomer may wonder about."""
-    only = problem.places[0]
-    if len(problem.places) == 1 and len(only.cores) > 1 and not wanted.keys:
+    only = problem.devices[0]
+    if len(problem.devices) == 1 and len(only.cores) > 1 and not wanted.keys:
         yield (
             f"There is one accelerator, {only.key}, and so nothing to distribute: --per-core takes"
             " each of its cores as one."

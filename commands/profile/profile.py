@@ -34,7 +34,7 @@ from rankslice.commands.profile.time_limit import (
     left_out_of,
 )
 from rankslice.commands.run.run import REFERENCE_ENGINES
-from rankslice.exploration.problem.places import default_keys, kinds_and_places
+from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import Problem, make_problem, usual_overheads
 from rankslice.exploration.search.fastest_slices import fastest_slices
 from rankslice.exploration.times.spans import (
@@ -162,7 +162,7 @@ class Measuring:
             platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
             out: the profile; ``None``: none is read or written.
             keys: mapping keys of the accelerators; by default those of
-                :func:`rankslice.exploration.problem.places.default_keys`.
+                :func:`rankslice.exploration.problem.devices.default_keys`.
             per_core: by default, each core of a CPU instead of all of them together.
             shapes: sizes of model inputs that the model leaves open.
             alone: leave the board's other accelerators idle meanwhile.
@@ -657,12 +657,12 @@ def _wanted(
         for rank in ranks
         if rank.engine not in (engine, "null")
     )
-    kinds, places = kinds_and_places(keys, platform, default_engine=engine)
+    kinds, devices = kinds_and_devices(keys, platform, default_engine=engine)
     for number, kind in enumerate(kinds):
         rank = next(rank for rank in ranks if rank.key == kind.key)
         yield _Wanted(
             rank,
-            tuple(each.key for each in places if each.kind == number),
+            tuple(each.key for each in devices if each.kind == number),
             () if alone else tuple(other for other in ranks if _computes_beside(rank, other)),
         )
 

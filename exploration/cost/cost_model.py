@@ -1,15 +1,15 @@
-"""What an assignment of layers to places costs: rate, latency, memory and energy.
+"""What an assignment of layers to devices costs: rate, latency, memory and energy.
 
 Computing and sending overlap, so a pipeline is as fast as its busiest part. Those parts are
 
-* a place: its layers' times, which are a little longer in a pipeline than when they are measured;
+* a device: its layers' times, which are a little longer in a pipeline than when they are measured;
   what the runtime takes of the same cores for each frame and each message; a message between two
   ranks of one board is copied by the cores of both;
-* a core that several places share: the sum over them;
+* a core that several devices share: the sum over them;
 * a board's link, each direction for itself: bytes over bandwidth, summed over all messages that
   leave the board, or come in.
 
-A tensor goes once to each place that needs it. :func:`predict` explains one assignment, segment
+A tensor goes once to each device that needs it. :func:`predict` explains one assignment, segment
 by segment and with the source of every figure; :func:`evaluate` gives four figures for each of
 many assignments. Both have the same rate.
 """
@@ -41,9 +41,9 @@ from rankslice.frontend.partition.partition import partition
 __all__ = [
     "BoardCost",
     "ChannelCost",
+    "DeviceCost",
     "Evaluations",
     "LinkCost",
-    "PlaceCost",
     "Prediction",
     "SegmentCost",
     "SharedCore",
@@ -57,10 +57,10 @@ __all__ = [
 class SegmentCost:
     """A segment: what it runs and how long that takes."""
 
-    place: int
-    """Index of the problem's place."""
+    device: int
+    """Index of the problem's device."""
     index: int
-    """Number within the place, from 0."""
+    """Number within the device, from 0."""
     layers: tuple[int, ...]
     compute_s: float
     busy_s: float
@@ -68,8 +68,8 @@ class SegmentCost:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceCost:
-    """What a place is busy with for each frame, in seconds."""
+class DeviceCost:
+    """What a device is busy with for each frame, in seconds."""
 
     key: str
     board: str
@@ -93,7 +93,7 @@ class PlaceCost:
 
 @dataclass(frozen=True, slots=True)
 class ChannelCost:
-    """A tensor that goes from one place to another, once for each frame."""
+    """A tensor that goes from one device to another, once for each frame."""
 
     tensor: str
     origin: str
@@ -120,7 +120,7 @@ class LinkCost:
 
 @dataclass(frozen=True, slots=True)
 class SharedCore:
-    """A core that several used places share."""
+    """A core that several used devices share."""
 
     board: str
     core: int
@@ -149,7 +149,7 @@ class BoardCost:
 class Prediction:
     """What one assignment costs, and where each figure is from."""
 
-    places: tuple[PlaceCost, ...]
+    devices: tuple[DeviceCost, ...]
     """Those that have layers, in the order of the problem's."""
     segments: tuple[SegmentCost, ...]
     """In a topological order."""
@@ -177,41 +177,41 @@ class Prediction:
 
 
 Block: TypeAlias = tuple[int, tuple[int, ...]]
-"""A place, and layers that it runs together."""
+"""A device, and layers that it runs together."""
 
 
 def predict(problem: Problem, assignment: Sequence[int] | NDArray[np.int64]) -> Prediction:
     """Return what an assignment costs: rate, latency, memory, energy, and why.
 
     Args:
-        problem: layers and places.
-        assignment: (layers,) index of each layer's place.
+        problem: layers and devices.
+        assignment: (layers,) index of each layer's device.
 
     Raises:
         RankSliceError: a tensor would have to be sent that has no fixed size, or layers would be
             on several ranks that cannot be apart.
     """
-    chosen = tuple(int(place) for place in assignment)
+    chosen = tuple(int(device) for device in assignment)
     return _predict(problem, chosen, _blocks(problem, chosen))
 
 
 def predict_plan(problem: Problem, plan: Plan) -> Prediction:
-    """Return what a plan costs whose ranks are the places of a problem, by their keys.
+    """Return what a plan costs whose ranks are the devices of a problem, by their keys.
 
     Args:
         problem: of the plan's model.
         plan: its segments are taken as they are.
     """
-    number = {place.key: index for index, place in enumerate(problem.places)}
+    number = {device.key: index for index, device in enumerate(problem.devices)}
     position = {name: index for index, name in enumerate(problem.layers)}
     chosen = [0] * len(problem.layers)
     blocks: list[Block] = []
     for segment in plan.segments:
-        place = number[plan.ranks[segment.rank].key]
+        device = number[plan.ranks[segment.rank].key]
         layers = tuple(position[name] for name in segment.layers if name in position)
-        blocks.append((place, layers))
+        blocks.append((device, layers))
         for layer in layers:
-            chosen[layer] = place
+            chosen[layer] = device
     return _predict(problem, tuple(chosen), blocks)
 
 
@@ -230,17 +230,17 @@ def _blocks(problem: Problem, assignment: tuple[int, ...]) -> list[Block]:
 def _predict(problem: Problem, assignment: tuple[int, ...], blocks: list[Block]) -> Prediction:
     channels = list(_channels(problem, assignment))
     segments = _segments(problem, assignment, blocks, channels)
-    places = tuple(_place_costs(problem, segments, channels))
+    devices = tuple(_device_costs(problem, segments, channels))
     links = tuple(_link_costs(problem, channels))
     cores = tuple(_shared_cores(problem, segments))
     parts = [
-        *((place.busy_s, f"computing on {place.key}") for place in places),
+        *((device.busy_s, f"computing on {device.key}") for device in devices),
         *((core.seconds, _core_in_words(core)) for core in cores),
         *((link.seconds, _link_in_words(link)) for link in links),
     ]
     bottleneck_s, bottleneck = max(parts, key=lambda part: part[0])
     return Prediction(
-        places=places,
+        devices=devices,
         segments=tuple(segments),
         channels=tuple(_channel_cost(problem, channel) for channel in channels),
         links=links,
@@ -284,7 +284,7 @@ def _channels(problem: Problem, assignment: tuple[int, ...]) -> Iterator[_Channe
 
 
 def _channel(problem: Problem, tensor: LayerTensor, origin: int, target: int) -> _Channel:
-    boards = problem.places[origin].board, problem.places[target].board
+    boards = problem.devices[origin].board, problem.devices[target].board
     carry = float(tensor.nbytes / problem.bandwidth_bytes_s[boards])
     same_board = boards[0] == boards[1]
     copy = carry if same_board else tensor.nbytes * problem.overheads.network_s_per_byte
@@ -292,11 +292,11 @@ def _channel(problem: Problem, tensor: LayerTensor, origin: int, target: int) ->
 
 
 def _channel_cost(problem: Problem, channel: _Channel) -> ChannelCost:
-    boards = problem.places[channel.origin].board, problem.places[channel.target].board
+    boards = problem.devices[channel.origin].board, problem.devices[channel.target].board
     return ChannelCost(
         channel.tensor.name,
-        problem.places[channel.origin].key,
-        problem.places[channel.target].key,
+        problem.devices[channel.origin].key,
+        problem.devices[channel.target].key,
         channel.tensor.nbytes,
         channel.carry_s + float(problem.latency_s[boards]),
         _link_source(problem, *boards),
@@ -313,38 +313,38 @@ def _segments(
     blocks: Sequence[Block],
     channels: Sequence[_Channel],
 ) -> list[SegmentCost]:
-    """Return segments whose times sum up to those of their places' runs."""
-    totals = _place_compute_s(problem, assignment)
-    raw = [_compute_s(problem, place, layers) for place, layers in blocks]
+    """Return segments whose times sum up to those of their devices' runs."""
+    totals = _device_compute_s(problem, assignment)
+    raw = [_compute_s(problem, device, layers) for device, layers in blocks]
     sums: dict[int, float] = defaultdict(float)
-    for (place, _), seconds in zip(blocks, raw, strict=True):
-        sums[place] += seconds
+    for (device, _), seconds in zip(blocks, raw, strict=True):
+        sums[device] += seconds
     around = _around(problem, blocks, channels)
     count: dict[int, int] = defaultdict(int)
     found = []
-    for number, (place, layers) in enumerate(blocks):
-        is_scaled = 0 < sums[place] < math.inf and math.isfinite(totals[place])
-        compute = raw[number] * (totals[place] / sums[place] if is_scaled else 1.0)
-        first = problem.overheads.frame_s if not count[place] else 0.0
+    for number, (device, layers) in enumerate(blocks):
+        is_scaled = 0 < sums[device] < math.inf and math.isfinite(totals[device])
+        compute = raw[number] * (totals[device] / sums[device] if is_scaled else 1.0)
+        first = problem.overheads.frame_s if not count[device] else 0.0
         found.append(
-            SegmentCost(place, count[place], layers, compute, compute + around[number] + first)
+            SegmentCost(device, count[device], layers, compute, compute + around[number] + first)
         )
-        count[place] += 1
+        count[device] += 1
     return found
 
 
-def _place_compute_s(problem: Problem, assignment: tuple[int, ...]) -> dict[int, float]:
+def _device_compute_s(problem: Problem, assignment: tuple[int, ...]) -> dict[int, float]:
     runs = runs_of(np.array([assignment], np.int64))
     totals: dict[int, float] = defaultdict(float)
-    for place, first, last in zip(runs.place, runs.first, runs.last, strict=True):
-        kind = problem.places[place].kind
-        totals[int(place)] += float(problem.span_tables[kind, first, last])
+    for device, first, last in zip(runs.device, runs.first, runs.last, strict=True):
+        kind = problem.devices[device].kind
+        totals[int(device)] += float(problem.span_tables[kind, first, last])
     return totals
 
 
-def _compute_s(problem: Problem, place: int, layers: tuple[int, ...]) -> float:
+def _compute_s(problem: Problem, device: int, layers: tuple[int, ...]) -> float:
     """Return the time of a segment: of each of its pieces without a gap."""
-    kind, total, first = problem.places[place].kind, 0.0, 0
+    kind, total, first = problem.devices[device].kind, 0.0, 0
     for number, layer in enumerate(layers):
         is_last = number + 1 == len(layers) or layers[number + 1] != layer + 1
         if is_last:
@@ -366,28 +366,28 @@ def _around(problem: Problem, blocks: Sequence[Block], channels: Sequence[_Chann
     return around
 
 
-def _place_costs(
+def _device_costs(
     problem: Problem, segments: Sequence[SegmentCost], channels: Sequence[_Channel]
-) -> Iterator[PlaceCost]:
-    for place in sorted({segment.place for segment in segments}):
-        own = [segment for segment in segments if segment.place == place]
-        ends = [c for c in channels if place in (c.origin, c.target)]
-        yield PlaceCost(
-            key=problem.places[place].key,
-            board=problem.boards[problem.places[place].board].name,
+) -> Iterator[DeviceCost]:
+    for device in sorted({segment.device for segment in segments}):
+        own = [segment for segment in segments if segment.device == device]
+        ends = [c for c in channels if device in (c.origin, c.target)]
+        yield DeviceCost(
+            key=problem.devices[device].key,
+            board=problem.boards[problem.devices[device].board].name,
             layers=sum(len(segment.layers) for segment in own),
             segments=len(own),
             compute_s=sum(segment.compute_s for segment in own),
             copy_s=sum(channel.copy_s for channel in ends),
             runtime_s=problem.overheads.frame_s + len(ends) * problem.overheads.message_s,
             source=problem.times_source,
-            gpu_bytes=_gpu_bytes(problem, place, own),
+            gpu_bytes=_gpu_bytes(problem, device, own),
         )
 
 
-def _gpu_bytes(problem: Problem, place: int, segments: Sequence[SegmentCost]) -> int | None:
-    """Return the memory of the GPU that a place takes: for its engine, weights and work."""
-    kind = problem.place_kinds[place]
+def _gpu_bytes(problem: Problem, device: int, segments: Sequence[SegmentCost]) -> int | None:
+    """Return the memory of the GPU that a device takes: for its engine, weights and work."""
+    kind = problem.device_kinds[device]
     if not len(problem.gpu_bytes) or np.isnan(problem.gpu_bytes[kind]):
         return None
     layers = [layer for segment in segments for layer in segment.layers]
@@ -402,7 +402,7 @@ def _link_costs(problem: Problem, channels: Sequence[_Channel]) -> Iterator[Link
                 c
                 for c in channels
                 if not c.same_board
-                and board == problem.places[c.origin if is_outgoing else c.target].board
+                and board == problem.devices[c.origin if is_outgoing else c.target].board
             ]
             if mine:
                 yield LinkCost(
@@ -417,15 +417,17 @@ def _link_costs(problem: Problem, channels: Sequence[_Channel]) -> Iterator[Link
 def _shared_cores(problem: Problem, segments: Sequence[SegmentCost]) -> Iterator[SharedCore]:
     busy: dict[int, float] = defaultdict(float)
     for segment in segments:
-        busy[segment.place] += segment.busy_s
+        busy[segment.device] += segment.busy_s
     for (board, core), users in core_users(problem).items():
-        places = [place for place in users if place in busy]
-        if len(places) > 1:
+        devices = [device for device in users if device in busy]
+        if len(devices) > 1:
             yield SharedCore(
                 problem.boards[board].name,
                 core,
-                tuple(problem.places[place].key for place in places),
-                sum(busy[place] * (problem.places[place].host_share or 0.0) for place in places),
+                tuple(problem.devices[device].key for device in devices),
+                sum(
+                    busy[device] * (problem.devices[device].host_share or 0.0) for device in devices
+                ),
             )
 
 
@@ -445,22 +447,22 @@ def _latency(
     free: dict[int, float] = defaultdict(float)
     under_way = {(c.tensor.name, c.target): _under_way_s(problem, c) for c in channels}
 
-    def arrival(tensor: LayerTensor, place: int) -> float:
+    def arrival(tensor: LayerTensor, device: int) -> float:
         made = 0.0 if tensor.producer == MODEL_INPUT else ends[maker[tensor.producer]]
-        return made + under_way.get((tensor.name, place), 0.0)
+        return made + under_way.get((tensor.name, device), 0.0)
 
     for number, segment in enumerate(segments):
         outside = (t for t in readings[number] if maker.get(t.producer, -1) != number)
-        begin = max((arrival(t, segment.place) for t in outside), default=0.0)
-        ends.append(max(begin, free[segment.place]) + segment.busy_s)
-        free[segment.place] = ends[-1]
+        begin = max((arrival(t, segment.device) for t in outside), default=0.0)
+        ends.append(max(begin, free[segment.device]) + segment.busy_s)
+        free[segment.device] = ends[-1]
     sink = assignment[problem.sink_layer]
     return max((arrival(t, sink) for t in problem.tensors if t.is_output), default=max(ends))
 
 
 def _under_way_s(problem: Problem, channel: _Channel) -> float:
     """Return the time from one rank to the other; copies count with the segments."""
-    boards = problem.places[channel.origin].board, problem.places[channel.target].board
+    boards = problem.devices[channel.origin].board, problem.devices[channel.target].board
     return float(problem.latency_s[boards]) + (0.0 if channel.same_board else channel.carry_s)
 
 
@@ -475,8 +477,8 @@ def _board_costs(
     for number, segment in enumerate(segments):
         numbers[0, list(segment.layers)] = number
     memory = memory_of(problem, population, numbers, messages_of(problem, population))[0]
-    for board in sorted({problem.places[place].board for place in assignment}):
-        on_board = [p for p in sorted(set(assignment)) if problem.places[p].board == board]
+    for board in sorted({problem.devices[device].board for device in assignment}):
+        on_board = [p for p in sorted(set(assignment)) if problem.devices[p].board == board]
         joules, source, told = _energy(problem, board, on_board, segments, period_s)
         costs = problem.boards[board]
         yield BoardCost(
@@ -491,17 +493,17 @@ def _board_costs(
         )
 
 
-def _weights_on(problem: Problem, assignment: tuple[int, ...], places: Iterable[int]) -> float:
-    """Return the size of the weights that places hold, each once for each place."""
+def _weights_on(problem: Problem, assignment: tuple[int, ...], devices: Iterable[int]) -> float:
+    """Return the size of the weights that devices hold, each once for each device."""
     total = 0.0
-    for place in places:
+    for device in devices:
         total += sum(
             float(size)
             for size, where in zip(problem.weight_bytes, assignment, strict=True)
-            if where == place
+            if where == device
         )
         for weight in problem.shared_weights:
-            readers = sum(assignment[reader] == place for reader in weight.readers)
+            readers = sum(assignment[reader] == device for reader in weight.readers)
             total -= weight.nbytes * max(0, readers - 1)
     return total
 
@@ -517,30 +519,30 @@ def _memory_source(problem: Problem, board: str) -> str:
 def _energy(
     problem: Problem,
     board: int,
-    places: Sequence[int],
+    devices: Sequence[int],
     segments: Sequence[SegmentCost],
     period_s: float,
 ) -> tuple[float | None, str | None, str]:
     """Return the energy of a frame on a board, how it is known, and what it rests on."""
     costs = problem.boards[board]
     lines = f"{problem.platform}: boards.{costs.name}"
-    told = _power_sources(problem, board, places)
-    if costs.idle_w is None or not np.isfinite(problem.active_w[list(places)]).all():
+    told = _power_sources(problem, board, devices)
+    if costs.idle_w is None or not np.isfinite(problem.active_w[list(devices)]).all():
         return None, None, f"no sensor, and {lines} has not both idle_w and busy_w"
     active = sum(
-        segment.busy_s * float(problem.active_w[segment.place])
+        segment.busy_s * float(problem.active_w[segment.device])
         for segment in segments
-        if segment.place in places
+        if segment.device in devices
     )
-    are_measured = all(problem.is_power_measured(place) for place in places)
+    are_measured = all(problem.is_power_measured(device) for device in devices)
     is_measured = are_measured and costs.is_idle_measured
     return costs.idle_w * period_s + active, "measured" if is_measured else "modelled", told
 
 
-def _power_sources(problem: Problem, board: int, places: Sequence[int]) -> str:
-    """Return which measurements and lines the power of a board and its places is from."""
+def _power_sources(problem: Problem, board: int, devices: Sequence[int]) -> str:
+    """Return which measurements and lines the power of a board and its devices is from."""
     costs = problem.boards[board]
-    is_measured = {problem.is_power_measured(place) for place in places}
+    is_measured = {problem.is_power_measured(device) for device in devices}
     sources = [problem.times_source] if costs.is_idle_measured or True in is_measured else []
     given = [] if costs.is_idle_measured else ["idle_w"]
     given += ["busy_w"] if False in is_measured else []
@@ -555,15 +557,15 @@ def _notes(
     """Yield what was counted as nothing because nobody knows it."""
     used = sorted(set(assignment))
     users = core_users(problem)
-    for place in used:
-        shares = any(place in places for places in users.values())
-        if problem.places[place].host_share is None and shares:
+    for device in used:
+        shares = any(device in devices for devices in users.values())
+        if problem.devices[device].host_share is None and shares:
             yield (
-                f"{problem.places[place].key}: how long it keeps its host core busy is not known,"
+                f"{problem.devices[device].key}: how long it keeps its host core busy is not known,"
                 " and counted as nothing"
             )
     unknown = {
-        _link_source(problem, problem.places[c.origin].board, problem.places[c.target].board)
+        _link_source(problem, problem.devices[c.origin].board, problem.devices[c.target].board)
         for c in channels
         if not c.same_board and c.carry_s == 0
     }

@@ -60,13 +60,13 @@ def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> 
     run of neighbouring layers counts as a segment.
 
     Args:
-        problem: layers and places.
-        population: (assignments, layers) indices of places.
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
         latency: whether to work out latencies, and for that the segments, which takes most of the
             time.
     """
     population = np.asarray(population, np.int64)
-    step = max(1, _MAX_FLAGS // max(1, len(problem.tensors) * len(problem.places)))
+    step = max(1, _MAX_FLAGS // max(1, len(problem.tensors) * len(problem.devices)))
     parts = [
         _evaluate(problem, population[begin : begin + step], latency)
         for begin in range(0, len(population), step)
@@ -80,13 +80,13 @@ _MAX_FLAGS = 1 << 24
 
 
 def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Floats, ...]:
-    places, boards = len(problem.places), len(problem.boards)
-    shape = (len(population), places)
+    devices, boards = len(problem.devices), len(problem.boards)
+    shape = (len(population), devices)
     runs = runs_of(population)
-    kinds = problem.place_kinds[runs.place]
-    compute = _sums(runs.row, runs.place, problem.span_tables[kinds, runs.first, runs.last], shape)
+    kinds = problem.device_kinds[runs.device]
+    compute = _sums(runs.row, runs.device, problem.span_tables[kinds, runs.first, runs.last], shape)
     used = np.zeros(shape, bool)
-    used[runs.row, runs.place] = True
+    used[runs.row, runs.device] = True
     sent = messages_of(problem, population)
     copying = sent.copy_s + problem.overheads.message_s
     busy = compute + problem.overheads.frame_s * used
@@ -101,8 +101,8 @@ def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Flo
             [
                 busy,
                 busy @ _core_shares(problem).T,
-                _sums(sent.row, problem.place_boards[sent.origin], sent.link_s, links),
-                _sums(sent.row, problem.place_boards[sent.target], sent.link_s, links),
+                _sums(sent.row, problem.device_boards[sent.origin], sent.link_s, links),
+                _sums(sent.row, problem.device_boards[sent.target], sent.link_s, links),
             ]
         ),
         axis=1,
@@ -138,11 +138,11 @@ def _sums(row: Indices, column: Indices, values: Floats, shape: tuple[int, int])
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Neighbouring layers on one place, of all assignments; all arrays are (runs,)."""
+    """Neighbouring layers on one device, of all assignments; all arrays are (runs,)."""
 
     row: Indices
     """Which assignment."""
-    place: Indices
+    device: Indices
     first: Indices
     last: Indices
 
@@ -165,7 +165,7 @@ def runs_of(population: Indices) -> Runs:
 
 
 def _is_together(problem: Problem, population: Indices) -> NDArray[np.bool_]:
-    """Tell which assignments keep on one place what cannot be apart."""
+    """Tell which assignments keep on one device what cannot be apart."""
     fine = np.ones(len(population), bool)
     for group in problem.together:
         chosen = population[:, list(group)]
@@ -174,20 +174,20 @@ def _is_together(problem: Problem, population: Indices) -> NDArray[np.bool_]:
 
 
 def core_users(problem: Problem) -> dict[tuple[int, int], list[int]]:
-    """Return the places that use each core, by board and core, if there are several."""
+    """Return the devices that use each core, by board and core, if there are several."""
     users: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for number, place in enumerate(problem.places):
-        for core in place.cores:
-            users[place.board, core].append(number)
-    return {core: places for core, places in users.items() if len(places) > 1}
+    for number, device in enumerate(problem.devices):
+        for core in device.cores:
+            users[device.board, core].append(number)
+    return {core: devices for core, devices in users.items() if len(devices) > 1}
 
 
 def _core_shares(problem: Problem) -> Floats:
-    """Return (shared cores, places): how much of a place's time it keeps a core busy."""
-    groups = sorted({tuple(places) for places in core_users(problem).values()})
-    shares = np.zeros((len(groups), len(problem.places)))
-    for row, places in enumerate(groups):
-        shares[row, list(places)] = [problem.places[p].host_share or 0.0 for p in places]
+    """Return (shared cores, devices): how much of a device's time it keeps a core busy."""
+    groups = sorted({tuple(devices) for devices in core_users(problem).values()})
+    shares = np.zeros((len(groups), len(problem.devices)))
+    for row, devices in enumerate(groups):
+        shares[row, list(devices)] = [problem.devices[p].host_share or 0.0 for p in devices]
     return shares
 
 
@@ -195,42 +195,42 @@ def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Me
     """Return what each assignment needs on each board, (assignments, boards), in bytes.
 
     Args:
-        problem: layers and places.
-        population: (assignments, layers) indices of places.
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
         segments: (assignments, layers): the segment of each layer, numbered from 0 in a
             topological order.
         sent: what the assignments send.
     """
-    shape = len(population), len(problem.places)
+    shape = len(population), len(problem.devices)
     runs = runs_of(population)
     held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
-    place_bytes = _sums(runs.row, runs.place, held[runs.last + 1] - held[runs.first], shape)
+    device_bytes = _sums(runs.row, runs.device, held[runs.last + 1] - held[runs.first], shape)
     for weight in problem.shared_weights:
         readers = population[:, list(weight.readers)]
         count = _counts(readers, shape[1])
-        place_bytes -= weight.nbytes * np.maximum(count - 1, 0)
+        device_bytes -= weight.nbytes * np.maximum(count - 1, 0)
     if len(problem.working_bytes):
         most = np.zeros(shape)
         starts = runs.row * population.shape[1] + runs.first
         work = np.maximum.reduceat(np.tile(problem.working_bytes, shape[0]), starts)
-        np.maximum.at(most, (runs.row, runs.place), work)
-        place_bytes += most
+        np.maximum.at(most, (runs.row, runs.device), work)
+        device_bytes += most
     if len(problem.rank_bytes):
         used = _counts(population, shape[1]) > 0
-        place_bytes += used * problem.rank_bytes[problem.place_kinds]
-    place_bytes += slot_bytes(problem, population, segments, sent)
-    return place_bytes @ _board_of_place(problem)
+        device_bytes += used * problem.rank_bytes[problem.device_kinds]
+    device_bytes += slot_bytes(problem, population, segments, sent)
+    return device_bytes @ _board_of_device(problem)
 
 
-def _counts(readers: Indices, places: int) -> Floats:
+def _counts(readers: Indices, devices: int) -> Floats:
     rows = np.repeat(np.arange(len(readers)), readers.shape[1])
-    return _sums(rows, readers.ravel(), np.ones(readers.size), (len(readers), places))
+    return _sums(rows, readers.ravel(), np.ones(readers.size), (len(readers), devices))
 
 
-def _board_of_place(problem: Problem) -> Floats:
-    """Return (places, boards): 1 where a place is on a board."""
-    table = np.zeros((len(problem.places), len(problem.boards)))
-    table[np.arange(len(problem.places)), problem.place_boards] = 1
+def _board_of_device(problem: Problem) -> Floats:
+    """Return (devices, boards): 1 where a device is on a board."""
+    table = np.zeros((len(problem.devices), len(problem.boards)))
+    table[np.arange(len(problem.devices)), problem.device_boards] = 1
     return table
 
 
@@ -238,7 +238,7 @@ def _worst_energy(
     problem: Problem, busy: Floats, period: Floats, used: NDArray[np.bool_]
 ) -> Floats:
     """Return the energy of each frame on the used board that takes most, in joules."""
-    on_board = _board_of_place(problem)
+    on_board = _board_of_device(problem)
     unknown = ~np.isfinite(problem.active_w)
     active = (busy * np.where(unknown, 0.0, problem.active_w)) @ on_board
     idle = np.array([math.nan if b.idle_w is None else b.idle_w for b in problem.boards])
@@ -255,9 +255,9 @@ def _segment_numbers(
 ) -> Indices:
     """Return (assignments, layers): the segment of each layer, in a topological order.
 
-    Where each place has one run, these are the runs.
+    Where each device has one run, these are the runs.
     """
-    used = (_counts(population, len(problem.places)) > 0).sum(axis=1)
+    used = (_counts(population, len(problem.devices)) > 0).sum(axis=1)
     found = runs.copy()
     for row in np.flatnonzero(possible & (runs[:, -1] + 1 > used)):
         for number, block in enumerate(blocks_of(problem, population[row].tolist())):
@@ -277,22 +277,22 @@ def blocks_of(problem: Problem, assignment: Sequence[int]) -> Sequence[tuple[int
 
 
 def _latencies(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
-    """Return when a frame that is alone leaves, segment by segment; a place runs one at a time."""
+    """Return when a frame that is alone leaves, segment by segment; a device runs one at a time."""
     rows = np.arange(len(population))
-    places = np.full((len(population), 1 + int(segments.max(initial=0))), -1)
-    places[rows[:, None], segments] = population
-    busy = _segments_s(problem, population, segments, places, sent)
+    devices = np.full((len(population), 1 + int(segments.max(initial=0))), -1)
+    devices[rows[:, None], segments] = population
+    busy = _segments_s(problem, population, segments, devices, sent)
     arrivals = _arrivals(problem, population, segments)
-    ends, free = np.zeros(places.shape), np.zeros((len(population), len(problem.places)))
-    bounds = np.searchsorted(arrivals.segment, np.arange(places.shape[1] + 1))
+    ends, free = np.zeros(devices.shape), np.zeros((len(population), len(problem.devices)))
+    bounds = np.searchsorted(arrivals.segment, np.arange(devices.shape[1] + 1))
     for number, (first, end) in enumerate(itertools.pairwise(bounds)):
         here = slice(first, end)
         row = arrivals.row[here]
-        begin = free[rows, places[:, number]]
+        begin = free[rows, devices[:, number]]
         np.maximum.at(begin, row, _there_s(ends, arrivals, here))
-        exists = np.flatnonzero(places[:, number] >= 0)
+        exists = np.flatnonzero(devices[:, number] >= 0)
         ends[exists, number] = begin[exists] + busy[exists, number]
-        free[exists, places[exists, number]] = ends[exists, number]
+        free[exists, devices[exists, number]] = ends[exists, number]
     last = np.zeros(len(population))
     leaving = slice(bounds[-1], None)
     np.maximum.at(last, arrivals.row[leaving], _there_s(ends, arrivals, leaving))
@@ -302,31 +302,31 @@ def _latencies(problem: Problem, population: Indices, segments: Indices, sent: M
 
 
 def _segments_s(
-    problem: Problem, population: Indices, segments: Indices, places: Indices, sent: Messages
+    problem: Problem, population: Indices, segments: Indices, devices: Indices, sent: Messages
 ) -> Floats:
     """Return (assignments, segments): how long each takes for a frame, with its messages.
 
-    Those of a place take together what its runs of layers do.
+    Those of a device take together what its runs of layers do.
     """
-    shape, of_places = places.shape, (len(population), len(problem.places))
+    shape, of_devices = devices.shape, (len(population), len(problem.devices))
 
     def run_times(runs: Runs, where: Indices) -> Floats:
-        times: Floats = problem.span_tables[problem.place_kinds[where], runs.first, runs.last]
+        times: Floats = problem.span_tables[problem.device_kinds[where], runs.first, runs.last]
         return times
 
     runs, pieces = runs_of(population), runs_of(segments)
     where = population[pieces.row, pieces.first]
     seconds = run_times(pieces, where)
-    busy = _sums(pieces.row, pieces.place, seconds, shape)
-    whole = _sums(runs.row, runs.place, run_times(runs, runs.place), of_places)
-    parts = _sums(pieces.row, where, seconds, of_places)
-    share = np.ones(of_places)
+    busy = _sums(pieces.row, pieces.device, seconds, shape)
+    whole = _sums(runs.row, runs.device, run_times(runs, runs.device), of_devices)
+    parts = _sums(pieces.row, where, seconds, of_devices)
+    share = np.ones(of_devices)
     known = np.isfinite(whole) & np.isfinite(parts) & (parts > 0)
     np.divide(whole, parts, out=share, where=known)
     row = np.arange(len(population))[:, None]
-    busy *= share[row, places]
-    first = np.full(of_places, shape[1])
-    np.minimum.at(first, (pieces.row, where), pieces.place)
+    busy *= share[row, devices]
+    first = np.full(of_devices, shape[1])
+    np.minimum.at(first, (pieces.row, where), pieces.device)
     at = np.nonzero(first < shape[1])
     busy[at[0], first[at]] += problem.overheads.frame_s
     copying = sent.copy_s + problem.overheads.message_s
@@ -371,7 +371,7 @@ def _arrivals(problem: Problem, population: Indices, segments: Indices) -> _Arri
     order = np.argsort(waits[row, edge], kind="stable")
     row, edge = row[order], edge[order]
     origin, target = population[row, enters[edge]], population[row, readers[edge]]
-    boards = problem.place_boards[origin], problem.place_boards[target]
+    boards = problem.device_boards[origin], problem.device_boards[target]
     finite = np.where(np.isfinite(sizes), sizes, 0.0)[edge]
     carried = np.where(boards[0] == boards[1], 0.0, finite / problem.bandwidth_bytes_s[boards])
     hop_s = np.where(origin == target, 0.0, carried + problem.latency_s[boards])

@@ -1,4 +1,4 @@
-"""What assignments of layers to places send: each tensor once to each place that needs it."""
+"""What assignments of layers to devices send: each tensor once to each device that needs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Tensors that go from place to place, of all assignments; all arrays are (messages,)."""
+    """Tensors that go from device to device, of all assignments; all arrays are (messages,)."""
 
     row: Indices
     tensor: Indices
@@ -32,23 +32,23 @@ class Messages:
 
 
 def messages_of(problem: Problem, population: Indices) -> Messages:
-    """Return what assignments send: each tensor once to each other place that needs it."""
+    """Return what assignments send: each tensor once to each other device that needs it."""
     tensors, readers, producers = _edges(problem)
-    places, count = len(problem.places), len(problem.tensors)
+    devices, count = len(problem.devices), len(problem.tensors)
     origin = population[:, producers[tensors]]
     target = population[:, readers]
     row, edge = np.nonzero(origin != target)
-    needed = np.zeros((len(population), count, places), bool)
+    needed = np.zeros((len(population), count, devices), bool)
     needed[row, tensors[edge], target[row, edge]] = True
-    row, tensor, place = np.nonzero(needed)
+    row, tensor, device = np.nonzero(needed)
     start = population[row, producers[tensor]]
     nbytes = np.array([t.nbytes for t in problem.tensors])[tensor]
     sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
-    boards = problem.place_boards[start], problem.place_boards[place]
+    boards = problem.device_boards[start], problem.device_boards[device]
     carry_s = sent / problem.bandwidth_bytes_s[boards]
     same = boards[0] == boards[1]
     copy_s = np.where(same, carry_s, sent * problem.overheads.network_s_per_byte)
-    return Messages(row, tensor, start, place, nbytes, copy_s, np.where(same, 0, carry_s))
+    return Messages(row, tensor, start, device, nbytes, copy_s, np.where(same, 0, carry_s))
 
 
 def first_readers(
@@ -57,16 +57,16 @@ def first_readers(
     """Return (messages,): the first segment that reads each, where it arrives.
 
     Args:
-        problem: layers and places.
-        population: (assignments, layers) indices of places.
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
         segments: (assignments, layers): the segment of each layer, in a topological order.
         sent: all that the assignments send, of :func:`messages_of`.
     """
     tensors, readers, producers = _edges(problem)
     target = population[:, readers]
     row, edge = np.nonzero(population[:, producers[tensors]] != target)
-    keys = (row * len(problem.tensors) + tensors[edge]) * len(problem.places) + target[row, edge]
-    known = (sent.row * len(problem.tensors) + sent.tensor) * len(problem.places) + sent.target
+    keys = (row * len(problem.tensors) + tensors[edge]) * len(problem.devices) + target[row, edge]
+    known = (sent.row * len(problem.tensors) + sent.tensor) * len(problem.devices) + sent.target
     found = np.full(len(known), np.iinfo(np.int64).max)
     np.minimum.at(found, np.searchsorted(known, keys), segments[row, readers[edge]])
     return found
@@ -91,5 +91,5 @@ def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:
 
 
 def producer_of(problem: Problem, tensor: LayerTensor) -> int:
-    """Return the layer from whose place a tensor comes; model inputs enter at the first reader."""
+    """Return the layer from whose device a tensor comes; model inputs enter at the first reader."""
     return problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer

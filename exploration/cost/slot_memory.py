@@ -23,11 +23,11 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
-    """Return the size of all slots of each place, (assignments, places), in bytes.
+    """Return the size of all slots of each device, (assignments, devices), in bytes.
 
     Args:
-        problem: layers and places.
-        population: (assignments, layers) indices of places.
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
         segments: (assignments, layers): the segment of each layer, numbered from 0 in a
             topological order.
         sent: what the assignments send.
@@ -40,7 +40,7 @@ def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: M
     flow = _Flow(problem, population, homes, makers, levels, readings, sent)
     sizes = np.array([tensor.nbytes for tensor in problem.tensors])
     sizes[~np.isfinite(sizes)] = 0.0
-    shape = len(population), len(problem.places)
+    shape = len(population), len(problem.devices)
     found = np.zeros(shape)
     np.add.at(found, (np.arange(shape[0])[:, None], homes), flow.slots_at_home() * sizes)
     np.add.at(found, (sent.row, sent.target), flow.slots_away() * sizes[sent.tensor])
@@ -60,14 +60,14 @@ class _Readings:
     row: Indices
     """Which assignment."""
     tensor: Indices
-    place: Indices
+    device: Indices
     """Of the reader."""
     segment: Indices
     """1 + the segment that reads."""
     maker: Indices
     """1 + the segment that makes the tensor; 0 is the source."""
     is_local: NDArray[np.bool_]
-    """Whether it is made on the same place."""
+    """Whether it is made on the same device."""
 
 
 def _readings(
@@ -81,9 +81,9 @@ def _readings(
     segment = segments[row, reader] + 1
     order = np.argsort(segment, kind="stable")
     row, tensor, reader = row[order], tensor[order], reader[order]
-    place = population[row, reader]
-    is_local = place == homes[row, tensor]
-    return _Readings(row, tensor, place, segment[order], makers[row, tensor], is_local)
+    device = population[row, reader]
+    is_local = device == homes[row, tensor]
+    return _Readings(row, tensor, device, segment[order], makers[row, tensor], is_local)
 
 
 def _levels(readings: _Readings, rows: int, count: int) -> Indices:
@@ -112,11 +112,11 @@ class _Flow:
         sent: Messages,
     ) -> None:
         self.homes = homes
-        """(assignments, tensors): the place where a tensor is made, or enters."""
+        """(assignments, tensors): the device where a tensor is made, or enters."""
         self.written = np.take_along_axis(levels, makers, axis=1)
         """(assignments, tensors)"""
         self.readings, self.sent = readings, sent
-        self.places = len(problem.places)
+        self.devices = len(problem.devices)
         self.read = levels[readings.row, readings.segment]
         self.sinks = population[:, problem.sink_layer]
         self.is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
@@ -146,13 +146,13 @@ class _Flow:
         last = np.where(to_sink, self.sink_level[sent.row], 0)
         away = ~self.readings.is_local
         keys = self._keys(sent.row, sent.tensor, sent.target)  # ascending
-        wanted = self._keys(self.readings.row, self.readings.tensor, self.readings.place)[away]
+        wanted = self._keys(self.readings.row, self.readings.tensor, self.readings.device)[away]
         np.maximum.at(last, np.searchsorted(keys, wanted), self.read[away])
         found: Indices = np.minimum(
             slots(self.written[sent.row, sent.tensor] + 1, last), self.sink_level[sent.row]
         )
         return found
 
-    def _keys(self, row: Indices, tensor: Indices, place: Indices) -> Indices:
-        found: Indices = (row * self.homes.shape[1] + tensor) * self.places + place
+    def _keys(self, row: Indices, tensor: Indices, device: Indices) -> Indices:
+        found: Indices = (row * self.homes.shape[1] + tensor) * self.devices + device
         return found

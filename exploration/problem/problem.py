@@ -1,4 +1,4 @@
-"""What is to be decided: layers and what they cost, places to put them, links between boards.
+"""What is to be decided: layers and what they cost, devices to put them on, links between boards.
 
 Everything that explores works on a :class:`Problem`: plain arrays, with neither a model file nor
 a board behind them. :func:`make_problem` makes one of a graph, a platform and times; what the
@@ -17,8 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.problem.devices import Device, Kind, default_keys, kinds_and_devices
 from rankslice.exploration.problem.links import LOCAL_LINK, Network
-from rankslice.exploration.problem.places import Kind, Place, default_keys, kinds_and_places
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.platform import Board, Link, Platform
@@ -38,10 +38,10 @@ __all__ = [
     "SLEEPING_OVERHEADS",
     "USUAL_OVERHEADS",
     "BoardCosts",
+    "Device",
     "Kind",
     "LayerTensor",
     "Overheads",
-    "Place",
     "Problem",
     "SharedWeight",
     "SpanTimes",
@@ -128,7 +128,7 @@ class LayerTensor:
 
 @dataclass(frozen=True, slots=True)
 class SharedWeight:
-    """A constant that several layers read: a place holds it once."""
+    """A constant that several layers read: a device holds it once."""
 
     nbytes: int
     readers: tuple[int, ...]
@@ -172,12 +172,12 @@ def usual_overheads(engines: Iterable[str]) -> Overheads:
 
 @dataclass(frozen=True)
 class Problem:
-    """Layers, places for them, and what everything costs."""
+    """Layers, devices for them, and what everything costs."""
 
     layers: tuple[str, ...]
     """Topological order. Left out are constant layers and dequantisers, which are copied to their
     readers, and layers that no output needs."""
-    places: tuple[Place, ...]
+    devices: tuple[Device, ...]
     boards: tuple[BoardCosts, ...]
     times_s: NDArray[np.float64]
     """(kinds, layers): estimate for each layer, in seconds; inf where a kind cannot run it."""
@@ -196,7 +196,7 @@ class Problem:
     """What each row of the time table is; empty if that is not known."""
     shared_weights: tuple[SharedWeight, ...] = ()
     together: tuple[tuple[int, ...], ...] = ()
-    """Layers that only work on one place, as groups of indices."""
+    """Layers that only work on one device, as groups of indices."""
     working_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """(layers,): inputs and outputs of each layer; empty: not known, counted as nothing."""
     rank_bytes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -220,14 +220,14 @@ class Problem:
     """(boards, boards): where bandwidth and latency are from."""
 
     @cached_property
-    def place_kinds(self) -> NDArray[np.int64]:
-        """(places,): the kind of each place."""
-        return np.array([place.kind for place in self.places], np.int64)
+    def device_kinds(self) -> NDArray[np.int64]:
+        """(devices,): the kind of each device."""
+        return np.array([device.kind for device in self.devices], np.int64)
 
     @cached_property
-    def place_boards(self) -> NDArray[np.int64]:
-        """(places,): the board of each place."""
-        return np.array([place.board for place in self.places], np.int64)
+    def device_boards(self) -> NDArray[np.int64]:
+        """(devices,): the board of each device."""
+        return np.array([device.board for device in self.devices], np.int64)
 
     @cached_property
     def span_tables(self) -> NDArray[np.float64]:
@@ -263,25 +263,25 @@ class Problem:
 
     @cached_property
     def active_w(self) -> NDArray[np.float64]:
-        """(places,): power above idle while a place computes, in watts; NaN if not known."""
-        return np.array([self._active_w(place) for place in self.places])
+        """(devices,): power above idle while a device computes, in watts; NaN if not known."""
+        return np.array([self._active_w(device) for device in self.devices])
 
-    def is_power_measured(self, place: int) -> bool:
-        """Tell whether a sensor told what a place draws."""
-        kind = self.places[place].kind
+    def is_power_measured(self, device: int) -> bool:
+        """Tell whether a sensor told what a device draws."""
+        kind = self.devices[device].kind
         return bool(len(self.measured_w)) and bool(np.isfinite(self.measured_w[kind]))
 
-    def _active_w(self, place: Place) -> float:
-        if len(self.measured_w) and np.isfinite(self.measured_w[place.kind]):
-            return float(self.measured_w[place.kind])
-        board = self.boards[place.board]
+    def _active_w(self, device: Device) -> float:
+        if len(self.measured_w) and np.isfinite(self.measured_w[device.kind]):
+            return float(self.measured_w[device.kind])
+        board = self.boards[device.board]
         if board.idle_w is None or board.busy_w is None:
             return float("nan")
-        return (board.busy_w - board.idle_w) * place.power_share
+        return (board.busy_w - board.idle_w) * device.power_share
 
 
 def explored_layers(graph: Graph) -> tuple[Layer, ...]:
-    """Return the layers to which exploration gives a place, in the graph's order.
+    """Return the layers to which exploration gives a device, in the graph's order.
 
     Left out are layers that are copied to their readers (see
     :func:`rankslice.framework.quantisers.copied_layers`), and those that no output needs.
@@ -313,9 +313,9 @@ def make_problem(
         platform: the boards, or ``local``.
         times_s: (kinds, layers), in seconds, inf where a kind cannot run a layer; layers as
             :func:`explored_layers` has them, kinds as
-            :func:`rankslice.exploration.problem.places.kinds_and_places` finds them for ``keys``.
-        keys: mapping keys of the places; by default
-            :func:`rankslice.exploration.problem.places.default_keys`.
+            :func:`rankslice.exploration.problem.devices.kinds_and_devices` finds them for ``keys``.
+        keys: mapping keys of the devices; by default
+            :func:`rankslice.exploration.problem.devices.default_keys`.
         spans: times of contiguous layers; by default the sums of ``times_s``.
         default_engine: engine of CPU ranks on boards whose platform names none.
         alike: groups of keys that are known to be of one kind.
@@ -332,7 +332,7 @@ def make_problem(
     """
     layers = explored_layers(graph)
     chosen = default_keys(platform) if keys is None else tuple(keys)
-    kinds, places = kinds_and_places(chosen, platform, default_engine=default_engine, alike=alike)
+    kinds, devices = kinds_and_devices(chosen, platform, default_engine=default_engine, alike=alike)
     times = np.asarray(times_s, np.float64)
     raise_mistakes(_time_mistakes(times, (len(kinds), len(layers)), times_source))
     bandwidths, latencies, sources = _links(platform, local_link)
@@ -340,7 +340,7 @@ def make_problem(
     position = {layer.name: index for index, layer in enumerate(layers)}
     return Problem(
         layers=tuple(position),
-        places=places,
+        devices=devices,
         boards=tuple(_board_costs(board, idle_w.get(board.name)) for board in platform.boards),
         times_s=times,
         spans=SummedTimes(times) if spans is None else spans,
@@ -479,7 +479,7 @@ def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[st
 
     Args:
         problem: made of a graph.
-        assignment: (layers,) index of each layer's place.
+        assignment: (layers,) index of each layer's device.
 
     Raises:
         RankSliceError: the problem has no graph.
@@ -487,35 +487,35 @@ def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[st
     if problem.graph is None:
         raise RankSliceError(Mistake("mapping", "the problem was made without a model"))
     where = _with_followers(problem.graph, dict(zip(problem.layers, assignment, strict=True)))
-    mapping: dict[str, list[str]] = {problem.places[place].key: [] for place in assignment}
-    for place, names in _runs(where):
-        mapping[problem.places[place].key] += _as_text(names)
+    mapping: dict[str, list[str]] = {problem.devices[device].key: [] for device in assignment}
+    for device, names in _runs(where):
+        mapping[problem.devices[device].key] += _as_text(names)
     return mapping
 
 
 _NOWHERE = -1
-"""Place of a dequantiser: it stands in no key, and no range may have it."""
+"""Device of a dequantiser: it stands in no key, and no range may have it."""
 
 
-def _with_followers(graph: Graph, place_of: dict[str, int]) -> list[tuple[str, int]]:
-    """Return all layers of a graph with their places; those that nobody needs follow others."""
+def _with_followers(graph: Graph, device_of: dict[str, int]) -> list[tuple[str, int]]:
+    """Return all layers of a graph with their devices; those that nobody needs follow others."""
     constant, copied = constant_layers(graph), copied_layers(graph, ())
     found = []
-    last = next(iter(place_of.values()))
+    last = next(iter(device_of.values()))
     for layer in graph.layers:
         if layer.name in constant:  # may be in a range or not
             continue
         if layer.name not in copied:
-            last = int(place_of.get(layer.name, last))
+            last = int(device_of.get(layer.name, last))
         found.append((layer.name, _NOWHERE if layer.name in copied else last))
     return found
 
 
 def _runs(where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, list[str]]]:
-    """Yield places with names of layers that follow each other in the model."""
-    for place, group in itertools.groupby(where, key=lambda pair: pair[1]):
-        if place != _NOWHERE:
-            yield place, [name for name, _ in group]
+    """Yield devices with names of layers that follow each other in the model."""
+    for device, group in itertools.groupby(where, key=lambda pair: pair[1]):
+        if device != _NOWHERE:
+            yield device, [name for name, _ in group]
 
 
 def _as_text(names: list[str]) -> list[str]:

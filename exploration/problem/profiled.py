@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rankslice.exploration.problem.places import kinds_and_places
+from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.problem import (
     Overheads,
     Problem,
@@ -41,7 +41,7 @@ def profiled_problem(
         profile: of this model, with each kind of accelerator that a key names.
         graph: the model.
         platform: the boards.
-        keys: mapping keys of the places; by default those that were measured.
+        keys: mapping keys of the devices; by default those that were measured.
         default_engine: engine of CPU ranks on boards whose platform names none.
         overheads: processor time of a rank besides computing; ``None``: what is usual.
         source: name of the profile's file, for people.
@@ -58,7 +58,7 @@ def profiled_problem(
         found = "measured no accelerator of these boards"
         raise RankSliceError(Mistake(source, found, "profile the model on them"))
     alike = [kind.keys for kind in profile.kinds]
-    kinds, _ = kinds_and_places(chosen, platform, default_engine=default_engine, alike=alike)
+    kinds, _ = kinds_and_devices(chosen, platform, default_engine=default_engine, alike=alike)
     raise_mistakes(
         Mistake(source, f"no accelerator like {kind.key} was measured", "profile it, too")
         for kind in kinds

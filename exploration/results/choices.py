@@ -20,7 +20,7 @@ __all__ = ["Kept", "choices_of", "figures_of", "kept_of", "predicted_choice"]
 
 
 Kept: TypeAlias = list[tuple[NDArray[np.int64], bool]]
-"""Assignments of layers to places, (layers,) each, and whether each is on the front."""
+"""Assignments of layers to devices, (layers,) each, and whether each is on the front."""
 
 
 def kept_of(found: Archive, most: int) -> Kept:
@@ -105,7 +105,7 @@ def _energy_source(boards: Iterable[BoardCost]) -> str:
 def _stages(
     problem: Problem, assignment: NDArray[np.int64], prediction: Prediction
 ) -> Iterator[Stage]:
-    costs = {place.key: place for place in prediction.places}
+    costs = {device.key: device for device in prediction.devices}
     for key, layers in mapping_of(problem, _integers(assignment)).items():
         yield Stage(
             key=key,
@@ -119,7 +119,7 @@ def _stages(
 
 
 def _integers(assignment: NDArray[np.int64]) -> Sequence[int]:
-    return [int(place) for place in assignment]
+    return [int(device) for device in assignment]
 
 
 def _channels(prediction: Prediction) -> Iterator[Channel]:

@@ -100,8 +100,8 @@ def _modelled_j(problem: Problem, choice: Choice, period_s: float) -> dict[str, 
     idle = {board.name: board.idle_w or 0.0 for board in problem.boards}
     joules = {board: idle[board] * period_s for board in choice.boards}
     power = {
-        place.key: float(watts)
-        for place, watts in zip(problem.places, problem.active_w, strict=True)
+        device.key: float(watts)
+        for device, watts in zip(problem.devices, problem.active_w, strict=True)
     }
     for stage in choice.stages:
         assert stage.measured_s is not None

@@ -35,9 +35,9 @@ _MAX_PRODUCTS = 4e9
 _AT_ONCE = 4096
 
 
-def is_contiguous(population: Population, places: int) -> Flags:
-    """Tell which assignments give each place one run of neighbours."""
-    used = np.zeros((len(population), places), bool)
+def is_contiguous(population: Population, devices: int) -> Flags:
+    """Tell which assignments give each device one run of neighbours."""
+    used = np.zeros((len(population), devices), bool)
     used[np.arange(len(population))[:, None], population] = True
     runs = 1 + (population[:, 1:] != population[:, :-1]).sum(axis=1)
     return np.asarray(runs == used.sum(axis=1))
@@ -46,9 +46,9 @@ def is_contiguous(population: Population, places: int) -> Flags:
 class Fastest:
     """Scores populations, and keeps what the fastest contiguous mapping takes."""
 
-    def __init__(self, score: Score, places: int) -> None:
+    def __init__(self, score: Score, devices: int) -> None:
         """Take what scores, throughput first."""
-        self._score, self._places = score, places
+        self._score, self._devices = score, devices
         self.count = 0
         """Mappings that were scored."""
         self.bottleneck_s = float("inf")
@@ -62,7 +62,7 @@ class Fastest:
         scores = self._score(population)
         times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
         self.any_s = float(times.min(initial=self.any_s))
-        contiguous = is_contiguous(population, self._places)
+        contiguous = is_contiguous(population, self._devices)
         self.bottleneck_s = float(times.min(initial=self.bottleneck_s, where=contiguous))
         return scores
 
@@ -108,7 +108,7 @@ class _Begun:
     cuts: NDArray[np.int64]
     """(n,) where what is decided ends."""
     used: NDArray[np.int64]
-    """(n,) places in use, one bit each."""
+    """(n,) devices in use, one bit each."""
 
     def part(self, which: NDArray[np.int64]) -> _Begun:
         """Return some of them."""
@@ -121,15 +121,15 @@ class _Below:
     def __init__(self, problem: Problem, score: Fastest, found: Archive, most: int) -> None:
         self._score, self._found, self._left = score, found, most
         spans = ExactPlanner(problem).least_spans_s()
-        self._places, self._cuts = len(problem.places), len(problem.layers) + 1
-        self._spans = np.full((self._places, self._cuts, self._cuts), np.inf)
+        self._devices, self._cuts = len(problem.devices), len(problem.layers) + 1
+        self._spans = np.full((self._devices, self._cuts, self._cuts), np.inf)
         upper = np.triu(np.ones((self._cuts - 1, self._cuts - 1), bool))
-        for place, kind in enumerate(problem.place_kinds):
-            self._spans[place, :-1, 1:][upper] = spans[kind][upper]
+        for device, kind in enumerate(problem.device_kinds):
+            self._spans[device, :-1, 1:][upper] = spans[kind][upper]
 
     def run(self) -> bool:
         """Return whether all were scored."""
-        if self._places * self._cuts**2 * 2.0**self._places > _MAX_PRODUCTS:
+        if self._devices * self._cuts**2 * 2.0**self._devices > _MAX_PRODUCTS:
             return False
         self._allowed = self._spans < self._score.bottleneck_s
         self._completed = self._completions()
@@ -137,16 +137,16 @@ class _Below:
         return self._grow(_Begun(np.zeros((1, self._cuts - 1), np.int64), nothing, nothing))
 
     def _completions(self) -> Flags:
-        """Return (sets of places in use, cuts): whether the other places can take the rest."""
-        sets = np.arange(1 << self._places)
+        """Return (sets of devices in use, cuts): whether the other devices can take the rest."""
+        sets = np.arange(1 << self._devices)
         sizes = np.array([int(number).bit_count() for number in sets])
         done = np.zeros((sets.size, self._cuts), bool)
         done[:, -1] = True
-        for size in range(self._places - 1, -1, -1):
-            for place in range(self._places):
-                mine = sets[(sizes == size) & (sets >> place & 1 == 0)]
-                after = done[mine | 1 << place].astype(np.float32)
-                done[mine] |= after @ self._allowed[place].T.astype(np.float32) > 0
+        for size in range(self._devices - 1, -1, -1):
+            for device in range(self._devices):
+                mine = sets[(sizes == size) & (sets >> device & 1 == 0)]
+                after = done[mine | 1 << device].astype(np.float32)
+                done[mine] |= after @ self._allowed[device].T.astype(np.float32) > 0
         return done
 
     def _grow(self, begun: _Begun) -> bool:
@@ -169,13 +169,13 @@ class _Below:
     def _grown(self, begun: _Begun) -> Iterator[_Begun]:
         """Yield mappings with one more slice, those that may beat what is known."""
         position = np.arange(self._cuts - 1)
-        for place in range(self._places):
-            free = np.flatnonzero(begun.used >> place & 1 == 0)
+        for device in range(self._devices):
+            free = np.flatnonzero(begun.used >> device & 1 == 0)
             for first in range(0, free.size, _AT_ONCE):
                 part = begun.part(free[first : first + _AT_ONCE])
-                after = part.used | 1 << place
-                below = self._spans[place][part.cuts] < self._score.bottleneck_s * (1 - _SAME)
+                after = part.used | 1 << device
+                below = self._spans[device][part.cuts] < self._score.bottleneck_s * (1 - _SAME)
                 number, end = np.nonzero(below & self._completed[after])
                 kept = part.part(number)
                 inside = (position >= kept.cuts[:, None]) & (position < end[:, None])
-                yield _Begun(np.where(inside, place, kept.rows), end, after[number])
+                yield _Begun(np.where(inside, device, kept.rows), end, after[number])

@@ -10,8 +10,8 @@ its link for itself. Where every board has one stage and no tensor skips one, th
   besides: the planner does not add up what they send and receive over the board's cable;
 * where stages follow each other on one board: the planner counts a message between them by itself,
   the cost model as time of the cores at both ends;
-* where some places share a board: the planner does not count what messages over the network take of
-  the cores.
+* where some devices share a board: the planner does not count what messages over the network take
+  of the cores.
 
 Then the planner's plans are the best ones by its own count alone, and a search by the cost model
 goes on from there. :meth:`ExactPlanner.bound_s` is certain nevertheless.
@@ -54,7 +54,7 @@ class Planned:
     """A plan of the exact planner."""
 
     assignment: NDArray[np.int64]
-    """(layers,): place of each layer."""
+    """(layers,): device of each layer."""
     bottleneck_s: float
     """As the planner counts."""
 
@@ -67,15 +67,15 @@ class ExactPlanner:
 
     def plan(
         self,
-        places: Sequence[int],
+        devices: Sequence[int],
         objective: Objective = "throughput",
         floor_fps: float = 0.0,
         most_bytes: float = math.inf,
     ) -> Planned | None:
-        """Return the best plan on some of the places; ``None``: there is none.
+        """Return the best plan on some of the devices; ``None``: there is none.
 
         Args:
-            places: those that may be used.
+            devices: those that may be used.
             objective: what is best.
             floor_fps: frames per second that it has to reach.
             most_bytes: memory that it may take of each board, if the board has so much.
@@ -83,10 +83,10 @@ class ExactPlanner:
         try:
             found = optimal_pipeline(
                 **self._arguments,
-                **self._between(places),
-                spans_s=self._spans(places),
-                devices=[self._device(place, most_bytes) for place in places],
-                latency_s=self._latencies(places) if objective == "latency" else 0.0,
+                **self._between(devices),
+                spans_s=self._spans(devices),
+                devices=[self._device(device, most_bytes) for device in devices],
+                latency_s=self._latencies(devices) if objective == "latency" else 0.0,
                 objective=objective,
                 throughput_floor_fps=floor_fps,
                 most_steps=_MAX_STEPS,
@@ -95,7 +95,7 @@ class ExactPlanner:
             return None
         row = np.empty(len(self.problem.layers), np.int64)
         for stage in found.stages:
-            row[stage.first : stage.last + 1] = places[stage.index]
+            row[stage.first : stage.last + 1] = devices[stage.index]
         return Planned(row, found.bottleneck_s)
 
     def bound_s(self) -> float:
@@ -112,7 +112,7 @@ class ExactPlanner:
                 self.problem.times_s,
                 sent,
                 np.zeros(len(self.problem.layers)),
-                [Device(place.key, place.kind) for place in self.problem.places],
+                [Device(device.key, device.kind) for device in self.problem.devices],
                 spans_s=self.least_spans_s(),
                 bandwidth_bytes_s=bandwidth,
                 most_steps=_MAX_STEPS,
@@ -123,16 +123,16 @@ class ExactPlanner:
 
     def least_spans_s(self) -> Floats:
         """Return (kinds, layers, layers): what slices take at least of their cores."""
-        return self._spans(range(len(self.problem.places)))
+        return self._spans(range(len(self.problem.devices)))
 
     def _least_sent(self) -> Iterator[tuple[Floats, Floats]]:
-        """Yield what crosses cuts at least, in bytes, and how fast: (places, places) in bytes/s.
+        """Yield what crosses cuts at least, in bytes, and how fast: (devices, devices) in bytes/s.
 
         What the last layer before a cut makes for the first one behind it crosses from the one
-        slice's board to the other's. Where each place has a board of its own, all that this layer
+        slice's board to the other's. Where each device has a board of its own, all that this layer
         reads comes over its board's cable, from wherever, and all that the other one makes leaves.
         """
-        boards = self.problem.place_boards
+        boards = self.problem.device_boards
         rates = self.problem.bandwidth_bytes_s[np.ix_(boards, boards)]
         between = np.where(boards[:, np.newaxis] == boards, np.inf, rates)
         taken, given, handed = self._bytes_at_cuts()
@@ -162,7 +162,7 @@ class ExactPlanner:
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
-        """What does not depend on the places."""
+        """What does not depend on the devices."""
         problem, crossing = self.problem, self._crossing_bytes
         finite = np.where(np.isfinite(crossing), crossing, 0.0)
         arriving = np.concatenate([[0.0], finite[:-1]])
@@ -180,9 +180,9 @@ class ExactPlanner:
         return np.append(crossing_bytes(self.problem), 0.0)
 
     def _needs_at_most(self, board: int) -> float:
-        """Return what a board needs if each of its places has the whole model."""
+        """Return what a board needs if each of its devices has the whole model."""
         tensors = 2 * float(self._arguments["send_memory_bytes"].max())
-        kinds = self.problem.place_kinds[self.problem.place_boards == board]
+        kinds = self.problem.device_kinds[self.problem.device_boards == board]
         whole: Floats = self._arguments["memory_bytes"][kinds, 0, -1]
         return float(whole.sum()) + len(kinds) * tensors
 
@@ -194,9 +194,9 @@ class ExactPlanner:
             inside[min(group) : max(group)] = True
         return inside
 
-    def _spans(self, places: Sequence[int]) -> Floats:
+    def _spans(self, devices: Sequence[int]) -> Floats:
         """Return (kinds, layers, layers): times of slices, with what the runtime takes."""
-        boards = self.problem.place_boards[list(places)].tolist()
+        boards = self.problem.device_boards[list(devices)].tolist()
         return self._spans_near if len({*boards}) < len(boards) else self._spans_apart
 
     @cached_property
@@ -218,28 +218,28 @@ class ExactPlanner:
         spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf
         return spans
 
-    def _between(self, places: Sequence[int]) -> dict[str, Any]:
-        boards = self.problem.place_boards[list(places)]
+    def _between(self, devices: Sequence[int]) -> dict[str, Any]:
+        boards = self.problem.device_boards[list(devices)]
         bandwidth = self.problem.bandwidth_bytes_s[np.ix_(boards, boards)]
         return {"bandwidth_bytes_s": bandwidth}
 
-    def _latencies(self, places: Sequence[int]) -> Floats:
-        boards = self.problem.place_boards[list(places)]
+    def _latencies(self, devices: Sequence[int]) -> Floats:
+        boards = self.problem.device_boards[list(devices)]
         latencies: Floats = self.problem.latency_s[np.ix_(boards, boards)]
         return latencies
 
     def _device(self, number: int, most_bytes: float) -> Device:
-        place = self.problem.places[number]
-        board = self.problem.boards[place.board]
+        device = self.problem.devices[number]
+        board = self.problem.boards[device.board]
         watts = float(self.problem.active_w[number])
         capacity = math.inf if board.memory_bytes is None else float(board.memory_bytes)
         capacity = min(capacity, most_bytes)
         return Device(
-            name=place.key,
-            kind=place.kind,
+            name=device.key,
+            kind=device.kind,
             board=board.name,
             # Planning takes less time where memory cannot matter.
-            memory_bytes=math.inf if self._needs_at_most(place.board) <= capacity else capacity,
+            memory_bytes=math.inf if self._needs_at_most(device.board) <= capacity else capacity,
             busy_w=watts if math.isfinite(watts) else None,
             idle_w=board.idle_w or 0.0,
         )
@@ -303,40 +303,42 @@ def _counted_twice(problem: Problem) -> Floats:
 def exact_seeds(problem: Problem) -> NDArray[np.int64]:
     """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
     planner = ExactPlanner(problem)
-    found = [planner.plan(places) for places in place_sets(problem)]
+    found = [planner.plan(devices) for devices in device_sets(problem)]
     rows = [planned.assignment for planned in found if planned is not None]
     return np.array(rows, np.int64).reshape(-1, len(problem.layers))
 
 
-def place_sets(problem: Problem) -> Iterator[list[int]]:
-    """Yield sets of places worth a plan: all of each set of different boards; then of one kind.
+def device_sets(problem: Problem) -> Iterator[list[int]]:
+    """Yield sets of devices worth a plan: all of each set of different boards; then of one kind.
 
     Of boards that are alike only how many there are counts. Where that makes too many sets, the
     first board, the first two and so on are taken.
     """
     subsets = list(_board_sets(problem))
     for boards in subsets:
-        on_boards = [place for place, board in enumerate(problem.place_boards) if board in boards]
+        on_boards = [
+            device for device, board in enumerate(problem.device_boards) if board in boards
+        ]
         yield apart(problem, on_boards)
     if len(problem.times_s) > 1:
         for boards in (subsets[0], subsets[-1]):
             for kind in range(len(problem.times_s)):
                 chosen = [
                     number
-                    for number, place in enumerate(problem.places)
-                    if place.board in boards and place.kind == kind
+                    for number, device in enumerate(problem.devices)
+                    if device.board in boards and device.kind == kind
                 ]
                 if chosen:
                     yield apart(problem, chosen)
 
 
-def apart(problem: Problem, places: Iterable[int]) -> list[int]:
-    """Return the places that can all compute at once: of those that share cores the first."""
+def apart(problem: Problem, devices: Iterable[int]) -> list[int]:
+    """Return the devices that can all compute at once: of those that share cores the first."""
     taken: set[tuple[int, int]] = set()
     found = []
-    for number in places:
-        place = problem.places[number]
-        cores = {(place.board, core) for core in place.cores}
+    for number in devices:
+        device = problem.devices[number]
+        cores = {(device.board, core) for core in device.cores}
         if taken.isdisjoint(cores):
             taken |= cores
             found.append(number)
@@ -364,7 +366,7 @@ def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
 
 def _likeness(problem: Problem, board: int) -> object:
     """Return what boards have in common that can change places."""
-    kinds = tuple(sorted(place.kind for place in problem.places if place.board == board))
+    kinds = tuple(sorted(device.kind for device in problem.devices if device.board == board))
     links = np.delete(problem.bandwidth_bytes_s[board], board)
     return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
 
@@ -379,7 +381,7 @@ def exact_sweep(
     limits between the least and the greatest (the epsilon-constraint method).
 
     Args:
-        problem: layers and places.
+        problem: layers and devices.
         objectives: which of ``energy``, ``memory`` and ``latency`` matter.
         floor_fps: a rate of special interest.
     """
@@ -388,7 +390,7 @@ def exact_sweep(
     yield from fastest
     if not len(fastest):
         return
-    everywhere = apart(problem, range(len(problem.places)))
+    everywhere = apart(problem, range(len(problem.devices)))
     floors = _floors(evaluate(problem, fastest, latency=False).bottleneck_s)
     floors += [floor_fps] if floor_fps else []
     wanted: list[Objective] = []
@@ -414,7 +416,7 @@ def _within_memory(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the fastest plans within less and less memory per board, until there is none."""
     problem = planner.problem
-    everywhere = apart(problem, range(len(problem.places)))
+    everywhere = apart(problem, range(len(problem.devices)))
     start = most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
     lower = 0.0
     for _ in range(_LIMITS):  # first find what is the least that will do

@@ -33,7 +33,7 @@ def exhaustive(
 
     Args:
         score: evaluates a whole population at once.
-        space: layers, places, and the number of objectives.
+        space: layers, devices, and the number of objectives.
         most: how many mappings may be tried.
         on_mappings: told how many are done.
         otherwise: what to do if there are more, as a clause.
@@ -44,16 +44,16 @@ def exhaustive(
     """
     blocks = np.arange(space.layers) if space.blocks is None else space.blocks
     genes = int(blocks.max()) + 1
-    count = space.places**genes
+    count = space.devices**genes
     if count > most:
         what = "layers" if space.blocks is None else "blocks of layers"
         raise RankSliceError(
-            f"{genes} {what} on {space.places} accelerators can be mapped in {_counted(count)}"
+            f"{genes} {what} on {space.devices} accelerators can be mapped in {_counted(count)}"
             f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
     found = Archive(space.layers, space.objectives) if found is None else found
     for start in range(0, count, _AT_ONCE):
-        population = every_mapping(space.places, genes, start, min(start + _AT_ONCE, count))
+        population = every_mapping(space.devices, genes, start, min(start + _AT_ONCE, count))
         population = population[:, blocks]
         scores = score(population)
         possible = scores.excess <= 0
@@ -62,10 +62,10 @@ def exhaustive(
     return found
 
 
-def every_mapping(places: int, genes: int, start: int, end: int) -> Population:
+def every_mapping(devices: int, genes: int, start: int, end: int) -> Population:
     """Return mappings number ``start`` to ``end`` of all there are: (end - start, genes)."""
-    powers = np.array([places**gene for gene in reversed(range(genes))], dtype=np.int64)
-    return np.arange(start, end, dtype=np.int64)[:, None] // powers % places
+    powers = np.array([devices**gene for gene in reversed(range(genes))], dtype=np.int64)
+    return np.arange(start, end, dtype=np.int64)[:, None] // powers % devices
 
 
 def _counted(count: int) -> str:

@@ -14,16 +14,16 @@ __all__ = ["fastest_slices", "slices_of"]
 def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
     """Return the slices of the fastest pipeline; none if no pipeline can run the model.
 
-    Of places that share cores the first one takes part.
+    Of devices that share cores the first one takes part.
     """
-    planned = ExactPlanner(problem).plan(apart(problem, range(len(problem.places))))
+    planned = ExactPlanner(problem).plan(apart(problem, range(len(problem.devices))))
     return () if planned is None else slices_of(problem, [*map(int, planned.assignment)])
 
 
 def slices_of(problem: Problem, assignment: list[int]) -> tuple[Slice, ...]:
-    """Return the slices of an assignment of contiguous layers: (layers,) places."""
+    """Return the slices of an assignment of contiguous layers: (layers,) devices."""
     layers = itertools.groupby(enumerate(assignment), key=lambda pair: pair[1])
-    spans = [(place, [layer for layer, _ in group]) for place, group in layers]
+    spans = [(device, [layer for layer, _ in group]) for device, group in layers]
     return tuple(
-        Slice(problem.places[place].kind, numbers[0], numbers[-1]) for place, numbers in spans
+        Slice(problem.devices[device].kind, numbers[0], numbers[-1]) for device, numbers in spans
     )

@@ -1,8 +1,8 @@
 """Better mappings than those that are known, by small changes that a score judges.
 
 The best so far are changed at random: a stretch of layers moves, a border between two stages does,
-two places change roles, one is given up, or two mappings swap a stretch. What comes out may be any
-mapping, with layers of a place that are no neighbours, too. The budget is a number of mappings, so
+two devices change roles, one is given up, or two mappings swap a stretch. What comes out may be any
+mapping, with layers of a device that are no neighbours, too. The budget is a number of mappings, so
 the same arguments give the same answer on any machine.
 """
 
@@ -35,7 +35,7 @@ _FAST = 0.5
 """Share of parents that are among the fastest."""
 
 _MOVED, _SWAPPED, _RENAMED = 0.55, 0.15, 0.1
-"""Shares of changes: a stretch or a border moves; two places change roles; one place gets what
+"""Shares of changes: a stretch or a border moves; two devices change roles; one device gets what
 another one had. The rest mixes two mappings."""
 
 _TWICE = 0.3
@@ -54,7 +54,7 @@ def improve(
 
     Args:
         score: evaluates a whole population at once.
-        space: layers, places, and the number of objectives.
+        space: layers, devices, and the number of objectives.
         seeds: (n, layers): mappings to begin with; without any there is nothing to change.
         found: takes what is met.
         most: how many mappings are scored.
@@ -115,7 +115,7 @@ class _Improving:
 
     def children(self, most: int) -> Population:
         """Return mappings that were not scored yet, made of the best."""
-        made = changed(self._parents(most), self._parents(most), self._space.places, self._random)
+        made = changed(self._parents(most), self._parents(most), self._space.devices, self._random)
         fresh = [row for row in made if self._is_new(row.tobytes())]
         return np.array(fresh, np.int64).reshape(-1, self._space.layers)
 
@@ -136,23 +136,23 @@ class _Improving:
 
 
 def changed(
-    parents: Population, mates: Population, places: int, random: np.random.Generator
+    parents: Population, mates: Population, devices: int, random: np.random.Generator
 ) -> Population:
     """Return (n, layers) mappings that differ from their parents by one change, or by two.
 
     Args:
         parents: (n, layers).
         mates: (n, layers): what stretches are taken from when two mappings mix.
-        places: how many there are.
+        devices: how many there are.
         random: draws.
     """
-    children = _changed_once(parents, mates, places, random)
+    children = _changed_once(parents, mates, devices, random)
     twice = random.random((len(children), 1)) < _TWICE
-    return np.where(twice, _changed_once(children, mates, places, random), children)
+    return np.where(twice, _changed_once(children, mates, devices, random), children)
 
 
 def _changed_once(
-    parents: Population, mates: Population, places: int, random: np.random.Generator
+    parents: Population, mates: Population, devices: int, random: np.random.Generator
 ) -> Population:
     count, layers = parents.shape
     rows, position = np.arange(count), np.arange(layers)
@@ -167,13 +167,13 @@ def _changed_once(
     free = random.random(count) < 0.5
     first, target = (
         np.where(free, start, first),
-        np.where(free, _places(random, places, count), joined),
+        np.where(free, _devices(random, devices, count), joined),
     )
     inside = (first[:, None] <= position) & (position < (first + length)[:, None])
     moved = np.where(inside, target[:, None], parents)
     mixed = np.where(inside, mates, parents)
     one = parents[rows, random.integers(0, layers, count)][:, None]
-    other = _places(random, places, count)[:, None]
+    other = _devices(random, devices, count)[:, None]
     renamed = np.where(parents == one, other, parents)
     swapped = np.where(parents == other, one, renamed)
     found: Population = np.select(
@@ -184,8 +184,8 @@ def _changed_once(
     return found
 
 
-def _places(random: np.random.Generator, places: int, count: int) -> NDArray[np.int64]:
-    return random.integers(0, places, count)
+def _devices(random: np.random.Generator, devices: int, count: int) -> NDArray[np.int64]:
+    return random.integers(0, devices, count)
 
 
 def _run_begins(population: Population) -> NDArray[np.int64]:

@@ -1,9 +1,9 @@
 """Mappings found by NSGA-II: any mapping, several objectives.
 
-A chromosome has one gene per layer, in topological order: the number of the place that runs it
+A chromosome has one gene per layer, in topological order: the number of the device that runs it
 (Guo et al., AutoDiCE, section IV-A). Crossover swaps a stretch of layers between two parents. A
 mutation moves what makes a difference to a pipeline: a stretch of layers, a border between two
-stages, two places that change roles, or a place that is given up.
+stages, two devices that change roles, or a device that is given up.
 
 NSGA-II: Deb et al., A fast and elitist multiobjective genetic algorithm, 2002; of pymoo.
 """
@@ -27,7 +27,7 @@ _TRIES = 10
 """How often to draw for each mapping of the first population, if those drawn are there already."""
 
 Population: TypeAlias = NDArray[np.int64]
-"""(individuals, layers): numbers of places."""
+"""(individuals, layers): numbers of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Space:
     """What is searched."""
 
     layers: int
-    places: int
+    devices: int
     objectives: int
     blocks: NDArray[np.int64] | None = None
     """(layers,): the number of the block each layer belongs to, ascending from 0; with them,
@@ -84,7 +84,7 @@ def nsga2(
 
     Args:
         score: evaluates a whole population at once.
-        space: layers, places, and the number of objectives.
+        space: layers, devices, and the number of objectives.
         genetics: settings of the search.
         seeds: (n, layers): mappings to begin with; mappings of contiguous slices, drawn at random,
             fill the first population up.
@@ -204,10 +204,10 @@ def _algorithm(
             return swap_stretches(x, random_state)
 
     class Moves(Mutation):  # type: ignore[misc, unused-ignore]
-        """Moves layers from place to place."""
+        """Moves layers from device to device."""
 
         def _do(self, problem: Any, x: Any, *_: Any, random_state: Any, **__: Any) -> Any:
-            return np.array([mutated(row, space.places, random_state) for row in x])
+            return np.array([mutated(row, space.devices, random_state) for row in x])
 
     class Equal(DuplicateElimination):  # type: ignore[misc, unused-ignore]
         """Finds mappings that are there already."""
@@ -224,7 +224,7 @@ def _algorithm(
 
         def _do(self, problem: Any, x: Any, algorithm: Any, random_state: Any, **_: Any) -> Any:
             there = () if algorithm.pop is None else algorithm.pop.get("X")
-            return fresh_children(x, there, space.places, random_state)
+            return fresh_children(x, there, space.devices, random_state)
 
     class Mappings(Problem):  # type: ignore[misc, unused-ignore]
         """Tells pymoo what a population is worth."""
@@ -250,7 +250,7 @@ def _algorithm(
         n_obj=space.objectives,
         n_ieq_constr=1,
         xl=0,
-        xu=space.places - 1,
+        xu=space.devices - 1,
         vtype=int,
     )
     ending = get_termination("n_gen", genetics.generations)
@@ -274,11 +274,11 @@ def first_population(
 
 
 def contiguous(space: Space, random: np.random.Generator) -> NDArray[np.int64]:
-    """Return a mapping of contiguous slices, each on a place of its own, all drawn at random."""
-    stages = int(random.integers(1, min(space.places, space.layers) + 1))
+    """Return a mapping of contiguous slices, each on a device of its own, all drawn at random."""
+    stages = int(random.integers(1, min(space.devices, space.layers) + 1))
     cuts = random.choice(space.layers - 1, stages - 1, replace=False) + 1
-    places = random.permutation(space.places)[:stages]
-    return places[np.searchsorted(np.sort(cuts), np.arange(space.layers), side="right")]
+    devices = random.permutation(space.devices)[:stages]
+    return devices[np.searchsorted(np.sort(cuts), np.arange(space.layers), side="right")]
 
 
 def swap_stretches(parents: Any, random: np.random.Generator) -> Any:
@@ -293,7 +293,7 @@ def swap_stretches(parents: Any, random: np.random.Generator) -> Any:
 def fresh_children(
     children: Population,
     there: Iterable[NDArray[np.int64]],
-    places: int,
+    devices: int,
     random: np.random.Generator,
 ) -> Population:
     """Return the children, those mutated that are like one before them or one that is there.
@@ -304,17 +304,17 @@ def fresh_children(
     known = {row.tobytes() for row in there}
     rows = []
     for child in children:
-        row = mutated(child, places, random) if child.tobytes() in known else child
+        row = mutated(child, devices, random) if child.tobytes() in known else child
         known.add(row.tobytes())
         rows.append(row)
     return np.array(rows, np.int64)
 
 
-def mutated(row: NDArray[np.int64], places: int, random: np.random.Generator) -> NDArray[np.int64]:
+def mutated(row: NDArray[np.int64], devices: int, random: np.random.Generator) -> NDArray[np.int64]:
     """Return a mapping that differs from ``row`` by one move."""
-    moves = (_move_stretch, _move_border, _swap_places, _give_up_place)
+    moves = (_move_stretch, _move_border, _swap_devices, _give_up_device)
     move = moves[int(random.integers(len(moves)))]
-    return move(row.copy(), places, random)
+    return move(row.copy(), devices, random)
 
 
 def _length(most: int, random: np.random.Generator) -> int:
@@ -323,20 +323,20 @@ def _length(most: int, random: np.random.Generator) -> int:
 
 
 def _move_stretch(
-    row: NDArray[np.int64], places: int, random: np.random.Generator
+    row: NDArray[np.int64], devices: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     length = _length(len(row), random)
     start = int(random.integers(len(row) - length + 1))
-    row[start : start + length] = random.integers(places)
+    row[start : start + length] = random.integers(devices)
     return row
 
 
 def _move_border(
-    row: NDArray[np.int64], places: int, random: np.random.Generator
+    row: NDArray[np.int64], devices: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     borders = np.flatnonzero(row[1:] != row[:-1]) + 1
     if not len(borders):
-        return _move_stretch(row, places, random)
+        return _move_stretch(row, devices, random)
     border = int(random.choice(borders))
     if random.random() < 0.5:
         length = _length(len(row) - border, random)
@@ -347,18 +347,18 @@ def _move_border(
     return row
 
 
-def _swap_places(
-    row: NDArray[np.int64], places: int, random: np.random.Generator
+def _swap_devices(
+    row: NDArray[np.int64], devices: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    first, second = random.choice(np.unique(row)), random.integers(places)
+    first, second = random.choice(np.unique(row)), random.integers(devices)
     swapped = row.copy()
     swapped[row == first] = second
     swapped[row == second] = first
     return swapped
 
 
-def _give_up_place(
-    row: NDArray[np.int64], places: int, random: np.random.Generator
+def _give_up_device(
+    row: NDArray[np.int64], devices: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     used = np.unique(row)
     row[row == random.choice(used)] = random.choice(used)

@@ -15,14 +15,14 @@ from rankslice.exploration.search.nsga2 import Population, Score, Scores, Space
 from rankslice.exploration.search.seeds import crossing_bytes
 from rankslice.framework.wording import listed
 
-__all__ = ["OBJECTIVES", "can_be_had", "clashing_places", "scorer", "space_of"]
+__all__ = ["OBJECTIVES", "can_be_had", "clashing_devices", "scorer", "space_of"]
 
 OBJECTIVES = ("throughput", "energy", "memory", "latency")
 """Frames per second; then energy and memory of the board that needs most, and the time of a frame
 that is alone."""
 
-_BLOCKS_PER_PLACE = 4
-"""With ``--coarse``: enough to balance the places, few enough to be searched well."""
+_BLOCKS_PER_DEVICE = 4
+"""With ``--coarse``: enough to balance the devices, few enough to be searched well."""
 
 _MIN_BLOCKS = 24
 
@@ -50,10 +50,10 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
     """Return what is searched: all mappings; with ``coarse``, those of blocks of layers first."""
     blocks = None
     if coarse:
-        most = max(_MIN_BLOCKS, _BLOCKS_PER_PLACE * len(problem.places))
+        most = max(_MIN_BLOCKS, _BLOCKS_PER_DEVICE * len(problem.devices))
         times = np.where(np.isfinite(problem.times_s), problem.times_s, 0).mean(axis=0)
         blocks = blocks_of(times, crossing_bytes(problem), most)
-    return Space(len(problem.layers), len(problem.places), len(objectives), blocks)
+    return Space(len(problem.layers), len(problem.devices), len(objectives), blocks)
 
 
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
@@ -62,7 +62,7 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
     A mapping is impossible to the extent that layers stand where they cannot run, ranks want the
     same cores, memory does not suffice, or what belongs together is apart.
     """
-    clashes = clashing_places(problem)
+    clashes = clashing_devices(problem)
     cannot_run = ~np.isfinite(problem.times_s)
     capacity = max((board.memory_bytes or 0 for board in problem.boards), default=0) or 1
 
@@ -75,13 +75,13 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
             "latency": found.latency_s,
         }
         layers = np.arange(population.shape[1])
-        excess = cannot_run[problem.place_kinds[population], layers].sum(axis=1).astype(np.float64)
-        used = _used(population, len(problem.places))
+        excess = cannot_run[problem.device_kinds[population], layers].sum(axis=1).astype(np.float64)
+        used = _used(population, len(problem.devices))
         for one, other in clashes:
             excess += used[:, one] & used[:, other]
         excess += found.excess_bytes / capacity
         excess += np.where((excess == 0) & ~np.isfinite(found.bottleneck_s), 1.0, 0.0)
-        boards = _used(problem.place_boards[population], len(problem.boards)).sum(axis=1)
+        boards = _used(problem.device_boards[population], len(problem.boards)).sum(axis=1)
         return Scores(np.stack([columns[name] for name in objectives], axis=1), excess, boards)
 
     return score
@@ -94,10 +94,10 @@ def _used(numbers: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
     return used
 
 
-def clashing_places(problem: Problem) -> tuple[tuple[int, int], ...]:
-    """Return pairs of places that want the same core for themselves."""
+def clashing_devices(problem: Problem) -> tuple[tuple[int, int], ...]:
+    """Return pairs of devices that want the same core for themselves."""
     return tuple(
         (one, other)
-        for (one, a), (other, b) in itertools.combinations(enumerate(problem.places), 2)
+        for (one, a), (other, b) in itertools.combinations(enumerate(problem.devices), 2)
         if a.board == b.board and not set(a.cores).isdisjoint(b.cores)
     )

@@ -30,7 +30,7 @@ EVALUATIONS = {"simulator": 1000, "run": 50}
 """How many mappings are simulated or run at most, if nobody says: some minutes."""
 
 _MAX_WORK = 1 << 23
-"""Layers that ``exact`` places in each of its searches: some seconds for a large network."""
+"""Layers that ``exact`` assigns in each of its searches: some seconds for a large network."""
 
 _MAX_SEARCHED, _MAX_TRIED = 20_000, 1 << 16
 """Mappings that it looks at while it changes known ones, and while it tries all, at most."""
@@ -144,7 +144,7 @@ class _Searching:
         self._problem, self._wanted, self._on_progress = problem, wanted, on_progress
         self._objectives = objectives
         self._space = space_of(problem, objectives, coarse=wanted.coarse)
-        self._score = Fastest(scorer(problem, objectives), len(problem.places))
+        self._score = Fastest(scorer(problem, objectives), len(problem.devices))
         self._proof: Proof | None = None
         self._expected = wanted.evaluations
 
@@ -220,7 +220,7 @@ class _Searching:
         """How many mappings there are."""
         blocks = self._space.blocks
         genes = self._space.layers if blocks is None else int(blocks[-1]) + 1
-        return int(self._space.places**genes)
+        return int(self._space.devices**genes)
 
     def _planned(self) -> Archive:
         """Return what is best of the exact planner's mappings, and of those they lead to."""
@@ -229,7 +229,7 @@ class _Searching:
         seeds = np.unique(np.concatenate([self._plans(), contiguous_seeds(self._problem)]), axis=0)
         most = max(1, _MAX_WORK // space.layers)
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
-        if space.places**space.layers <= tried:
+        if space.devices**space.layers <= tried:
             _add_possible(archive, seeds, score(seeds))
             return exhaustive(score, space, tried, found=archive)
         improve(

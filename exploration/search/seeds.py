@@ -1,4 +1,4 @@
-"""Mappings to begin a search with: contiguous slices, as long as each place is fast."""
+"""Mappings to begin a search with: contiguous slices, as long as each device is fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HALVINGS = 40
 def contiguous_seeds(problem: Problem) -> NDArray[np.int64]:
     """Return (n, layers) mappings of contiguous slices, balanced by the times of single layers.
 
-    Places are taken board by board, fastest first, and kind by kind; of each of these orders the
+    Devices are taken board by board, fastest first, and kind by kind; of each of these orders the
     first one, the first two and so on.
     """
     rows = [
@@ -31,29 +31,31 @@ def contiguous_seeds(problem: Problem) -> NDArray[np.int64]:
 
 
 def _orders(problem: Problem) -> Iterator[list[int]]:
-    """Yield orders in which a frame may pass the places."""
-    kinds = problem.place_kinds
+    """Yield orders in which a frame may pass the devices."""
+    kinds = problem.device_kinds
     can_run = np.isfinite(problem.times_s)
     # By the layers that it can run, so that one strange layer does not put a GPU last.
     speed = [
         np.mean(times[can]) if can.any() else np.inf
         for times, can in zip(problem.times_s, can_run, strict=True)
     ]
-    everywhere = range(len(problem.places))
-    yield sorted(everywhere, key=lambda place: (problem.place_boards[place], speed[kinds[place]]))
-    yield sorted(everywhere, key=lambda place: (speed[kinds[place]], place))
+    everywhere = range(len(problem.devices))
+    yield sorted(
+        everywhere, key=lambda device: (problem.device_boards[device], speed[kinds[device]])
+    )
+    yield sorted(everywhere, key=lambda device: (speed[kinds[device]], device))
     for kind in range(len(problem.times_s)):
-        yield [place for place in everywhere if kinds[place] == kind]
-    for place in everywhere:
-        yield [place]
+        yield [device for device in everywhere if kinds[device] == kind]
+    for device in everywhere:
+        yield [device]
 
 
-def balanced(problem: Problem, places: list[int]) -> NDArray[np.int64] | None:
-    """Return (layers,) contiguous slices on places in that order, the longest as short as it goes.
+def balanced(problem: Problem, devices: list[int]) -> NDArray[np.int64] | None:
+    """Return (layers,) contiguous slices on devices in that order, the longest as short as it goes.
 
-    Channels count as nothing. ``None``: a place cannot run what would be its own.
+    Channels count as nothing. ``None``: a device cannot run what would be its own.
     """
-    times = problem.times_s[problem.place_kinds[places]]
+    times = problem.times_s[problem.device_kinds[devices]]
     sums = np.pad(np.cumsum(times, axis=1), ((0, 0), (1, 0)))
     if not np.isfinite(sums).all():
         return None
@@ -66,7 +68,7 @@ def balanced(problem: Problem, places: list[int]) -> NDArray[np.int64] | None:
             high = middle
     ends = _ends(sums, high)
     stages = np.searchsorted(ends, np.arange(len(problem.layers)), side="right")
-    return np.array(places, np.int64)[np.minimum(stages, len(places) - 1)]
+    return np.array(devices, np.int64)[np.minimum(stages, len(devices) - 1)]
 
 
 def _ends(sums: NDArray[np.float64], most_s: float) -> list[int]:

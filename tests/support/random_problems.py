@@ -9,9 +9,9 @@ import numpy as np
 from rankslice.exploration.problem.problem import (
     NO_OVERHEADS,
     BoardCosts,
+    Device,
     LayerTensor,
     Overheads,
-    Place,
     Problem,
     SummedTimes,
 )
@@ -19,17 +19,17 @@ from rankslice.exploration.problem.problem import (
 OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03)
 
 
-def random_problem(seed: int, layers: int = 6, places: int = 4) -> Problem:
-    """Return a problem with so many layers and places at most, the same for the same seed."""
+def random_problem(seed: int, layers: int = 6, devices: int = 4) -> Problem:
+    """Return a problem with so many layers and devices at most, the same for the same seed."""
     draw = np.random.default_rng(seed)
-    layers, places = (int(draw.integers(1, most + 1)) for most in (layers, places))
-    kinds, boards = (int(draw.integers(1, places + 1)) for _ in range(2))
+    layers, devices = (int(draw.integers(1, most + 1)) for most in (layers, devices))
+    kinds, boards = (int(draw.integers(1, devices + 1)) for _ in range(2))
     times = _times(draw, kinds, layers)
     return Problem(
         layers=tuple(f"l{n}" for n in range(layers)),
-        places=tuple(
-            Place(f"b{n % boards}_cpu{n}", n % boards, int(draw.integers(kinds)), _cores(draw, n))
-            for n in range(places)
+        devices=tuple(
+            Device(f"b{n % boards}_cpu{n}", n % boards, int(draw.integers(kinds)), _cores(draw, n))
+            for n in range(devices)
         ),
         boards=tuple(_board(draw, number) for number in range(boards)),
         times_s=times,
@@ -53,7 +53,7 @@ def _times(draw: np.random.Generator, kinds: int, layers: int) -> np.ndarray:
 
 
 def _cores(draw: np.random.Generator, number: int) -> tuple[int, ...]:
-    """Return the cores of a place: some want the same one."""
+    """Return the cores of a device: some want the same one."""
     return (int(draw.integers(3)),) if draw.random() < 0.2 else (10 + number,)
 
 

@@ -18,7 +18,7 @@ from rankslice.commands.build.build import Build, build
 from rankslice.commands.explore.attempts import Runs
 from rankslice.commands.profile.profile import read_profile
 from rankslice.exploration.cost.cost_model import predict_plan
-from rankslice.exploration.problem.places import default_keys, kinds_and_places
+from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.real_runs import MeasuredRank, MeasuredRun
@@ -68,14 +68,14 @@ def write_profile(folder: Path, platform: str, *, per_core: bool = False) -> Non
     where = platform if platform == "local" else str(folder / platform)
     boards = read_platform(where)
     keys = default_keys(boards, per_core=per_core)
-    kinds, places = kinds_and_places(keys, boards)
+    kinds, devices = kinds_and_devices(keys, boards)
     graph = read_model(folder / "chain.onnx").graph
     names = tuple(layer.name for layer in explored_layers(graph))
     digest = file_sha256(folder / "chain.onnx")
     profile = Profile(
         ProfiledModel("chain.onnx", digest, graph.inputs, names),
         tuple(
-            profiled(kind.key, tuple(p.key for p in places if p.kind == number))
+            profiled(kind.key, tuple(p.key for p in devices if p.kind == number))
             for number, kind in enumerate(kinds)
         ),
     )

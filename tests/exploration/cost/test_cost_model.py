@@ -21,7 +21,7 @@ from rankslice.framework.platform import Link
 FREE = Link(float("inf"), 0.0)
 TENSOR_BYTES = 16
 ALL_SLOTS = 4 * TENSOR_BYTES
-"""Two slots for each of the two tensors that a place takes and gives."""
+"""Two slots for each of the two tensors that a device takes and gives."""
 TENSOR_S = TENSOR_BYTES / 125e6
 """Of a float32 tensor of four numbers at a gigabit per second."""
 
@@ -41,7 +41,7 @@ def test_many_at_once_have_the_figures_of_one_explained(drawn):
 
 @given(assigned_problems())
 @settings(max_examples=60, deadline=None)
-def test_many_at_once_need_the_memory_of_one_explained_if_places_have_one_run_each(drawn):
+def test_many_at_once_need_the_memory_of_one_explained_if_devices_have_one_run_each(drawn):
     given_problem, population = drawn
     contiguous = np.sort(population, axis=1)
     found = evaluate(given_problem, contiguous, latency=False)
@@ -52,21 +52,21 @@ def test_many_at_once_need_the_memory_of_one_explained_if_places_have_one_run_ea
 
 @given(assigned_problems())
 @settings(max_examples=60, deadline=None)
-def test_a_frame_that_is_alone_takes_at_least_the_bottleneck_and_its_layers_on_one_place(drawn):
+def test_a_frame_that_is_alone_takes_at_least_the_bottleneck_and_its_layers_on_one_device(drawn):
     given_problem, population = drawn
     for assignment in population:
         one = predict(given_problem, assignment)
-        assert one.latency_s >= max(place.busy_s for place in one.places) - 1e-12
+        assert one.latency_s >= max(device.busy_s for device in one.devices) - 1e-12
     alone = np.zeros((1, population.shape[1]), int)
     found = evaluate(given_problem, alone)
     assert found.latency_s[0] == pytest.approx(found.bottleneck_s[0])
 
 
-def test_the_slowest_place_sets_the_rate():
+def test_the_slowest_device_sets_the_rate():
     one = predict(problem(), [0, 0, 1])
     assert (3.0, "computing on edge01_cpu0-1") == (one.bottleneck_s, one.bottleneck)
     assert one.throughput_fps == pytest.approx(1 / 3)
-    assert [3.0, 3.0] == [place.compute_s for place in one.places]
+    assert [3.0, 3.0] == [device.compute_s for device in one.devices]
 
 
 def test_latency_is_the_sum_over_a_chain_and_its_hops():
@@ -74,7 +74,7 @@ def test_latency_is_the_sum_over_a_chain_and_its_hops():
     assert one.latency_s == pytest.approx(6.0 + 2 * (TENSOR_S + 0.2e-3))
 
 
-def test_branches_on_different_places_overlap():
+def test_branches_on_different_devices_overlap():
     graph = line_graph("a: x -> t\nb: t -> u\nc: t -> v\nd: u v -> y", outputs="y")
     boards = platform(*(board(f"edge{n}") for n in range(3)), link=FREE)
     parallel = problem(graph, boards, [[1.0, 2.0, 3.0, 1.0]])
@@ -83,7 +83,7 @@ def test_branches_on_different_places_overlap():
     assert evaluate(parallel, np.array([[0, 1, 2, 0]])).latency_s[0] == pytest.approx(5.0)
 
 
-def test_a_tensor_goes_once_to_each_place_that_needs_it():
+def test_a_tensor_goes_once_to_each_device_that_needs_it():
     graph = line_graph("a: x -> t\nb: t -> u\nc: t u -> y", outputs="y")
     one = predict(problem(graph), [0, 1, 1])
     assert [("t", "edge01_cpu0-1", "edge02_cpu0-1")] == [
@@ -106,29 +106,29 @@ def test_messages_inside_a_board_take_time_of_both_ranks():
     slow = Link(bandwidth_mbps=128e-6, latency_ms=0.0)  # 16 bytes a second
     local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2, local_link=slow)
     one = predict(local, [0, 0, 1])
-    assert [3.0, 2.0] == [place.busy_s for place in one.places]
-    assert [1.0, 1.0] == [place.copy_s for place in one.places]
+    assert [3.0, 2.0] == [device.busy_s for device in one.devices]
+    assert [1.0, 1.0] == [device.copy_s for device in one.devices]
 
 
 def test_messages_over_the_network_take_time_of_the_cores_and_of_the_link():
     overheads = Overheads(network_s_per_byte=0.125)
     one = predict(problem(overheads=overheads), [0, 0, 1])
-    assert [16 * 0.125] * 2 == [place.copy_s for place in one.places]
-    assert [5.0, 5.0] == [place.busy_s for place in one.places]
+    assert [16 * 0.125] * 2 == [device.copy_s for device in one.devices]
+    assert [5.0, 5.0] == [device.busy_s for device in one.devices]
     assert 10.0 == pytest.approx(one.latency_s, rel=1e-3)
     keys, times = ["edge01_cpu0", "edge01_cpu1"], [[1.0] * 3] * 2
     together = problem(overheads=overheads, keys=keys, times_s=times)
     one = predict(together, [0, 0, 1])
-    assert 0.0 < one.places[0].copy_s < 1e-6
+    assert 0.0 < one.devices[0].copy_s < 1e-6
 
 
 def test_the_runtime_takes_time_for_each_frame_and_each_message():
     one = predict(problem(overheads=OVERHEADS), [0, 1, 0])
-    assert [1e-3 + 2 * 2e-3] * 2 == pytest.approx([place.runtime_s for place in one.places])
+    assert [1e-3 + 2 * 2e-3] * 2 == pytest.approx([device.runtime_s for device in one.devices])
     assert one.latency_s == pytest.approx(6.01 + 2 * (TENSOR_S + 0.2e-3))
 
 
-def test_places_that_share_a_core_take_turns():
+def test_devices_that_share_a_core_take_turns():
     sharing = problem(keys=["edge01_cpu0", "edge01_cpu0.2"], local_link=FREE)
     one = predict(sharing, [0, 1, 1])
     assert (6.0, "core 0 of edge01, shared by edge01_cpu0 and edge01_cpu0.2") == (
@@ -145,12 +145,12 @@ def test_what_an_engine_merges_counts_for_contiguous_layers():
             return table
 
     merged = problem(spans=Merged(np.array([[1.0, 2.0, 3.0]])))
-    assert 2.5 == predict(merged, [0, 0, 1]).places[0].compute_s
+    assert 2.5 == predict(merged, [0, 0, 1]).devices[0].compute_s
     assert 3.0 == evaluate(merged, np.array([[0, 0, 1]])).bottleneck_s[0]
-    assert 4.0 == predict(merged, [0, 1, 0]).places[0].compute_s
+    assert 4.0 == predict(merged, [0, 1, 0]).devices[0].compute_s
 
 
-def test_a_place_that_cannot_run_a_layer_has_no_rate():
+def test_a_device_that_cannot_run_a_layer_has_no_rate():
     broken = problem(times_s=[[1.0, math.inf, 1.0]])
     assert math.inf == evaluate(broken, np.array([[0, 0, 0]])).bottleneck_s[0]
     assert 0.0 == predict(broken, [0, 0, 0]).throughput_fps
@@ -210,7 +210,7 @@ def test_a_board_whose_memory_is_too_small_is_told_by_how_much():
 
 def test_every_figure_says_where_it_is_from():
     one = predict(problem(times_source="profile.json"), [0, 1, 1])
-    assert ["profile.json"] * 2 == [place.source for place in one.places]
+    assert ["profile.json"] * 2 == [device.source for device in one.devices]
     assert ["boards.yaml: links.default"] == [channel.source for channel in one.channels]
     assert "boards.yaml: boards.edge01.memory_mb" in one.boards[0].memory_source
     assert any("interpreters" in note for note in one.notes)
@@ -265,7 +265,7 @@ def test_a_tensor_of_unknown_size_cannot_be_cut():
         predict(open_ended, [0, 1])
 
 
-def test_a_weight_that_layers_share_counts_once_on_each_place():
+def test_a_weight_that_layers_share_counts_once_on_each_device():
     shared = Weight("w", "float32", (10,), 40, CHAIN.layers[0].record, None)
     first, middle, last = CHAIN.layers
     layers = (replace(first, weights=(shared,)), middle, replace(last, weights=(shared,)))
@@ -286,9 +286,9 @@ def test_memory_is_weights_the_largest_layer_and_slots():
 def test_each_run_of_layers_takes_longer_in_a_pipeline_than_by_itself():
     overheads = Overheads(slice_s=0.25)
     interleaved = problem(overheads=overheads, times_s=[[1.0, 2.0, 3.0]])
-    assert 4.5 == predict(interleaved, [0, 1, 0]).places[0].compute_s
+    assert 4.5 == predict(interleaved, [0, 1, 0]).devices[0].compute_s
     assert 4.5 == pytest.approx(evaluate(interleaved, np.array([[0, 1, 0]])).bottleneck_s[0], 1e-3)
-    assert 6.25 == predict(interleaved, [0, 0, 0]).places[0].compute_s
+    assert 6.25 == predict(interleaved, [0, 0, 0]).devices[0].compute_s
 
 
 def test_ranks_that_sleep_lose_nothing_by_interruptions():
@@ -300,7 +300,7 @@ def test_figures_of_many_at_once_hold_with_values_of_nothing_and_without_end():
     for seed in range(150):
         drawn = random_problem(seed)
         shape = 6, len(drawn.layers)
-        population = np.random.default_rng(seed).integers(0, len(drawn.places), shape)
+        population = np.random.default_rng(seed).integers(0, len(drawn.devices), shape)
         found = evaluate(drawn, population)
         for row in np.flatnonzero(np.isfinite(found.bottleneck_s)):
             one = predict(drawn, population[row])

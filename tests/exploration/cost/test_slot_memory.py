@@ -47,10 +47,10 @@ def by_rank(plan: Plan) -> list[int]:
     return [held[rank.rank] for rank in plan.ranks]
 
 
-def slots_alone(graph: Graph, places: int) -> Problem:
-    """Return a problem in which nothing but slots takes memory: a board for each place."""
-    boards = platform(*(board(f"b{number}", memory_mb=None) for number in range(places)))
-    keys = [f"b{number}_cpu0" for number in range(places)]
+def slots_alone(graph: Graph, devices: int) -> Problem:
+    """Return a problem in which nothing but slots takes memory: a board for each device."""
+    boards = platform(*(board(f"b{number}", memory_mb=None) for number in range(devices)))
+    keys = [f"b{number}_cpu0" for number in range(devices)]
     made = problem(graph, boards, [[1.0] * len(explored_layers(graph))], keys=keys)
     nothing = np.zeros(0, np.int64)
     return replace(

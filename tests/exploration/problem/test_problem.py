@@ -9,8 +9,8 @@ from line_graphs import line_graph
 from problems import CHAIN, GIGABIT, board, platform, problem
 from strategies import random_graphs
 
+from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.links import LOCAL_LINK, UNKNOWN_LINK, Network
-from rankslice.exploration.problem.places import default_keys, kinds_and_places
 from rankslice.exploration.problem.problem import (
     SummedTimes,
     explored_layers,
@@ -24,34 +24,34 @@ from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.framework.specs.assign import assign
 
 
-def places(*keys, boards=None):
-    return kinds_and_places(keys, boards or platform())
+def devices(*keys, boards=None):
+    return kinds_and_devices(keys, boards or platform())
 
 
-def test_the_places_of_a_platform_are_its_whole_cpus_gpus_and_npus():
+def test_the_devices_of_a_platform_are_its_whole_cpus_gpus_and_npus():
     npu = Board("edge02", "edge02", cores=(0, 1, 2), npus=(Accelerator("litert"),))
     expected = ("edge01_cpu0-1", "edge01_gpu", "edge01_gpu1", "edge02_cpu0-2", "edge02_npu")
     assert expected == default_keys(platform(board("edge01", gpus=2), npu))
 
 
-def test_each_core_can_be_a_place():
+def test_each_core_can_be_a_device():
     assert ("edge01_cpu0", "edge01_cpu1") == default_keys(platform(board("edge01")), per_core=True)
 
 
 def test_equal_boards_share_a_kind():
-    kinds, found = places("edge01_cpu0-1", "edge02_cpu0-1")
+    kinds, found = devices("edge01_cpu0-1", "edge02_cpu0-1")
     assert ["edge01_cpu0-1"] == [kind.key for kind in kinds]
-    assert [(0, 0), (1, 0)] == [(place.board, place.kind) for place in found]
+    assert [(0, 0), (1, 0)] == [(device.board, device.kind) for device in found]
 
 
 def test_boards_that_are_described_differently_do_not():
     other = replace(board("edge02"), memory_mb=50.0)
-    kinds, _ = places("edge01_cpu0-1", "edge02_cpu0-1", boards=platform(board("edge01"), other))
+    kinds, _ = devices("edge01_cpu0-1", "edge02_cpu0-1", boards=platform(board("edge01"), other))
     assert 2 == len(kinds)
 
 
 def test_other_cores_are_another_kind_as_boards_can_have_cores_of_several_speeds():
-    assert 2 == len(places("edge01_cpu0", "edge01_cpu1")[0])
+    assert 2 == len(devices("edge01_cpu0", "edge01_cpu1")[0])
 
 
 def test_cores_that_are_known_to_be_alike_are_one_kind():
@@ -61,27 +61,27 @@ def test_cores_that_are_known_to_be_alike_are_one_kind():
         (("edge01_cpu0", "edge01_cpu1"),): [0, 0, 0, 0],  # as boards of one description are
         (("edge01_cpu1", "edge02_cpu1"),): [0, 1, 0, 1],
     }.items():
-        _, found = kinds_and_places(keys, platform(), alike=alike)
-        assert expected == [place.kind for place in found]
+        _, found = kinds_and_devices(keys, platform(), alike=alike)
+        assert expected == [device.kind for device in found]
 
 
 def test_on_this_machine_single_cores_are_alike():
     local = Platform("local", (Board("local", "localhost", cores=(0, 1)),))
-    assert 1 == len(places("local_cpu0", "local_cpu1", boards=local)[0])
+    assert 1 == len(devices("local_cpu0", "local_cpu1", boards=local)[0])
 
 
 def test_a_share_of_the_cores_has_that_share_of_the_power():
     boards = platform(board("edge01", gpus=1))
-    _, found = places("edge01_cpu0", "edge01_cpu0-1", "edge01_gpu", boards=boards)
-    assert [0.25, 0.5, 0.5] == [place.power_share for place in found]
+    _, found = devices("edge01_cpu0", "edge01_cpu0-1", "edge01_gpu", boards=boards)
+    assert [0.25, 0.5, 0.5] == [device.power_share for device in found]
 
 
 def test_a_key_that_the_platform_does_not_have_is_refused():
     with pytest.raises(RankSliceError, match="no board 'edge9'"):
-        places("edge9_cpu0")
+        devices("edge9_cpu0")
 
 
-def test_layers_that_nobody_needs_and_constants_have_no_place():
+def test_layers_that_nobody_needs_and_constants_have_no_device():
     graph = line_graph("c: -> k\na: x k -> t\nspare: t -> s\nb: t -> y", outputs="y")
     assert ["a", "b"] == [layer.name for layer in explored_layers(graph)]
 
@@ -160,14 +160,14 @@ def test_names_with_dots_are_not_made_ranges():
 
 @given(random_graphs(), st.data())
 @settings(max_examples=80, deadline=None)
-def test_a_mapping_gives_each_layer_the_place_that_was_assigned(graph, data):
+def test_a_mapping_gives_each_layer_the_device_that_was_assigned(graph, data):
     layers = explored_layers(graph)
     found = make_problem(graph, platform(), np.ones((1, len(layers))))
     chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(layers), max_size=len(layers)))
     text = json.loads(json.dumps(mapping_of(found, chosen)))
     mapping = Mapping("found", tuple(MappingEntry(k, tuple(v)) for k, v in text.items()))
     ranks = assign(mapping, graph).ranks()
-    keys = [found.places[place].key for place in chosen]
+    keys = [found.devices[device].key for device in chosen]
     assert keys == [mapping.entries[ranks[layer.name][0]].key for layer in layers]
 
 

@@ -74,7 +74,7 @@ def test_power_that_a_sensor_told_makes_energy_measured_on_all_boards_that_are_e
         used.energy_source,
         used.energy_from,
     )
-    busy_s = predict(problem, [1, 1, 1]).places[0].busy_s
+    busy_s = predict(problem, [1, 1, 1]).devices[0].busy_s
     assert used.energy_j == pytest.approx(9 * busy_s)
 
 
@@ -103,9 +103,9 @@ def test_a_rank_takes_of_the_gpu_what_its_context_and_its_layers_need() -> None:
     spans = tuple(replace(span, gpu_bytes=700_000_000) for span in kind.spans[:1])
     given = replace(with_memory(0), kinds=(replace(kind, spans=spans + kind.spans[1:]),))
     problem = explored(given)
-    (whole,) = predict(problem, [0, 0, 0]).places
-    halves = predict(problem, [0, 1, 1]).places
+    (whole,) = predict(problem, [0, 0, 0]).devices
+    halves = predict(problem, [0, 1, 1]).devices
     assert whole.gpu_bytes == pytest.approx(700_000_000, abs=1000)
     weights = int(problem.weight_bytes.sum() + problem.working_bytes.max())
     assert all(each.gpu_bytes == pytest.approx(700_000_000, abs=weights) for each in halves)
-    assert predict(explored(with_memory(0)), [0, 0, 0]).places[0].gpu_bytes is None
+    assert predict(explored(with_memory(0)), [0, 0, 0]).devices[0].gpu_bytes is None

@@ -11,9 +11,9 @@ from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem, SummedTimes
 from rankslice.exploration.results.choices import choices_of, kept_of
-from rankslice.exploration.search.exact_plans import exact_seeds, exact_sweep, place_sets
+from rankslice.exploration.search.exact_plans import device_sets, exact_seeds, exact_sweep
 from rankslice.exploration.search.exhaustive import exhaustive
-from rankslice.exploration.search.scoring import can_be_had, clashing_places, scorer, space_of
+from rankslice.exploration.search.scoring import can_be_had, clashing_devices, scorer, space_of
 from rankslice.exploration.search.seeds import balanced, contiguous_seeds, crossing_bytes
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
@@ -24,8 +24,8 @@ def two_boards(tmp_path: Path) -> Problem:
     return problem(tmp_path, platform(2, power=True))
 
 
-def test_places_are_the_accelerators_of_all_boards(two_boards: Problem) -> None:
-    keys = [place.key for place in two_boards.places]
+def test_devices_are_the_accelerators_of_all_boards(two_boards: Problem) -> None:
+    keys = [device.key for device in two_boards.devices]
     assert ["b1_cpu0-3", "b1_gpu", "b2_cpu0-3", "b2_gpu"] == keys
 
 
@@ -71,9 +71,9 @@ def test_energy_is_an_objective_where_power_is_known(two_boards: Problem) -> Non
 
 def test_ranks_cannot_have_the_same_cores(tmp_path: Path) -> None:
     whole = problem(tmp_path, platform(1))
-    shared = replace(whole.places[0], key="b1_cpu0")
-    crowded = replace(whole, places=(*whole.places, replace(shared, cores=(0,))))
-    assert ((0, 2),) == clashing_places(crowded)
+    shared = replace(whole.devices[0], key="b1_cpu0")
+    crowded = replace(whole, devices=(*whole.devices, replace(shared, cores=(0,))))
+    assert ((0, 2),) == clashing_devices(crowded)
     scores = scorer(crowded, ("throughput",))(np.array([[0] * 6, [0] * 3 + [2] * 3]))
     assert [0.0, 1.0] == scores.excess.tolist()
 
@@ -104,19 +104,19 @@ def test_balanced_slices_are_as_short_as_can_be(two_boards: Problem) -> None:
     assert [CPU_1] * 4 + [CPU_2] * 2 == row.tolist()
 
 
-def test_a_faster_place_gets_more(two_boards: Problem) -> None:
+def test_a_faster_device_gets_more(two_boards: Problem) -> None:
     row = balanced(two_boards, [CPU_1, GPU_2])
     assert row is not None
     assert [CPU_1] * 3 + [GPU_2] * 3 == row.tolist()
 
 
-def test_a_place_that_cannot_run_all_is_not_balanced(two_boards: Problem) -> None:
+def test_a_device_that_cannot_run_all_is_not_balanced(two_boards: Problem) -> None:
     times = two_boards.times_s.copy()
     times[1, 0] = np.inf
     assert balanced(replace(two_boards, times_s=times), [CPU_1, GPU_2]) is None
 
 
-def test_seeds_are_contiguous_and_use_from_one_to_all_places(tmp_path: Path) -> None:
+def test_seeds_are_contiguous_and_use_from_one_to_all_devices(tmp_path: Path) -> None:
     seeds = contiguous_seeds(problem(tmp_path, platform(2), layers=12, gpu=1.5))
     counts = {len(np.unique(row)) for row in seeds}
     assert {1, 2, 3, 4} == counts
@@ -150,7 +150,7 @@ def test_a_sweep_finds_less_energy_and_less_memory(two_boards: Problem) -> None:
 
 
 def test_of_boards_that_are_alike_only_their_number_counts(tmp_path: Path) -> None:
-    sets = list(place_sets(problem(tmp_path, platform(3), layers=3)))
+    sets = list(device_sets(problem(tmp_path, platform(3), layers=3)))
     assert [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]] == sets[:3]
     assert [[0], [1], [0, 2, 4], [1, 3, 5]] == sets[3:]
 
@@ -161,9 +161,9 @@ def test_layers_that_belong_together_stay_together(two_boards: Problem) -> None:
         assert 1 == len(set(row[1:5].tolist()))
 
 
-def test_exact_plans_keep_to_places_that_share_no_core(tmp_path: Path) -> None:
+def test_exact_plans_keep_to_devices_that_share_no_core(tmp_path: Path) -> None:
     whole = problem(tmp_path, platform(1))
-    single = [replace(whole.places[0], key=f"b1_cpu{core}", cores=(core,)) for core in (0, 1)]
-    crowded = replace(whole, places=(*whole.places, *single))
-    assert [[0, 1], [0], [1]] == list(place_sets(crowded))[:3]
+    single = [replace(whole.devices[0], key=f"b1_cpu{core}", cores=(core,)) for core in (0, 1)]
+    crowded = replace(whole, devices=(*whole.devices, *single))
+    assert [[0, 1], [0], [1]] == list(device_sets(crowded))[:3]
     assert (scorer(crowded, ("throughput",))(exact_seeds(crowded)).excess == 0).all()

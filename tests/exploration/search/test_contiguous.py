@@ -24,18 +24,18 @@ FEW = 300
 
 def least_s(problem: Problem) -> tuple[float, float]:
     """Return the least bottleneck of all mappings, and of contiguous ones, by trying them."""
-    places, layers = len(problem.places), len(problem.layers)
-    rows = every_mapping(places, layers, 0, places**layers)
+    devices, layers = len(problem.devices), len(problem.layers)
+    rows = every_mapping(devices, layers, 0, devices**layers)
     scores = scorer(problem, ("throughput",))(rows)
     times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
-    contiguous = times[is_contiguous(rows, places)]
+    contiguous = times[is_contiguous(rows, devices)]
     return float(times.min()), float(contiguous.min())
 
 
 def searched(problem: Problem, tried: int) -> tuple[Proof, Fastest, Archive]:
     """Return what a search with a small budget finds and claims."""
     score, space = (
-        Fastest(scorer(problem, OBJECTIVES), len(problem.places)),
+        Fastest(scorer(problem, OBJECTIVES), len(problem.devices)),
         space_of(problem, OBJECTIVES),
     )
     archive = Archive(space.layers, space.objectives)

@@ -16,9 +16,9 @@ from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.problem.problem import (
     NO_OVERHEADS,
     BoardCosts,
+    Device,
     LayerTensor,
     Overheads,
-    Place,
     Problem,
     SummedTimes,
 )
@@ -41,7 +41,7 @@ def chain(
     Args:
         times_s: of each kind, a row.
         nbytes: what each layer but the last hands to the next one.
-        boards: of each place; places take kinds in turn.
+        boards: of each device; devices take kinds in turn.
         bandwidth: bytes per second between two boards.
         overheads: what the runtime takes.
         skips: tensors of a layer that a later layer reads: maker, reader, bytes.
@@ -55,8 +55,8 @@ def chain(
     count = max(boards) + 1
     return Problem(
         layers=tuple(f"l{n}" for n in range(layers)),
-        places=tuple(
-            Place(f"b{board}_cpu{n}", board, n % len(times_s)) for n, board in enumerate(boards)
+        devices=tuple(
+            Device(f"b{board}_cpu{n}", board, n % len(times_s)) for n, board in enumerate(boards)
         ),
         boards=tuple(BoardCosts(f"b{n}") for n in range(count)),
         times_s=table,
@@ -71,7 +71,7 @@ def chain(
 
 @st.composite
 def chains_on_boards(draw: st.DrawFn) -> Problem:
-    """Draw chains without skips, on boards of one place each."""
+    """Draw chains without skips, on boards of one device each."""
     layers, kinds, boards = (draw(st.integers(*ends)) for ends in ((1, 8), (1, 3), (1, 4)))
     seconds, size = st.floats(1e-4, 1e-1), st.floats(1e3, 1e6)
     rows = st.lists(seconds, min_size=layers, max_size=layers)
@@ -89,10 +89,10 @@ def chains_on_boards(draw: st.DrawFn) -> Problem:
 
 
 @given(chains_on_boards())
-def test_of_chains_on_boards_of_one_place_planner_and_cost_model_tell_the_same_rate(
+def test_of_chains_on_boards_of_one_device_planner_and_cost_model_tell_the_same_rate(
     problem: Problem,
 ) -> None:
-    planned = ExactPlanner(problem).plan(range(len(problem.places)))
+    planned = ExactPlanner(problem).plan(range(len(problem.devices)))
     assert planned is not None
     counted = evaluate(problem, planned.assignment[np.newaxis]).bottleneck_s[0]
     assert counted == pytest.approx(planned.bottleneck_s, rel=1e-9)

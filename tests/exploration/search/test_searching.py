@@ -26,14 +26,14 @@ from rankslice.framework.errors import RankSliceError
 
 WORK = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0])
 SPEED = np.array([1.0, 2.0, 4.0])
-SPACE = Space(layers=len(WORK), places=len(SPEED), objectives=2)
+SPACE = Space(layers=len(WORK), devices=len(SPEED), objectives=2)
 
 
 def score(population: NDArray[np.int64]) -> Scores:
-    """The slowest place, each cut costing something; and the most layers on one place."""
+    """The slowest device, each cut costing something; and the most layers on one device."""
     loads = np.stack([((population == p) * WORK).sum(axis=1) / s for p, s in enumerate(SPEED)], 1)
     cuts = (population[:, 1:] != population[:, :-1]).sum(axis=1)
-    counts = np.stack([(population == place).sum(axis=1) for place in range(len(SPEED))], 1)
+    counts = np.stack([(population == device).sum(axis=1) for device in range(len(SPEED))], 1)
     return Scores(
         np.stack([loads.max(axis=1) + cuts, counts.max(axis=1).astype(float)], axis=1),
         np.where((population[:, 0] == 2), 1.0, 0.0),
@@ -70,7 +70,7 @@ def test_exhaustive_search_tells_how_far_it_is() -> None:
 
 def test_exhaustive_search_refuses_what_would_take_too_long() -> None:
     with pytest.raises(RankSliceError) as refused:
-        exhaustive(score, replace(SPACE, layers=40, places=16), most=1000)
+        exhaustive(score, replace(SPACE, layers=40, devices=16), most=1000)
     assert (
         "40 layers on 16 accelerators can be mapped in 10^48 ways,"
         " and --method exhaustive tries at most 1.00 k; take nsga2 or exact"
@@ -146,7 +146,7 @@ class TestNsga2:
                 np.zeros(len(population)),
                 np.ones(len(population), int),
             ),
-            Space(layers=1, places=1, objectives=1),
+            Space(layers=1, devices=1, objectives=1),
             Genetics(population=4, generations=3),
         )
         assert [[0]] == found.assignments.tolist()
@@ -176,7 +176,7 @@ def test_many_seeds_leave_room_for_others() -> None:
     assert 10 <= sum(row.tobytes() in known for row in first) < 20
 
 
-def test_slices_are_on_places_of_their_own() -> None:
+def test_slices_are_on_devices_of_their_own() -> None:
     random = np.random.default_rng(0)
     for _ in range(200):
         row = contiguous(Space(9, 4, 1), random)

@@ -160,11 +160,11 @@ def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
     constants = {t.name for each in graph.layers if each.name in constant for t in each.outputs}
     placed = [each for each in graph.layers if each.name in given_problem.layers]
     assume(all({t.name for t in layer.inputs} - constants for layer in placed))
-    names = {place: n for n, place in enumerate(dict.fromkeys(population[0].tolist()))}
+    names = {device: n for n, device in enumerate(dict.fromkeys(population[0].tolist()))}
     chosen = dict(zip(given_problem.layers, population[0].tolist(), strict=True))
-    ranks = {name: names[place] for name, place in chosen.items()}
+    ranks = {name: names[device] for name, device in chosen.items()}
     rest = {layer.name: 0 for layer in given_problem.graph.layers if layer.name not in ranks}
-    keys = [given_problem.places[place].key for place in names]
+    keys = [given_problem.devices[device].key for device in names]
     plan = planned(given_problem.graph, {**rest, **ranks}, on_boards(keys))
     one = predict_plan(given_problem, plan)
     boards = platform(board("edge01", gpus=1), board("edge02", gpus=1))
@@ -177,7 +177,7 @@ def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
         overheads=replace(given_problem.overheads, slice_s=0.0),
     )
     assert found.completed == 300
-    longest_s = max(p.busy_s for p in one.places)
+    longest_s = max(p.busy_s for p in one.devices)
     assert found.duration_s >= 300 * longest_s * (1 - 1e-9)
     assert one.bottleneck_s == pytest.approx(
         evaluate(given_problem, population[:1]).bottleneck_s[0]

@@ -11,11 +11,11 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.specs.place import place
 
-__all__ = ["Kind", "Place", "default_keys", "kinds_and_places"]
+__all__ = ["Device", "Kind", "default_keys", "kinds_and_devices"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Device:
     """One accelerator of one board, which may become a rank."""
 
     key: str
@@ -23,19 +23,19 @@ class Place:
     board: int
     """Index of its board in the platform."""
     kind: int
-    """Row of the time table: places of one kind take the same times."""
+    """Row of the time table: devices of one kind take the same times."""
     cores: tuple[int, ...] = ()
     """Cores in which it computes; of a GPU or NPU the one that drives it, if the key names it."""
     host_share: float | None = None
     """Share of its time in which a GPU or NPU keeps its host core busy, from 0 to 1; ``None``: not
-    measured, and counted as nothing. Of a CPU place 1."""
+    measured, and counted as nothing. Of a CPU device 1."""
     power_share: float = 1.0
     """Its share of what the board draws above idle when all its accelerators are busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Places that take the same times: equal accelerators of equal boards."""
+    """Devices that take the same times: equal accelerators of equal boards."""
 
     key: str
     """Mapping key of the first of them, where the others' times can be measured."""
@@ -74,16 +74,16 @@ def _cores_of(board: Board) -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if board.name == "local" else (0,)
 
 
-def kinds_and_places(
+def kinds_and_devices(
     keys: Sequence[str],
     platform: Platform,
     *,
     default_engine: str = "onnxruntime",
     alike: Sequence[Collection[str]] = (),
-) -> tuple[tuple[Kind, ...], tuple[Place, ...]]:
-    """Return what kinds of accelerators mapping keys name, and each key's place.
+) -> tuple[tuple[Kind, ...], tuple[Device, ...]]:
+    """Return what kinds of accelerators mapping keys name, and each key's device.
 
-    Two places are of one kind if their boards are described alike (but for name, host and
+    Two devices are of one kind if their boards are described alike (but for name, host and
     account), and so are their accelerators; of CPUs they must have the same cores, as cores of
     one board can differ, unless it is known that they do not. On ``local``, where nothing is
     described, cores are taken to be alike.
@@ -104,7 +104,7 @@ def kinds_and_places(
     groups = {key: number for number, group in enumerate(alike) for key in group}
     kinds: dict[object, int] = {}
     found: list[Kind] = []
-    places = []
+    devices = []
     for placement in placements:
         board = platform.boards[boards[placement.board]]
         names = [_likeness(placement, board, platform), groups.get(placement.key)]
@@ -113,8 +113,8 @@ def kinds_and_places(
             known = [len(found)]
             found.append(Kind(placement.key, placement.engine, placement.options))
         kinds |= {name: known[0] for name in names if name is not None}
-        places.append(_place(placement, board, boards[board.name], known[0]))
-    return tuple(found), tuple(places)
+        devices.append(_device(placement, board, boards[board.name], known[0]))
+    return tuple(found), tuple(devices)
 
 
 def _is_cpu(placement: Placement) -> bool:
@@ -122,7 +122,7 @@ def _is_cpu(placement: Placement) -> bool:
 
 
 def _likeness(placement: Placement, board: Board, platform: Platform) -> object:
-    """Return what places of one kind have in common."""
+    """Return what devices of one kind have in common."""
     cores: object = ()
     if _is_cpu(placement):
         cores = len(placement.cores) if platform.source == "local" else placement.cores
@@ -131,11 +131,11 @@ def _likeness(placement: Placement, board: Board, platform: Platform) -> object:
     return described, accelerator, cores, placement.engine, placement.options
 
 
-def _place(placement: Placement, board: Board, number: int, kind: int) -> Place:
+def _device(placement: Placement, board: Board, number: int, kind: int) -> Device:
     units = 1 + len(board.gpus) + len(board.npus)
     cores = placement.cores if _is_cpu(placement) or "@" in placement.key else ()
     share = len(placement.cores) / len(_cores_of(board)) if _is_cpu(placement) else 1.0
-    return Place(
+    return Device(
         key=placement.key,
         board=number,
         kind=kind,

@@ -13,7 +13,7 @@ from measuring import console, machine, print_table
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost.cost_model import evaluate
-from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import (
     USUAL_OVERHEADS,
     Problem,
@@ -68,7 +68,7 @@ def simulated(ranks: int) -> tuple[str, ...]:
     random = np.random.default_rng(0)
     times = [jittered(0.01, 0.1, FRAMES, random) for _ in plan.segments]
     begin = time.perf_counter()
-    found = simulate(plan, times, Network(platform), frames=FRAMES, overheads=USUAL_OVERHEADS)
+    found = simulate(plan, times, LinkSpeeds(platform), frames=FRAMES, overheads=USUAL_OVERHEADS)
     took = time.perf_counter() - begin
     steps = FRAMES * ranks
     return (

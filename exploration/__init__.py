@@ -2,7 +2,7 @@
 
 from rankslice.exploration.planner.chain import ArgumentError, Device
 from rankslice.exploration.planner.no_plan import NoPlanError
-from rankslice.exploration.planner.optimal import Pipeline, Stage, optimal_pipeline
+from rankslice.exploration.planner.optimal import Pipeline, PlannedSlice, optimal_pipeline
 from rankslice.exploration.planner.pipeedge import read_pipeedge
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "Device",
     "NoPlanError",
     "Pipeline",
-    "Stage",
+    "PlannedSlice",
     "optimal_pipeline",
     "read_pipeedge",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.commands.planning import plan_model
-from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import Overheads, usual_overheads
 from rankslice.exploration.simulator.simulator import (
     Arrivals,
@@ -194,21 +194,21 @@ def simulate_job(
     """
     times = segment_times(plan, known, source)
     taken = overheads or usual_overheads(rank.engine for rank in plan.ranks)
-    network = Network(_with_boards(boards, plan))
+    links = LinkSpeeds(_with_boards(boards, plan))
     window = traffic.window or plan.window
     frames, arrivals = _arrivals(traffic, trace_s, window)
     random = np.random.default_rng(scatter.seed)
     simulation = simulate_plan(
         plan,
         [_compute_s(time, scatter, frames, random) for time in times],
-        network,
+        links,
         frames=frames,
         arrivals=arrivals,
         window=window,
         overheads=taken,
         traced=traced,
     )
-    return Simulated(plan, times, taken, simulation, tuple(_notes(plan, network)))
+    return Simulated(plan, times, taken, simulation, tuple(_notes(plan, links)))
 
 
 def _profile(path: Path) -> Profile:
@@ -347,10 +347,10 @@ def _compute_s(
     return jittered(time.seconds, scatter.jitter, frames, random)
 
 
-def _notes(plan: Plan, network: Network) -> Iterator[str]:
+def _notes(plan: Plan, links: LinkSpeeds) -> Iterator[str]:
     boards = [rank.board for rank in plan.ranks]
     ends = ((boards[c.source], boards[c.destination]) for c in plan.channels)
-    sources = {network.source(*pair) for pair in ends if pair[0] != pair[1]}
+    sources = {links.source(*pair) for pair in ends if pair[0] != pair[1]}
     yield from sorted(source for source in sources if "counted as nothing" in source)
     driven = [rank.key for rank in plan.ranks if rank.accelerator != "cpu" and rank.shared]
     if driven:

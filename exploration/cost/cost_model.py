@@ -31,7 +31,7 @@ from rankslice.exploration.cost.evaluation import (
     core_users,
     evaluate,
     memory_of,
-    runs_of,
+    spans_of,
 )
 from rankslice.exploration.cost.messages import messages_of, producer_of
 from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
@@ -313,7 +313,7 @@ def _segments(
     blocks: Sequence[Block],
     channels: Sequence[_Channel],
 ) -> list[SegmentCost]:
-    """Return segments whose times sum up to those of their devices' runs."""
+    """Return segments whose times sum up to those of their devices' spans."""
     totals = _device_compute_s(problem, assignment)
     raw = [_compute_s(problem, device, layers) for device, layers in blocks]
     sums: dict[int, float] = defaultdict(float)
@@ -334,9 +334,9 @@ def _segments(
 
 
 def _device_compute_s(problem: Problem, assignment: tuple[int, ...]) -> dict[int, float]:
-    runs = runs_of(np.array([assignment], np.int64))
+    spans = spans_of(np.array([assignment], np.int64))
     totals: dict[int, float] = defaultdict(float)
-    for device, first, last in zip(runs.device, runs.first, runs.last, strict=True):
+    for device, first, last in zip(spans.device, spans.first, spans.last, strict=True):
         kind = problem.devices[device].kind
         totals[int(device)] += float(problem.span_tables[kind, first, last])
     return totals

@@ -26,7 +26,7 @@ __all__ = [
     "core_users",
     "evaluate",
     "memory_of",
-    "runs_of",
+    "spans_of",
 ]
 
 SLOTS = 2
@@ -41,8 +41,7 @@ class Evaluations:
     """What each of several assignments costs; all arrays are (assignments,)."""
 
     bottleneck_s: Floats
-    """Time of the busiest part for each frame; its inverse is the throughput. inf: it cannot
-    run."""
+    """Time of the busiest part for each frame; its inverse is the throughput. inf: cannot run."""
     latency_s: Floats
     """Time of a frame that is alone in the pipeline; nan if it was not asked for."""
     memory_bytes: Floats
@@ -57,7 +56,7 @@ def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> 
     """Return what assignments cost, all at once.
 
     Rate and latency are those of :func:`predict`. Memory is, too, with latencies; without them each
-    run of neighbouring layers counts as a segment.
+    span of neighbouring layers counts as a segment.
 
     Args:
         problem: layers and devices.
@@ -82,11 +81,12 @@ _MAX_FLAGS = 1 << 24
 def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Floats, ...]:
     devices, boards = len(problem.devices), len(problem.boards)
     shape = (len(population), devices)
-    runs = runs_of(population)
-    kinds = problem.device_kinds[runs.device]
-    compute = _sums(runs.row, runs.device, problem.span_tables[kinds, runs.first, runs.last], shape)
+    spans = spans_of(population)
+    kinds = problem.device_kinds[spans.device]
+    seconds = problem.span_tables[kinds, spans.first, spans.last]
+    compute = _sums(spans.row, spans.device, seconds, shape)
     used = np.zeros(shape, bool)
-    used[runs.row, runs.device] = True
+    used[spans.row, spans.device] = True
     sent = messages_of(problem, population)
     copying = sent.copy_s + problem.overheads.message_s
     busy = compute + problem.overheads.frame_s * used
@@ -108,7 +108,7 @@ def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Flo
         axis=1,
     )
     bottleneck[~possible] = np.inf
-    segments = run_numbers(population)
+    segments = span_numbers(population)
     if latency:
         segments = _segment_numbers(problem, population, segments, possible)
     memory = memory_of(problem, population, segments, sent)
@@ -137,8 +137,8 @@ def _sums(row: Indices, column: Indices, values: Floats, shape: tuple[int, int])
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """Neighbouring layers on one device, of all assignments; all arrays are (runs,)."""
+class Spans:
+    """Neighbouring layers on one device, of all assignments; all arrays are (spans,)."""
 
     row: Indices
     """Which assignment."""
@@ -147,21 +147,21 @@ class Runs:
     last: Indices
 
 
-def run_numbers(population: Indices) -> Indices:
-    """Return (assignments, layers): the run of each layer, numbered from 0."""
+def span_numbers(population: Indices) -> Indices:
+    """Return (assignments, layers): the span of each layer, numbered from 0."""
     changes = population[:, 1:] != population[:, :-1]
     return np.pad(np.cumsum(changes, axis=1), ((0, 0), (1, 0)))
 
 
-def runs_of(population: Indices) -> Runs:
-    """Return the runs of assignments, row by row and in the layers' order."""
+def spans_of(population: Indices) -> Spans:
+    """Return the spans of assignments, row by row and in the layers' order."""
     starts = np.ones(population.shape, bool)
     starts[:, 1:] = population[:, 1:] != population[:, :-1]
     row, first = np.nonzero(starts)
     layers = population.shape[1]
     ends = np.append(first[1:], layers) - 1
-    ends[ends < 0] = layers - 1  # the next run is the first of another row
-    return Runs(row, population[row, first], first, ends)
+    ends[ends < 0] = layers - 1  # the next span is the first of another row
+    return Spans(row, population[row, first], first, ends)
 
 
 def _is_together(problem: Problem, population: Indices) -> NDArray[np.bool_]:
@@ -202,18 +202,18 @@ def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Me
         sent: what the assignments send.
     """
     shape = len(population), len(problem.devices)
-    runs = runs_of(population)
+    spans = spans_of(population)
     held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
-    device_bytes = _sums(runs.row, runs.device, held[runs.last + 1] - held[runs.first], shape)
+    device_bytes = _sums(spans.row, spans.device, held[spans.last + 1] - held[spans.first], shape)
     for weight in problem.shared_weights:
         readers = population[:, list(weight.readers)]
         count = _counts(readers, shape[1])
         device_bytes -= weight.nbytes * np.maximum(count - 1, 0)
     if len(problem.working_bytes):
         most = np.zeros(shape)
-        starts = runs.row * population.shape[1] + runs.first
+        starts = spans.row * population.shape[1] + spans.first
         work = np.maximum.reduceat(np.tile(problem.working_bytes, shape[0]), starts)
-        np.maximum.at(most, (runs.row, runs.device), work)
+        np.maximum.at(most, (spans.row, spans.device), work)
         device_bytes += most
     if len(problem.rank_bytes):
         used = _counts(population, shape[1]) > 0
@@ -251,15 +251,15 @@ def _worst_energy(
 
 
 def _segment_numbers(
-    problem: Problem, population: Indices, runs: Indices, possible: NDArray[np.bool_]
+    problem: Problem, population: Indices, spans: Indices, possible: NDArray[np.bool_]
 ) -> Indices:
     """Return (assignments, layers): the segment of each layer, in a topological order.
 
-    Where each device has one run, these are the runs.
+    Where each device has one span, these are the spans.
     """
     used = (_counts(population, len(problem.devices)) > 0).sum(axis=1)
-    found = runs.copy()
-    for row in np.flatnonzero(possible & (runs[:, -1] + 1 > used)):
+    found = spans.copy()
+    for row in np.flatnonzero(possible & (spans[:, -1] + 1 > used)):
         for number, block in enumerate(blocks_of(problem, population[row].tolist())):
             found[row, list(block)] = number
     return found
@@ -306,19 +306,19 @@ def _segments_s(
 ) -> Floats:
     """Return (assignments, segments): how long each takes for a frame, with its messages.
 
-    Those of a device take together what its runs of layers do.
+    Those of a device take together what its spans of layers do.
     """
     shape, of_devices = devices.shape, (len(population), len(problem.devices))
 
-    def run_times(runs: Runs, where: Indices) -> Floats:
-        times: Floats = problem.span_tables[problem.device_kinds[where], runs.first, runs.last]
+    def span_times(spans: Spans, where: Indices) -> Floats:
+        times: Floats = problem.span_tables[problem.device_kinds[where], spans.first, spans.last]
         return times
 
-    runs, pieces = runs_of(population), runs_of(segments)
+    spans, pieces = spans_of(population), spans_of(segments)
     where = population[pieces.row, pieces.first]
-    seconds = run_times(pieces, where)
+    seconds = span_times(pieces, where)
     busy = _sums(pieces.row, pieces.device, seconds, shape)
-    whole = _sums(runs.row, runs.device, run_times(runs, runs.device), of_devices)
+    whole = _sums(spans.row, spans.device, span_times(spans, spans.device), of_devices)
     parts = _sums(pieces.row, where, seconds, of_devices)
     share = np.ones(of_devices)
     known = np.isfinite(whole) & np.isfinite(parts) & (parts > 0)

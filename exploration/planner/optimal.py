@@ -18,13 +18,13 @@ from rankslice.exploration.planner.solve import SAME, Found, cheapest, fastest
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["Objective", "Pipeline", "Stage", "optimal_pipeline"]
+__all__ = ["Objective", "Pipeline", "PlannedSlice", "optimal_pipeline"]
 
 Objective = Literal["throughput", "latency", "energy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PlannedSlice:
     """What one device does."""
 
     device: str
@@ -52,7 +52,7 @@ class Stage:
 class Pipeline:
     """The best pipeline, and what it is like."""
 
-    stages: tuple[Stage, ...]
+    slices: tuple[PlannedSlice, ...]
     """In the order of the layers."""
     bottleneck_s: float
     """Time of the slowest stage or message: a frame comes out each time it has passed."""
@@ -189,16 +189,16 @@ def _idle_j(chain: Chain, board: int, period: float) -> float:
 
 
 def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -> Pipeline:
-    stages = tuple(_stage(chain, found.plan, index) for index in range(len(found.plan)))
-    bottleneck = max(stage.time_s for stage in stages)
-    latency = math.fsum(stage.compute_s + stage.send_s for stage in stages)
-    energy = _energy_j(chain, stages, bottleneck if math.isinf(period) else period)
+    slices = tuple(_slice(chain, found.plan, index) for index in range(len(found.plan)))
+    bottleneck = max(part.time_s for part in slices)
+    latency = math.fsum(part.compute_s + part.send_s for part in slices)
+    energy = _energy_j(chain, slices, bottleneck if math.isinf(period) else period)
     value = {"latency": latency, "energy": energy or 0.0}.get(objective, bottleneck)
     proven = found.proven or value <= found.bound * (1 + SAME)
     bound = value if proven else found.bound
     is_energy = objective == "energy"
     return Pipeline(
-        stages,
+        slices,
         bottleneck,
         latency,
         energy,
@@ -209,9 +209,9 @@ def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -
     )
 
 
-def _stage(chain: Chain, plan: tuple[Placed, ...], index: int) -> Stage:
+def _slice(chain: Chain, plan: tuple[Placed, ...], index: int) -> PlannedSlice:
     placed = plan[index]
-    return Stage(
+    return PlannedSlice(
         chain.devices[placed.device].name,
         placed.device,
         placed.first,
@@ -222,15 +222,15 @@ def _stage(chain: Chain, plan: tuple[Placed, ...], index: int) -> Stage:
     )
 
 
-def _energy_j(chain: Chain, stages: tuple[Stage, ...], period: float) -> float | None:
+def _energy_j(chain: Chain, slices: tuple[PlannedSlice, ...], period: float) -> float | None:
     """Return the energy of one frame in a pipeline that runs at a given rate."""
-    powers = [chain.devices[stage.index].busy_w for stage in stages]
+    powers = [chain.devices[part.index].busy_w for part in slices]
     if None in powers:
         return None
     busy = [
-        power * stage.compute_s
-        for power, stage in zip(powers, stages, strict=True)
+        power * part.compute_s
+        for power, part in zip(powers, slices, strict=True)
         if power is not None
     ]
-    boards = {chain.board_of[stage.index] for stage in stages}
+    boards = {chain.board_of[part.index] for part in slices}
     return math.fsum([*busy, *(_idle_j(chain, board, period) for board in boards)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rankslice.framework.platform import Link, Platform
 
-__all__ = ["LOCAL_LINK", "UNKNOWN_LINK", "Network"]
+__all__ = ["LOCAL_LINK", "UNKNOWN_LINK", "LinkSpeeds"]
 
 LOCAL_LINK = Link(bandwidth_mbps=110_000, latency_ms=0.1)
 """What lies between two ranks of one board if nobody measured it: shared memory as two cores of an
@@ -17,7 +17,7 @@ UNKNOWN_LINK = Link(bandwidth_mbps=float("inf"), latency_ms=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class LinkSpeeds:
     """The links of a platform."""
 
     platform: Platform

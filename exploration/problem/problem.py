@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.problem.devices import Device, Kind, default_keys, kinds_and_devices
-from rankslice.exploration.problem.links import LOCAL_LINK, Network
+from rankslice.exploration.problem.links import LOCAL_LINK, LinkSpeeds
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.platform import Board, Link, Platform
@@ -387,13 +387,13 @@ def _links(
     platform: Platform, local_link: Link
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]]:
     """Return bandwidths, latencies and where they are from, (boards, boards)."""
-    network = Network(platform, local_link)
+    links = LinkSpeeds(platform, local_link)
     names = [board.name for board in platform.boards]
-    table = [[network.between(one, other) for other in names] for one in names]
+    table = [[links.between(one, other) for other in names] for one in names]
     return (
         np.array([[link.bandwidth_mbps * 1e6 / 8 for link in row] for row in table]),
         np.array([[link.latency_ms / 1e3 for link in row] for row in table]),
-        tuple(tuple(network.source(one, other) for other in names) for one in names),
+        tuple(tuple(links.source(one, other) for other in names) for one in names),
     )
 
 

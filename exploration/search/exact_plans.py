@@ -94,8 +94,8 @@ class ExactPlanner:
         except NoPlanError:
             return None
         row = np.empty(len(self.problem.layers), np.int64)
-        for stage in found.stages:
-            row[stage.first : stage.last + 1] = devices[stage.index]
+        for piece in found.slices:
+            row[piece.first : piece.last + 1] = devices[piece.index]
         return Planned(row, found.bottleneck_s)
 
     def bound_s(self) -> float:

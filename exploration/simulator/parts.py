@@ -11,13 +11,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import Overheads
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.rings import rings_of
 
-__all__ = ["Inputs", "Parts", "Pipe", "Port", "Rank", "Ring", "Stage", "parts_of"]
+__all__ = ["Inputs", "Parts", "Pipe", "Port", "Rank", "Ring", "SimulatedStage", "parts_of"]
 
 
 class Counters:
@@ -66,15 +66,15 @@ class Ring:
         self.depth = depth
         self.written = 0
         self.read: list[int] = []
-        self.readers: list[Stage | None] = []
+        self.readers: list[SimulatedStage | None] = []
         """By place; ``None``: a channel."""
-        self.writer: Stage | None = None
+        self.writer: SimulatedStage | None = None
         """``None``: a channel."""
         self.on_written: list[Callable[[], None]] = []
         self.on_freed: list[Callable[[], None]] = []
         self._slowest = Counters()
 
-    def reader(self, stage: Stage | None) -> int:
+    def reader(self, stage: SimulatedStage | None) -> int:
         """Add a reader; return its place."""
         self.read.append(0)
         self.readers.append(stage)
@@ -114,7 +114,7 @@ class Ring:
 Inputs: TypeAlias = list[tuple[Ring, int]]
 
 
-class Stage:
+class SimulatedStage:
     """What takes and makes tensors: a segment, the source, or the sink."""
 
     __slots__ = ("frame", "index", "inputs", "lacking", "outputs", "ready", "times")
@@ -150,7 +150,7 @@ class Stage:
             heappush(self.ready, (self.frame, self.index, self))
 
 
-Ready: TypeAlias = list[tuple[int, int, Stage]]
+Ready: TypeAlias = list[tuple[int, int, SimulatedStage]]
 """Segments that could run, by frame and index: a heap."""
 
 
@@ -184,7 +184,7 @@ class Rank:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.stages: list[Stage] = []
+        self.stages: list[SimulatedStage] = []
         self.ready: Ready = []
         self.frames = Counters()
         """The next frames of its stages."""
@@ -204,7 +204,7 @@ class Rank:
         if queued > self.queued_max:
             self.queued_max = queued
 
-    def take_ready(self) -> Stage:
+    def take_ready(self) -> SimulatedStage:
         """Return the stage that is ready and has the oldest frame; it is about to run."""
         return heappop(self.ready)[2]
 
@@ -251,9 +251,9 @@ class Parts:
     ranks: list[Rank]
     rings: dict[tuple[int, str], Ring]
     """By rank and tensor."""
-    source: Stage
+    source: SimulatedStage
     """Writes the model inputs, where frames enter."""
-    sink: Stage
+    sink: SimulatedStage
     """Reads the model outputs, where results leave."""
     pipes: list[Pipe]
     ports: dict[tuple[str, bool], Port]
@@ -263,13 +263,13 @@ class Parts:
 def parts_of(
     plan: Plan,
     compute_s: Sequence[NDArray[np.float64]],
-    network: Network,
+    links: LinkSpeeds,
     window: int,
     overheads: Overheads,
     host_shares: Mapping[int, float],
 ) -> Parts:
     """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
-    wiring = _Wiring(plan, network, window, overheads)
+    wiring = _Wiring(plan, links, window, overheads)
     wiring.make_stages(compute_s)
     pipes = [wiring.pipe(channel) for channel in plan.channels]
     source, sink = wiring.source(), wiring.sink()
@@ -287,8 +287,8 @@ def parts_of(
 class _Wiring:
     """Puts the parts together."""
 
-    def __init__(self, plan: Plan, network: Network, window: int, overheads: Overheads) -> None:
-        self.plan, self.network, self.overheads = plan, network, overheads
+    def __init__(self, plan: Plan, links: LinkSpeeds, window: int, overheads: Overheads) -> None:
+        self.plan, self.links, self.overheads = plan, links, overheads
         self.ranks = [Rank(placement.rank) for placement in plan.ranks]
         self.rings = {(r.rank, r.tensor): Ring(r.slots) for r in rings_of(plan, window)}
         self.ports: dict[tuple[str, bool], Port] = defaultdict(Port)
@@ -303,7 +303,7 @@ class _Wiring:
             computes = self.plan.ranks[segment.rank].engine != "null"
             first += self.overheads.slice_s if computes else 0.0
             times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
-            stage = Stage(segment.index, times, rank.ready)
+            stage = SimulatedStage(segment.index, times, rank.ready)
             for name in segment.inputs:
                 stage.reads(self.rings[segment.rank, name])
             for name in segment.outputs:
@@ -341,7 +341,7 @@ class _Wiring:
         return ranks[channel.source].board, ranks[channel.destination].board
 
     def _carry_s(self, channel: Channel) -> float:
-        link = self.network.between(*self._boards(channel))
+        link = self.links.between(*self._boards(channel))
         return self._nbytes[channel.tensor] / (link.bandwidth_mbps * 1e6 / 8)
 
     def _copy_s(self, channel: Channel) -> float:
@@ -362,20 +362,20 @@ class _Wiring:
             origin.reader(None),
             self.rings[channel.destination, channel.tensor],
             0.0 if is_local else self._carry_s(channel),
-            self.network.between(*boards).latency_ms / 1e3,
+            self.links.between(*boards).latency_ms / 1e3,
             None if is_local else (self.ports[boards[0], True], self.ports[boards[1], False]),
         )
 
-    def source(self) -> Stage:
+    def source(self) -> SimulatedStage:
         """Return what writes the model inputs."""
-        source = Stage(0, [])
+        source = SimulatedStage(0, [])
         for name in self.plan.model.inputs:
             source.writes(self.rings[self.plan.source, name])
         return source
 
-    def sink(self) -> Stage:
+    def sink(self) -> SimulatedStage:
         """Return what reads the model outputs."""
-        sink = Stage(0, [])
+        sink = SimulatedStage(0, [])
         for name in self.plan.model.outputs:
             sink.reads(self.rings[self.plan.sink, name])
         return sink

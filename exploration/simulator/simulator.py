@@ -27,9 +27,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulator.parts import Pipe, Rank, Ring, Stage, parts_of
+from rankslice.exploration.simulator.parts import Pipe, Rank, Ring, SimulatedStage, parts_of
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps
@@ -192,7 +192,7 @@ def has_threadless_source(rank: Placement) -> bool:
 def simulate(
     plan: Plan,
     compute_s: Sequence[Times],
-    network: Network,
+    links: LinkSpeeds,
     *,
     frames: int = 100,
     arrivals: Arrivals | None = None,
@@ -209,7 +209,7 @@ def simulate(
         plan: ranks, segments and channels.
         compute_s: by segment of the plan: its times, frame by frame and again from the beginning;
             one time is the same for every frame. All in seconds.
-        network: the links between the boards of the plan's ranks.
+        links: the links between the boards of the plan's ranks.
         frames: how many come, if not by the clock: each as soon as it is let in.
         arrivals: frames that come by the clock.
         window: most frames inside; the plan's by default.
@@ -221,7 +221,7 @@ def simulate(
         traced: for how many frames from the first the steps are kept.
     """
     machine = _Machine(
-        plan, compute_s, network, window or plan.window, overheads, host_shares or {}, traced
+        plan, compute_s, links, window or plan.window, overheads, host_shares or {}, traced
     )
     machine.source_s, machine.sink_s = source_s, sink_s
     machine.run(frames, arrivals)
@@ -235,14 +235,14 @@ class _Machine:
         self,
         plan: Plan,
         compute_s: Sequence[Times],
-        network: Network,
+        links: LinkSpeeds,
         window: int,
         overheads: Overheads,
         host_shares: Mapping[int, float],
         traced: int,
     ) -> None:
         self.plan, self.window, self.traced = plan, window, traced
-        self.parts = parts_of(plan, compute_s, network, window, overheads, host_shares)
+        self.parts = parts_of(plan, compute_s, links, window, overheads, host_shares)
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
@@ -265,7 +265,7 @@ class _Machine:
         self.credit_s = 0.0
         if plan.sink != plan.source:
             ends = plan.ranks[plan.sink].board, plan.ranks[plan.source].board
-            self.credit_s = network.between(*ends).latency_ms / 1e3
+            self.credit_s = links.between(*ends).latency_ms / 1e3
         self._connect()
 
     def _connect(self) -> None:
@@ -390,7 +390,7 @@ class _Machine:
             self._at(self.now + rank.held_share * seconds, self._release_cores, rank)
         self._at(end_s, self._finish, (rank, stage))
 
-    def _finish(self, about: tuple[Rank, Stage]) -> None:
+    def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
         rank, stage = about
         rank.is_busy = False
         rank.count_step(min(ring.written - ring.read[place] for ring, place in stage.inputs) - 1)

@@ -29,7 +29,7 @@ def plan(
 
 
 def spans(pipeline: Pipeline) -> list[tuple[str, int, int]]:
-    return [(stage.device, stage.first, stage.last) for stage in pipeline.stages]
+    return [(piece.device, piece.first, piece.last) for piece in pipeline.slices]
 
 
 def mistakes(**what: Any) -> str:
@@ -51,7 +51,7 @@ def limit(**what: Any) -> tuple[str, str]:
 def test_equal_layers_are_dealt_out_evenly() -> None:
     found = plan()
     assert 2.0 == found.bottleneck_s
-    assert [(0, 1), (2, 3)] == [(stage.first, stage.last) for stage in found.stages]
+    assert [(0, 1), (2, 3)] == [(piece.first, piece.last) for piece in found.slices]
 
 
 def test_a_device_that_does_not_help_is_left_unused() -> None:
@@ -62,13 +62,13 @@ def test_a_device_that_does_not_help_is_left_unused() -> None:
 def test_a_slow_link_is_not_used() -> None:
     found = plan(output_bytes=[100] * 4, bandwidth_bytes_s=10.0)
     assert 4.0 == found.bottleneck_s
-    assert 1 == len(found.stages)
+    assert 1 == len(found.slices)
 
 
 def test_the_cut_goes_where_little_is_sent() -> None:
     found = plan(output_bytes=[20, 100, 100, 100], bandwidth_bytes_s=10.0)
-    assert (0, 0) == (found.stages[0].first, found.stages[0].last)
-    assert 2.0 == found.stages[0].send_s
+    assert (0, 0) == (found.slices[0].first, found.slices[0].last)
+    assert 2.0 == found.slices[0].send_s
     assert 3.0 == found.bottleneck_s
 
 
@@ -95,8 +95,8 @@ def test_stages_of_one_board_share_its_memory() -> None:
 def test_buffers_take_memory() -> None:
     where = devices(0, 0, memory_bytes=4.0)
     found = plan(where=where, receive_memory_bytes=[0, 9, 9, 3], send_memory_bytes=[0, 0, 1, 0])
-    assert [(0, 2), (3, 3)] == [(stage.first, stage.last) for stage in found.stages]
-    assert [4.0, 4.0] == [stage.memory_bytes for stage in found.stages]
+    assert [(0, 2), (3, 3)] == [(piece.first, piece.last) for piece in found.slices]
+    assert [4.0, 4.0] == [piece.memory_bytes for piece in found.slices]
 
 
 def test_measured_spans_replace_sums() -> None:
@@ -117,7 +117,7 @@ def test_every_pair_of_boards_has_its_own_link() -> None:
     rates = np.full((3, 3), 1.0)
     rates[2, 0] = 100.0
     found = plan(output_bytes=[100] * 4, where=devices(0, 0, 0), bandwidth_bytes_s=rates)
-    assert ["device 2", "device 0"] == [stage.device for stage in found.stages]
+    assert ["device 2", "device 0"] == [piece.device for piece in found.slices]
 
 
 def test_the_least_latency_above_a_floor_takes_what_is_fast_enough() -> None:
@@ -142,7 +142,7 @@ def test_the_least_energy_counts_each_board_in_use_once() -> None:
         Device("other", 0, busy_w=0.5, idle_w=100.0),
     ]
     found = plan(where=where, objective="energy", throughput_floor_fps=1 / 3)
-    assert {"cpu", "gpu"} == {stage.device for stage in found.stages}
+    assert {"cpu", "gpu"} == {piece.device for piece in found.slices}
     assert 3 * 1.0 + 1 * 2.0 + 3 * 10.0 == found.energy_j == found.bound_j
     assert found.bound_s is None
 
@@ -176,7 +176,7 @@ def test_devices_that_differ_in_power_alone_are_alike_unless_energy_counts() -> 
     assert found.proven
     assert found.energy_j is not None
     least = plan(where=where[:8], objective="energy")
-    assert ["device 0"] == [stage.device for stage in least.stages]
+    assert ["device 0"] == [piece.device for piece in least.slices]
 
 
 # Beyond what is proven at once

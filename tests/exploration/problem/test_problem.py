@@ -10,7 +10,7 @@ from problems import CHAIN, GIGABIT, board, platform, problem
 from strategies import random_graphs
 
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
-from rankslice.exploration.problem.links import LOCAL_LINK, UNKNOWN_LINK, Network
+from rankslice.exploration.problem.links import LOCAL_LINK, UNKNOWN_LINK, LinkSpeeds
 from rankslice.exploration.problem.problem import (
     SummedTimes,
     explored_layers,
@@ -142,10 +142,10 @@ def test_links_are_those_of_the_pair_or_the_default():
 
 
 def test_a_platform_without_links_says_that_they_are_unknown():
-    network = Network(platform(link=None))
-    assert UNKNOWN_LINK == network.between("edge01", "edge02")
-    assert "counted as nothing" in network.source("edge01", "edge02")
-    assert LOCAL_LINK == network.between("edge01", "edge01")
+    links = LinkSpeeds(platform(link=None))
+    assert UNKNOWN_LINK == links.between("edge01", "edge02")
+    assert "counted as nothing" in links.source("edge01", "edge02")
+    assert LOCAL_LINK == links.between("edge01", "edge01")
 
 
 def test_a_mapping_has_ranges_in_the_order_of_a_frame():

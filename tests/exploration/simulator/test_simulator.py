@@ -15,7 +15,7 @@ from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages, wire
 from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
-from rankslice.exploration.problem.links import Network
+from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulator.parts import parts_of
 from rankslice.exploration.simulator.simulator import (
@@ -35,9 +35,9 @@ TENSOR_BYTES = 16
 THREE = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
 
 
-def network(*names, link=FREE, local=FREE):
+def links(*names, link=FREE, local=FREE):
     boards = tuple(board(name) for name in names or ("board",))
-    return Network(Platform("boards.yaml", boards, link), local)
+    return LinkSpeeds(Platform("boards.yaml", boards, link), local)
 
 
 def took(*seconds):
@@ -46,7 +46,7 @@ def took(*seconds):
 
 def rate(plan, *seconds, link=FREE, local=FREE, **more):
     names = dict.fromkeys(rank.board for rank in plan.ranks)
-    found = simulate(plan, took(*seconds), network(*names, link=link, local=local), **more)
+    found = simulate(plan, took(*seconds), links(*names, link=link, local=local), **more)
     assert found.completed == found.frames
     return found.throughput_fps
 
@@ -56,7 +56,7 @@ def test_the_rate_is_that_of_the_slowest_rank():
 
 
 def test_a_frame_that_is_alone_takes_the_sum_of_its_steps():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=20, window=1)
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, window=1)
     assert found.latency_ms["p50"] == pytest.approx(35)
     assert found.latency_ms["max"] == pytest.approx(35)
 
@@ -118,7 +118,7 @@ def test_ranks_that_share_a_core_take_turns_on_it():
 @settings(max_examples=80, deadline=None)
 def test_every_frame_comes_out_in_any_plan_and_window(plan, window):
     seconds = [0.01] * len(plan.segments)
-    found = simulate(plan, took(*seconds), network(), frames=15, window=window)
+    found = simulate(plan, took(*seconds), links(), frames=15, window=window)
     assert (15, ()) == (found.completed, found.dropped)
     assert np.all(np.diff(found.completed_s) >= 0)
 
@@ -127,7 +127,7 @@ def test_every_frame_comes_out_in_any_plan_and_window(plan, window):
 @settings(max_examples=80, deadline=None)
 def test_tensors_have_as_many_slots_as_the_runtime_gives_them(plan, window):
     seconds = took(*[0.01] * len(plan.segments))
-    parts = parts_of(plan, seconds, network(), window, NO_OVERHEADS, {})
+    parts = parts_of(plan, seconds, links(), window, NO_OVERHEADS, {})
     for rank in plan.ranks:
         rings = wire(job_of(plan), rank.rank, window).rings
         expected = {r.tensor.name: (r.depth, r.readers) for r in rings}
@@ -171,7 +171,7 @@ def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
     found = simulate(
         plan,
         [np.array([segment.compute_s]) for segment in one.segments],
-        Network(boards),
+        LinkSpeeds(boards),
         frames=300,
         # What slices take longer in a pipeline is in the predicted times.
         overheads=replace(given_problem.overheads, slice_s=0.0),
@@ -194,17 +194,17 @@ def test_a_chain_reaches_the_rate_and_latency_that_the_cost_model_says():
     one = predict(chain, [0, 1, 0])
     plan = planned(CHAIN, {"a": 0, "b": 1, "c": 0}, placements("edge01_cpu0-1", "edge02_cpu0-1"))
     compute = [np.array([segment.compute_s]) for segment in one.segments]
-    links = Network(platform(link=GIGABIT))
+    gigabit = LinkSpeeds(platform(link=GIGABIT))
     more = {"overheads": chain.overheads, "frames": 200}
-    fast = simulate(plan, compute, links, **more)
+    fast = simulate(plan, compute, gigabit, **more)
     assert fast.throughput_fps == pytest.approx(one.throughput_fps, rel=0.01)
-    alone = simulate(plan, compute, links, window=1, **more)
+    alone = simulate(plan, compute, gigabit, window=1, **more)
     assert alone.latency_ms["p50"] == pytest.approx(1e3 * one.latency_s)
 
 
 def test_frames_that_come_slower_than_the_pipeline_wait_for_nobody():
     found = simulate(
-        THREE, took(0.01, 0.02, 0.005), network(), arrivals=Arrivals(at_rate(100, 20.0), 4)
+        THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(at_rate(100, 20.0), 4)
     )
     assert found.throughput_fps == pytest.approx(20)
     assert found.latency_ms["max"] == pytest.approx(35)
@@ -213,7 +213,7 @@ def test_frames_that_come_slower_than_the_pipeline_wait_for_nobody():
 
 def test_frames_that_come_faster_wait_and_then_find_no_room():
     found = simulate(
-        THREE, took(0.01, 0.02, 0.005), network(), arrivals=Arrivals(at_rate(200, 100.0), 5)
+        THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(at_rate(200, 100.0), 5)
     )
     assert 5 == found.waiting_max
     assert found.throughput_fps == pytest.approx(50)
@@ -222,14 +222,14 @@ def test_frames_that_come_faster_wait_and_then_find_no_room():
 
 
 def test_a_burst_waits_at_the_source():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), arrivals=Arrivals(np.zeros(10), 10))
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(np.zeros(10), 10))
     assert (10, 10) == (found.completed, found.frames)
     assert found.waiting_max == 10 - 2  # the model input has two slots
     assert found.latency_ms["max"] == pytest.approx(1e3 * (0.01 + 10 * 0.02 + 0.005))
 
 
 def test_busy_ranks_are_told_with_what_waits_for_them():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=300)
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=300)
     assert [0.5, 1.0, 0.25] == pytest.approx([r.utilisation for r in found.ranks], abs=0.01)
     assert [20.0] == pytest.approx([found.ranks[1].busy_ms])
     assert 1 == found.ranks[1].queue_max
@@ -238,14 +238,14 @@ def test_busy_ranks_are_told_with_what_waits_for_them():
 
 def test_links_are_told_by_direction():
     plan = planned(CHAIN, {"a": 0, "b": 1, "c": 1}, placements("a_cpu0", "b_cpu0"))
-    found = simulate(plan, took(0.01, 0.02), network("a", "b", link=GIGABIT), frames=50)
+    found = simulate(plan, took(0.01, 0.02), links("a", "b", link=GIGABIT), frames=50)
     assert [("a", True, 50), ("b", False, 50)] == [
         (link.board, link.is_outgoing, link.messages) for link in found.links
     ]
 
 
 def test_writing_results_takes_a_thread_of_its_own():
-    found = simulate(THREE, took(0.001, 0.001, 0.015), network(), frames=200, sink_s=0.02)
+    found = simulate(THREE, took(0.001, 0.001, 0.015), links(), frames=200, sink_s=0.02)
     assert found.throughput_fps == pytest.approx(50)
 
 
@@ -267,7 +267,7 @@ def test_on_a_single_core_the_thread_that_computes_reads_frames():
 
 def test_a_frame_waits_for_a_slow_first_rank_only_if_another_thread_lets_it_in():
     def latency_ms(plan):
-        return simulate(plan, took(0.03, 0.02), network()).latency_ms["p50"]
+        return simulate(plan, took(0.03, 0.02), links()).latency_ms["p50"]
 
     assert latency_ms(with_first_rank()) == pytest.approx(30 + 20)
     for fields in ELSEWHERE:
@@ -276,12 +276,12 @@ def test_a_frame_waits_for_a_slow_first_rank_only_if_another_thread_lets_it_in()
 
 def test_frames_that_come_by_the_clock_are_let_in_while_the_first_rank_computes():
     clock = Arrivals(np.array([0.0, 0.01, 0.02]), 1)
-    found = simulate(with_first_rank(), took(0.03, 0.02), network(), arrivals=clock)
+    found = simulate(with_first_rank(), took(0.03, 0.02), links(), arrivals=clock)
     assert (3, ()) == (found.completed, found.dropped)
 
 
 def test_steps_of_the_first_frames_are_kept():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=20, traced=2)
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, traced=2)
     assert [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] == sorted(
         (step.rank, step.frame) for step in found.steps
     )
@@ -290,8 +290,8 @@ def test_steps_of_the_first_frames_are_kept():
 def test_a_jittered_pipeline_is_slower_than_a_steady_one_and_a_window_helps():
     random = np.random.default_rng(0)
     times = [jittered(0.01, 0.5, 2000, random) for _ in range(3)]
-    slower = simulate(THREE, times, network(), frames=2000, window=3).throughput_fps
-    faster = simulate(THREE, times, network(), frames=2000, window=50).throughput_fps
+    slower = simulate(THREE, times, links(), frames=2000, window=3).throughput_fps
+    faster = simulate(THREE, times, links(), frames=2000, window=50).throughput_fps
     assert slower < faster < 100
 
 
@@ -309,18 +309,18 @@ def test_sampled_times_are_measured_ones_in_proportion():
 def test_the_same_seed_gives_the_same_answer():
     def once():
         times = [jittered(0.01, 0.3, 100, np.random.default_rng(3))] * 3
-        return simulate(THREE, times, network(), frames=100).completed_s.tolist()
+        return simulate(THREE, times, links(), frames=100).completed_s.tolist()
 
     assert once() == once()
 
 
 def test_a_simulation_can_be_written_as_json():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=30)
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=30)
     assert 30 == json.loads(json.dumps(found.to_json()))["completed"]
 
 
 def test_no_frames_give_no_rate():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), network(), frames=0)
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=0)
     assert (0, 0.0) == (found.completed, found.throughput_fps)
     assert math.isnan(found.latency_ms["p50"])
 
@@ -363,7 +363,7 @@ def lines_run(plan: Plan) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        simulate(plan, took(*[0.01] * len(plan.segments)), network(), frames=8)
+        simulate(plan, took(*[0.01] * len(plan.segments)), links(), frames=8)
     finally:
         sys.settrace(before)
     return count

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rich.markup import escape
 
-from rankslice.framework.errors import Mistake, RankSliceError
-
-# isort: off
-# Each adds its commands to the program; in the order in which the help names them.
-from rankslice.commands.build import cli as slicing  # noqa: F401
-from rankslice.commands.run import cli as running
-from rankslice.commands.profile import cli as measuring  # noqa: F401
-from rankslice.commands.explore import cli as exploring  # noqa: F401
-from rankslice.commands.demo import cli as demo  # noqa: F401
-
-# isort: on
 from rankslice.commands.app import app
 from rankslice.commands.output import talk
+from rankslice.framework.errors import Mistake, RankSliceError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,7 +29,7 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _checked(sys.stdout)
     try:
-        _run(running.with_verify_value(sys.argv[1:]))
+        _run(sys.argv[1:])
     except RankSliceError as error:
         for mistake in error.mistakes:
             talk.print(f"[red]error:[/red] {escape(str(mistake))}", soft_wrap=True)

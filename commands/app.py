@@ -1,31 +1,84 @@
-"""The program, to which the other modules add their commands."""
+"""The program, whose commands are loaded when they are called."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+import typer.main
+from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "app", "command", "load_command", "summary"]
+
+COMMANDS = (
+    *("inspect", "build", "run", "deploy", "profile", "probe", "simulate", "explore", "demo"),
+)
+"""In the order of the help. Each is a folder beside this file: its docstring is the line in the
+help, and the function of its name in ``cli.py`` takes the options."""
+
+_F = TypeVar("_F", bound=Callable[..., None])
+
+
+def summary(name: str) -> str:
+    """Return the line that says what a command does."""
+    return import_module(f"rankslice.commands.{name}").__doc__ or ""
+
+
+def load_command(name: str) -> Any:
+    """Return a command with its options, from the ``cli.py`` of its folder."""
+    import_module(f"rankslice.commands.{name}.cli")
+    program = typer.main.get_command(app)
+    assert isinstance(program, _Program)
+    return program.commands[name]
+
+
+def command(*examples: str, cls: type[TyperCommand] = TyperCommand) -> Callable[[_F], _F]:
+    """Return a decorator that makes a function the command of its name.
+
+    Args:
+        examples: the arguments of command lines with which its help ends.
+        cls: of the command.
+    """
+
+    def add(function: _F) -> _F:
+        name = function.__name__
+        lines = [f"rankslice {name} {example}" for example in examples]
+        title = "Example:" if len(lines) == 1 else "Examples:"
+        epilog = "\n\n".join([title, *lines])
+        app.command(name, cls=cls, help=summary(name), epilog=epilog)(function)
+        return function
+
+    return add
 
 
 class _Program(TyperGroup):
-    """The program, whose help shows switches without the kind of a value: they take none."""
+    """The program, which knows the names and summaries of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name in COMMANDS:
+            self.commands.setdefault(name, TyperCommand(name, help=summary(name)))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options that stand before a command."""
         return _without_kinds(super().get_params(ctx))
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; ``None``: there is no such one."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _without_kinds(command.get_params(ctx))
-        return command
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called, loaded, and its arguments."""
+        if args[0] in COMMANDS:
+            loaded = self.commands[args[0]] = load_command(args[0])
+            _without_kinds(loaded.get_params(ctx))
+        return super().resolve_command(ctx, args)
 
 
 def _without_kinds(params: list[Any]) -> list[Any]:
+    """Return parameters whose switches are shown without the kind of a value: they take none."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

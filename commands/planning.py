@@ -23,7 +23,7 @@ from rankslice.frontend.formats.registry import Model, read_model
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
-__all__ = ["MakeMapping", "Planned", "plan_mapping", "plan_model"]
+__all__ = ["MakeMapping", "Planned", "layer_numbers", "plan_mapping", "plan_model"]
 
 _T = TypeVar("_T")
 
@@ -39,6 +39,15 @@ class Planned:
     partition: Partition
     plan: Plan
     warnings: tuple[str, ...]
+
+
+def layer_numbers(graph: Graph) -> dict[str, int]:
+    """Return the number by which ``--cuts`` knows each layer: from 1, in the graph's order.
+
+    In a Keras model with one input, not nested, this is the index in ``model.layers``, where the
+    input layer is 0.
+    """
+    return {layer.name: number for number, layer in enumerate(graph.layers, 1)}
 
 
 def plan_model(

@@ -1,7 +1,7 @@
 """Write what ``docs/command-line.md`` says of each command anew: ``python docs/generate_cli.py``.
 
-The text between the page's markers comes from the declarations in ``commands``; all else
-on the page is written by hand. A test fails when the page does not say what they say.
+The text between the page's markers comes from the declarations in ``commands``; all else on the
+page is written by hand. A test fails when the page does not say what they say.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from typer.models import ArgumentInfo, CommandInfo, Context, OptionInfo
+from typer.models import ArgumentInfo, Context, OptionInfo
 
-from rankslice.commands import app
+from rankslice.commands.app import COMMANDS, load_command, summary
 
 PAGE = Path(__file__).with_name("command-line.md")
 _VALUES = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
@@ -27,28 +27,22 @@ def generated_page(page: str) -> str:
     Raises:
         ValueError: a command has no place on the page, or several.
     """
-    for command in app.registered_commands:
-        begin, end = f"<!-- {_name(command)} -->\n", f"<!-- end of {_name(command)} -->\n"
+    for command in COMMANDS:
+        begin, end = f"<!-- {command} -->\n", f"<!-- end of {command} -->\n"
         parts = re.split(f"(?s){re.escape(begin)}.*?{re.escape(end)}", page)
         if len(parts) != 2:
-            raise ValueError(f"{PAGE.name} has {len(parts) - 1} places for {_name(command)}")
+            raise ValueError(f"{PAGE.name} has {len(parts) - 1} places for {command}")
         page = f"{parts[0]}{begin}\n{_description(command)}\n{end}{parts[1]}"
     return page
 
 
-def _name(command: CommandInfo) -> str:
-    assert command.callback is not None
-    return command.name or command.callback.__name__
-
-
-def _description(command: CommandInfo) -> str:
+def _description(command: str) -> str:
     """Return usage, summary and a table of a command's arguments and options."""
-    assert command.callback is not None
-    summary = (command.callback.__doc__ or "").partition("\n")[0]
-    usage = [f"rankslice {_name(command)}"]
+    usage = [f"rankslice {command}"]
     rows = ["| option | meaning |", "|---|---|"]
-    hints = typing.get_type_hints(command.callback, include_extras=True)
-    for name, parameter in inspect.signature(command.callback).parameters.items():
+    function = inspect.unwrap(load_command(command).callback)
+    hints = typing.get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
         if hints[name] is Context:
             continue
         kind, info = typing.get_args(hints[name])
@@ -57,7 +51,9 @@ def _description(command: CommandInfo) -> str:
             rows.append(f"| `{usage[-1]}` | {info.help} |")
         else:
             rows.append(f"| {_option(name, kind, info)} | {_meaning(kind, info, parameter)} |")
-    return "\n".join(["```text", f"{' '.join(usage)} [OPTIONS]", "```", "", summary, "", *rows, ""])
+    return "\n".join(
+        ["```text", f"{' '.join(usage)} [OPTIONS]", "```", "", summary(command), "", *rows, ""]
+    )
 
 
 def _option(name: str, kind: Any, info: OptionInfo) -> str:

@@ -1,1 +1,1 @@
-"""``rankslice build``: its options, what it does, and how that is shown."""
+"""Slice a model: sub-models, tables, rankfile, driver and a package per board."""

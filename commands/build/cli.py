@@ -1,4 +1,4 @@
-"""Commands that look at a model and slice it: ``inspect`` and ``build``."""
+"""The options of ``rankslice build``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from rankslice.commands.app import app
+from rankslice.commands.app import command
 from rankslice.commands.options import (
     UNIT_SCALE,
     Boards,
@@ -23,12 +23,10 @@ from rankslice.commands.options import (
     parse_preprocessing,
     parse_shapes,
     refuse_shared_files,
-    refuse_with,
-    writes,
 )
 from rankslice.commands.output import screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+from rankslice.framework.files.output_file import STDOUT
 
 if TYPE_CHECKING:
     from rankslice.commands.planning import MakeMapping
@@ -41,166 +39,7 @@ class _Quantize(str, Enum):
     int8 = "int8"
 
 
-class _Accelerator(str, Enum):
-    gpu = "gpu"
-    npu = "npu"
-
-
-@app.command(
-    epilog="Examples: rankslice inspect models/digits.onnx --cuts 20"
-    " | rankslice inspect models/digits.onnx --mapping mappings/digits-two-ranks.json"
-    " --svg digits.svg | rankslice inspect out --svg out.svg"
-)
-def inspect(
-    context: typer.Context,
-    model: Annotated[
-        Path,
-        typer.Argument(
-            readable=False,
-            help="An .onnx, .tflite, .keras or .h5 model, or a folder made by 'build'.",
-        ),
-    ],
-    shape: Shape = None,
-    mapping: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Also show what each rank of this mapping would do."),
-    ] = None,
-    platform: Annotated[
-        str | None, typer.Option(help="The mapping's boards, as for 'build' (default: 'local').")
-    ] = None,
-    cuts: Annotated[int, typer.Option(min=0, help="Most cuts shown, spread over the model.")] = 9,
-    summary: Annotated[
-        bool | None,
-        typer.Option(
-            "--summary/--no-summary",
-            show_default=False,
-            help="Leave the layers out, or show them (default: out if a terminal would show more"
-            " than 100).",
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            callback=writes(SVG),
-            readable=False,
-            help="Draw the model, by rank if there is a plan; '-' for stdout.",
-        ),
-    ] = None,
-    object: Annotated[
-        bool,
-        typer.Option(
-            "--object", help="Instead: the tables of a .tflite file, as they stand there."
-        ),
-    ] = False,
-    internals: Annotated[
-        bool,
-        typer.Option(
-            "--internals", help="Instead: what LiteRT makes of a .tflite file, step by step."
-        ),
-    ] = False,
-    delegate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIB", help="With --internals: a delegate library (default: XNNPACK)."
-        ),
-    ] = None,
-    accelerator: Annotated[
-        _Accelerator | None,
-        typer.Option(help="With --internals: compile for LiteRT's GPU or NPU accelerator."),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the delegate or accelerator."),
-    ] = None,
-    json_file: Json = None,
-) -> None:
-    """Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
-    refuse_shared_files(context)
-    others = {"shape": shape, "mapping": mapping, "platform": platform, "svg": svg}
-    refused = {**others, "summary": summary}
-    of_internals = {"delegate": delegate, "accelerator": accelerator, "option": option}
-    if object:
-        refuse_with("--object", internals=internals, **refused, **of_internals)
-        _inspect_object(model, json_file)
-        return
-    if internals:
-        refuse_with("--internals", **refused)
-        _inspect_internals(model, delegate, accelerator, option or [], json_file)
-        return
-    if any(of_internals.values()):
-        raise RankSliceError("--delegate, --accelerator and --option need --internals")
-    from rankslice.commands.inspect.inspect import inspect_model
-    from rankslice.commands.inspect.picture import picture_of
-    from rankslice.commands.inspect.show import print_inspection
-    from rankslice.commands.inspect.to_json import inspection_to_json
-
-    inspection = inspect_model(model, parse_shapes(shape), mapping, platform)
-    if svg is not None:
-        write_output(svg, picture_of(inspection), "--svg")
-    if json_file is not None:
-        write_json(json_file, inspection_to_json(inspection))
-    if STDOUT not in (svg, json_file):
-        print_inspection(inspection, screen, cuts, summary=summary)
-
-
-def _inspect_object(model: Path, json_file: Path | None) -> None:
-    """Show the tables of a ``.tflite`` file."""
-    from rankslice.commands.inspect.object_to_json import object_to_json
-    from rankslice.commands.inspect.show_object import print_object
-    from rankslice.frontend.formats.tflite.object import read_object
-
-    _refuse_other_formats(model, "--object")
-    found = read_object(model)
-    if json_file is not None:
-        write_json(json_file, object_to_json(found))
-    if json_file != STDOUT:
-        print_object(found, screen)
-
-
-def _refuse_other_formats(model: Path, option: str) -> None:
-    """Refuse a file of a model in another format than ``.tflite``, by its suffix."""
-    from rankslice.frontend.formats.registry import SUFFIXES
-
-    suffix = model.suffix.lower()
-    if suffix.lstrip(".") in {*SUFFIXES} - {"tflite"}:
-        found = f"has the suffix {suffix!r}"
-        raise RankSliceError(Mistake(str(model), found, f"{option} takes .tflite files"))
-
-
-def _inspect_internals(
-    model: Path,
-    delegate: str | None,
-    accelerator: _Accelerator | None,
-    options: list[str],
-    json_file: Path | None,
-) -> None:
-    """Show what LiteRT makes of a ``.tflite`` file."""
-    from rankslice.commands.inspect.internals import Wanted, internals_to_json, look_inside
-    from rankslice.commands.inspect.show_internals import print_internals
-
-    _refuse_other_formats(model, "--internals")
-    if delegate and accelerator:
-        refuse_with("--accelerator", delegate=delegate)
-    wrong = [text for text in options if "=" not in text]
-    if wrong:
-        raise RankSliceError(*(Mistake("--option", repr(t), "expected NAME=VALUE") for t in wrong))
-    wanted = Wanted(
-        delegate or "",
-        accelerator.value if accelerator else "",
-        {name: value for name, _, value in (text.partition("=") for text in options)},
-    )
-    with talk.status("loading"):
-        found = look_inside(model, wanted)
-    if json_file is not None:
-        write_json(json_file, internals_to_json(found))
-    if json_file != STDOUT:
-        print_internals(found, screen)
-
-
-@app.command(
-    epilog="Example: rankslice build models/digits.onnx --mapping mappings/digits-two-ranks.json"
-    " --platform local --out out"
-)
+@command("models/digits.onnx --mapping mappings/digits-two-ranks.json --platform local --out out")
 def build(
     context: typer.Context,
     model: Annotated[
@@ -261,11 +100,10 @@ def build(
     ] = "",
     json_file: Json = None,
 ) -> None:
-    """Slice a model: sub-models, tables, rankfile, driver and a package per board."""
     refuse_shared_files(context)
     from rankslice.commands.build.build import build as build_folder
     from rankslice.commands.build.conversion import Quantisation
-    from rankslice.commands.run.show import print_build
+    from rankslice.commands.build.show import print_build
     from rankslice.framework.plan import plan_to_json
 
     shapes = parse_shapes(shape)

@@ -14,7 +14,7 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import quoted
 
-__all__ = ["layer_numbers", "mapping_of_cuts", "parse_cuts"]
+__all__ = ["mapping_of_cuts", "parse_cuts"]
 
 _OPTION = "--cuts"
 _MAX_DIGITS = 9
@@ -33,15 +33,6 @@ def parse_cuts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def layer_numbers(graph: Graph) -> dict[str, int]:
-    """Return the number by which ``--cuts`` knows each layer: from 1, in the graph's order.
-
-    In a Keras model with one input, not nested, this is the index in ``model.layers``, where the
-    input layer is 0.
-    """
-    return {layer.name: number for number, layer in enumerate(graph.layers, 1)}
-
-
 def mapping_of_cuts(
     cuts: Sequence[int], *, share_cores: bool = False
 ) -> Callable[[Graph, Platform], Mapping]:
@@ -52,7 +43,7 @@ def mapping_of_cuts(
     are taken again and again.
 
     Args:
-        cuts: as :func:`layer_numbers` counts.
+        cuts: as :func:`rankslice.commands.planning.layer_numbers` counts.
         share_cores: whether several ranks may have the same cores.
     """
 

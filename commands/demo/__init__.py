@@ -1,1 +1,1 @@
-"""``rankslice demo``: its options, what it does, and how that is shown."""
+"""Slice a digit classifier over three ranks and ResNet-50 over two, on this machine."""

@@ -18,8 +18,9 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.images import Preprocessing
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
+from rankslice.commands.build.show import print_build
 from rankslice.commands.run.run import FinishedRun, prepare, run, unsliced_outputs
-from rankslice.commands.run.show import print_build, print_run, print_top
+from rankslice.commands.run.show import print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import JSON, check_output, write_output
 from rankslice.networks.digits import (

@@ -1,1 +1,1 @@
-"""``rankslice deploy``: its options, what it does, and how that is shown."""
+"""Bring the packages to their boards: what has changed alone, checked there, all or nothing."""

@@ -1,1 +1,1 @@
-"""``rankslice explore``: its options, what it does, and how that is shown."""
+"""Find good mappings: files for 'build', a table, and a page with the Pareto front."""

@@ -1,1 +1,1 @@
-"""``rankslice inspect``: its options, what it does, and how that is shown."""
+"""Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankslice.commands.build.cuts import layer_numbers
 from rankslice.commands.inspect.inspect import Inspection
+from rankslice.commands.planning import layer_numbers
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text

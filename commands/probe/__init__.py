@@ -1,1 +1,1 @@
-"""``rankslice probe``: its options, what it does, and how that is shown."""
+"""Ask boards what they have, measure what connects them, and write it as a platform file."""

@@ -1,1 +1,1 @@
-"""``rankslice profile``: its options, what it does, and how that is shown."""
+"""Measure how long layers and slices take on each kind of accelerator of each kind of board."""

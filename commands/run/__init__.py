@@ -1,1 +1,1 @@
-"""``rankslice run``: its options, what it does, and how that is shown."""
+"""Run the slices as a pipeline and tell how fast, how steady, and what limits it."""

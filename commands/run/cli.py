@@ -1,18 +1,18 @@
-"""Commands that bring slices to their boards and run them: ``run`` and ``deploy``."""
+"""The options of ``rankslice run``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
-from rankslice.commands.app import app
+from rankslice.commands.app import command
 from rankslice.commands.options import (
     UNIT_SCALE,
     Fps,
@@ -36,12 +36,23 @@ if TYPE_CHECKING:
 
     from rankslice.commands.run.run import FinishedRun, PreparedRun
 
-__all__ = ["with_verify_value"]
-
 
 class _Verify(str, Enum):
     deployed = "deployed"
     exact = "exact"
+
+
+class _RunCommand(TyperCommand):
+    """The command, whose ``--verify`` may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments; a bare ``--verify`` means ``--verify deployed``."""
+        modes = [mode.value for mode in _Verify]
+        spelled = []
+        for argument, following in zip(args, [*args[1:], ""], strict=False):
+            is_bare = argument == "--verify" and following not in modes
+            spelled += [argument, _Verify.deployed.value] if is_bare else [argument]
+        return super().parse_args(ctx, spelled)
 
 
 class _Overflow(str, Enum):
@@ -49,9 +60,10 @@ class _Overflow(str, Enum):
     drop = "drop"
 
 
-@app.command(
-    epilog="Examples: rankslice run out --frames 200 --verify"
-    " | rankslice run out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt"
+@command(
+    "out --frames 200 --verify",
+    "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
+    cls=_RunCommand,
 )
 def run(
     context: typer.Context,
@@ -140,7 +152,6 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the mpirun line.")] = False,
     json_file: Json = None,
 ) -> None:
-    """Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.run.classes import check_labels, classes_csv, classes_json
@@ -250,57 +261,3 @@ def _refuse_to_show(prepared: PreparedRun) -> None:
     if results == STDOUT or is_npz(results):
         found = "can be written by 'rankslice run' alone, not by the mpirun line"
         raise RankSliceError(Mistake(str(results), found, "leave out --results, or name a .bin"))
-
-
-def with_verify_value(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a value after each ``--verify``, which may stand alone."""
-    spelled = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
-        is_bare = argument == "--verify" and following not in [mode.value for mode in _Verify]
-        spelled += [argument, _Verify.deployed.value] if is_bare else [argument]
-    return spelled
-
-
-@app.command(
-    epilog="Examples: rankslice deploy out | rankslice deploy out --boards edge01,edge02 --venv"
-)
-def deploy(
-    context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
-    ],
-    boards: Annotated[
-        str | None, typer.Option(metavar="B1,B2", help="Only these boards (default: all).")
-    ] = None,
-    venv: Annotated[
-        bool,
-        typer.Option(
-            "--venv", help="Also make each board's Python environment, ~/.rankslice/venv."
-        ),
-    ] = False,
-    ssh_config: SshConfig = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would go where.")
-    ] = False,
-    json_file: Json = None,
-) -> None:
-    """Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
-    refuse_shared_files(context)
-    from rankslice.commands.deploy.deploy import deploy as deploy_folder
-    from rankslice.commands.deploy.deploy import plan_deployment
-    from rankslice.commands.deploy.show import print_deployed, print_deployment
-
-    names = [name for name in (boards or "").split(",") if name]
-    deployment = plan_deployment(folder, names, ssh_config=ssh_config)
-    if dry_run:
-        print_deployment(deployment, screen)
-        return
-    deployed = deploy_folder(
-        deployment,
-        venv=venv,
-        on_step=lambda board, step: talk.print(escape(f"{board}: {step}"), soft_wrap=True),
-    )
-    if json_file is not None:
-        write_json(json_file, {"boards": [board.to_json() for board in deployed]})
-    if json_file != STDOUT:
-        print_deployed(deployed, screen)

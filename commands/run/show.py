@@ -1,4 +1,4 @@
-"""Builds and runs, printed for people."""
+"""Runs, printed for people."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.commands.build.build import Build
 from rankslice.commands.inspect.show import shortened
 from rankslice.commands.run.run import FinishedRun
-from rankslice.framework.describe_plan import describe_plan
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
 from rankslice.framework.specs.read_text import read_text
@@ -25,16 +23,10 @@ from rankslice.framework.wording import joined, on_one_line
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
 from rankslice.measurement.verify import Verification
 
-__all__ = ["print_build", "print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
+__all__ = ["print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
 
 _MAX_FRAMES_SHOWN = 20
 _MAX_CLASSES = 1_000_000
-
-
-def print_build(build: Build, console: Console) -> None:
-    """Print what each rank runs, receives and sends."""
-    console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
-    console.print(f"written to {escape(str(build.folder))}", soft_wrap=True)
 
 
 def print_run(summary: RunSummary, console: Console) -> None:

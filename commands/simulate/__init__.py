@@ -1,1 +1,1 @@
-"""``rankslice simulate``: its options, what it does, and how that is shown."""
+"""Predict rate, latency and queues of a job without its boards, event by event."""

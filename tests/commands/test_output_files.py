@@ -16,18 +16,17 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
-import typer.main
 from command_line import COMMAND, rankslice
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from namespaces import read_only, run_all_with_mounts, small_disk
 
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
-from rankslice.commands.app import app
+from rankslice.commands.app import COMMANDS, load_command
 from rankslice.commands.options import is_written
 from rankslice.framework.files.output_file import STDOUT, write_output
 
-PROGRAM: Any = typer.main.get_command(app)
+LOADED: dict[str, Any] = {name: load_command(name) for name in COMMANDS}
 
 READ = {
     *("model", "mapping", "platform", "profile", "trace", "target", "folder", "labels", "input"),
@@ -43,7 +42,7 @@ def options() -> list[tuple[str, str]]:
     """Return all options that name a file to write: the command, and the option."""
     return [
         (name, param.opts[0])
-        for name, command in PROGRAM.commands.items()
+        for name, command in LOADED.items()
         for param in command.params
         if is_written(param)
     ]
@@ -95,12 +94,11 @@ def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[s
 def test_each_option_with_a_path_is_known_as_one_that_reads_or_writes() -> None:
     written = {(name, option.lstrip("-")) for name, option in options()}
     unknown = [
-        (command.callback.__name__, name)
-        for command in app.registered_commands
-        if command.callback is not None
-        for name, hint in get_type_hints(command.callback).items()
+        (command, name)
+        for command, loaded in LOADED.items()
+        for name, hint in get_type_hints(loaded.callback).items()
         if Path in (hint, *get_args(hint)) and name not in READ
-        if (command.callback.__name__, name.removesuffix("_file")) not in {*written, *FOLDERS}
+        if (command, name.removesuffix("_file")) not in {*written, *FOLDERS}
     ]
     assert [] == unknown
     assert 13 <= len(options())

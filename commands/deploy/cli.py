@@ -1,0 +1,56 @@
+"""The options of ``rankslice deploy``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from rankslice.commands.app import command
+from rankslice.commands.options import Json, SshConfig, refuse_shared_files
+from rankslice.commands.output import screen, talk, write_json
+from rankslice.framework.files.output_file import STDOUT
+
+
+@command("out", "out --boards edge01,edge02 --venv")
+def deploy(
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
+    ],
+    boards: Annotated[
+        str | None, typer.Option(metavar="B1,B2", help="Only these boards (default: all).")
+    ] = None,
+    venv: Annotated[
+        bool,
+        typer.Option(
+            "--venv", help="Also make each board's Python environment, ~/.rankslice/venv."
+        ),
+    ] = False,
+    ssh_config: SshConfig = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would go where.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    refuse_shared_files(context)
+    from rankslice.commands.deploy.deploy import deploy as deploy_folder
+    from rankslice.commands.deploy.deploy import plan_deployment
+    from rankslice.commands.deploy.show import print_deployed, print_deployment
+
+    names = [name for name in (boards or "").split(",") if name]
+    deployment = plan_deployment(folder, names, ssh_config=ssh_config)
+    if dry_run:
+        print_deployment(deployment, screen)
+        return
+    deployed = deploy_folder(
+        deployment,
+        venv=venv,
+        on_step=lambda board, step: talk.print(escape(f"{board}: {step}"), soft_wrap=True),
+    )
+    if json_file is not None:
+        write_json(json_file, {"boards": [board.to_json() for board in deployed]})
+    if json_file != STDOUT:
+        print_deployed(deployed, screen)

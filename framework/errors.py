@@ -23,7 +23,7 @@ __all__ = [
 class Mistake:
     """One thing that is wrong with the input: where, what, and what to do."""
 
-    place: str
+    where: str
     """File, then the path inside it: ``mapping.json: edge01_gpu[3]``."""
     found: str
     """What stands there, as a clause: ``no layer 'conv9'``."""
@@ -32,7 +32,7 @@ class Mistake:
 
     def __str__(self) -> str:
         """Return one line, printable whatever names of the user's stand in it."""
-        text = f"{on_one_line(self.place)}: {on_one_line(self.found)}"
+        text = f"{on_one_line(self.where)}: {on_one_line(self.found)}"
         return f"{text}; {on_one_line(self.expected)}" if self.expected else text
 
 
@@ -40,7 +40,7 @@ class RankSliceError(Exception):
     """The input or the run failed for a reason the user can mend: printed without a traceback."""
 
     def __init__(self, *mistakes: Mistake | str) -> None:
-        """Take one or more mistakes; a plain string is a message without a place."""
+        """Take one or more mistakes; a plain string is a message that names no place."""
         self.mistakes = mistakes
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
 

@@ -25,7 +25,7 @@ class MappingEntry:
 class Mapping:
     """A mapping file: rank i is the i-th entry."""
 
-    source: str
+    name: str
     """Name of the file, for messages."""
     entries: tuple[MappingEntry, ...]
 

@@ -137,7 +137,7 @@ def plan_schema() -> dict[str, Any]:
     }
 
 
-def plan_from_json(text: str, place: str = "plan.json") -> Plan:
+def plan_from_json(text: str, where: str = "plan.json") -> Plan:
     """Return the plan of a text that :func:`plan_to_json` made, after checking it.
 
     What comes back is sound: ranks, tensors and files that are named exist, files lie in
@@ -146,39 +146,39 @@ def plan_from_json(text: str, place: str = "plan.json") -> Plan:
 
     Args:
         text: The text of the file.
-        place: Name of the file, for messages.
+        where: Name of the file, for messages.
 
     Raises:
         RankSliceError: It is not JSON, another format or version, has a field of another type,
             or contradicts itself.
     """
-    record = _json_object(text, place)
+    record = _json_object(text, where)
     window = record.pop("window", None)
-    plan = read_record(Plan, record, place)
+    plan = read_record(Plan, record, where)
     if type(window) is not int or window != plan.window:
         found = f"found {described(window)}"
-        raise RankSliceError(Mistake(f"{place}: window", found, f"expected {plan.window}"))
-    raise_mistakes(_name_mistakes(plan, place))
-    raise_mistakes(_flow_mistakes(plan, place))
+        raise RankSliceError(Mistake(f"{where}: window", found, f"expected {plan.window}"))
+    raise_mistakes(_name_mistakes(plan, where))
+    raise_mistakes(_flow_mistakes(plan, where))
     return plan
 
 
-def _json_object(text: str, place: str) -> dict[str, Any]:
+def _json_object(text: str, where: str) -> dict[str, Any]:
     """Return the object of a text that says that it is a plan, without saying so."""
     try:
-        record = read_json(text, place, _SHAPE)
+        record = read_json(text, where, _SHAPE)
     except RankSliceError:
-        raise RankSliceError(Mistake(place, "this is no plan, or a damaged one", _SHAPE)) from None
+        raise RankSliceError(Mistake(where, "this is no plan, or a damaged one", _SHAPE)) from None
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(place, "this is no plan", _SHAPE))
+        raise RankSliceError(Mistake(where, "this is no plan", _SHAPE))
     version = record.pop("version", None)
     if type(version) is not int or version != VERSION:
         found = f"this is a plan of version {described(version)}"
-        raise RankSliceError(Mistake(place, found, f"expected {VERSION}; build it again"))
+        raise RankSliceError(Mistake(where, found, f"expected {VERSION}; build it again"))
     return record
 
 
-def _name_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
+def _name_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     """Yield what names something that is not there, or that is there twice."""
     ranks = range(len(plan.ranks))
     tensors = {tensor.name for tensor in plan.tensors}
@@ -195,56 +195,56 @@ def _name_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
         used_tensors.append((f"channels[{number}].tensor", channel.tensor))
         if channel.number != number + 1:
             found = f"found {channel.number}"
-            yield Mistake(f"{place}: channels[{number}].number", found, f"expected {number + 1}")
-    for where, rank in (("source", plan.source), ("sink", plan.sink), *used_ranks):
+            yield Mistake(f"{where}: channels[{number}].number", found, f"expected {number + 1}")
+    for field, rank in (("source", plan.source), ("sink", plan.sink), *used_ranks):
         if rank not in ranks:
-            yield Mistake(f"{place}: {where}", f"there is no rank {rank}")
-    for where, name in (
+            yield Mistake(f"{where}: {field}", f"there is no rank {rank}")
+    for field, tensor in (
         *(("model.inputs", name) for name in plan.model.inputs),
         *(("model.outputs", name) for name in plan.model.outputs),
         *used_tensors,
     ):
-        if name not in tensors:
-            yield Mistake(f"{place}: {where}", f"there is no tensor {quoted(name)}")
-    yield from _record_mistakes(plan, place)
+        if tensor not in tensors:
+            yield Mistake(f"{where}: {field}", f"there is no tensor {quoted(tensor)}")
+    yield from _record_mistakes(plan, where)
 
 
-def _record_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
+def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     """Yield ranks, tensors and segments that are wrong in themselves."""
     if plan.path_length < 1:
-        yield Mistake(f"{place}: path_length", f"found {plan.path_length}")
+        yield Mistake(f"{where}: path_length", f"found {plan.path_length}")
     for number, rank in enumerate(plan.ranks):
         if rank.rank != number:
-            yield Mistake(f"{place}: ranks[{number}].rank", f"found {rank.rank}")
+            yield Mistake(f"{where}: ranks[{number}].rank", f"found {rank.rank}")
     if len({rank.key for rank in plan.ranks}) < len(plan.ranks):
-        yield Mistake(f"{place}: ranks", "two ranks have the same key")
+        yield Mistake(f"{where}: ranks", "two ranks have the same key")
     for number, tensor in enumerate(plan.tensors):
         if not tensor.nbytes or min(tensor.shape or (), default=1) < 0:
-            yield Mistake(f"{place}: tensors[{number}]", "it has no type and shape of a fixed size")
+            yield Mistake(f"{where}: tensors[{number}]", "it has no type and shape of a fixed size")
     if len({tensor.name for tensor in plan.tensors}) < len(plan.tensors):
-        yield Mistake(f"{place}: tensors", "two tensors have the same name")
+        yield Mistake(f"{where}: tensors", "two tensors have the same name")
     seen: Counter[int] = Counter()
     for number, segment in enumerate(plan.segments):
         if not _SUBMODEL.fullmatch(segment.file):
             found = f"{quoted(segment.file)} is no name of a sub-model's file"
-            yield Mistake(f"{place}: segments[{number}].file", found)
+            yield Mistake(f"{where}: segments[{number}].file", found)
         if segment.index != seen[segment.rank]:
-            yield Mistake(f"{place}: segments[{number}].index", f"found {segment.index}")
+            yield Mistake(f"{where}: segments[{number}].index", f"found {segment.index}")
         seen[segment.rank] += 1
         if segment.level < 1:
-            yield Mistake(f"{place}: segments[{number}].level", f"found {segment.level}")
+            yield Mistake(f"{where}: segments[{number}].level", f"found {segment.level}")
     if len({segment.file for segment in plan.segments}) < len(plan.segments):
-        yield Mistake(f"{place}: segments", "two segments have the same file")
+        yield Mistake(f"{where}: segments", "two segments have the same file")
 
 
-def _flow_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
+def _flow_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     """Yield tensors that are made twice, read before they are made, or do not arrive."""
     origin = dict.fromkeys(plan.model.inputs, plan.source)
     arriving = {(channel.tensor, channel.destination) for channel in plan.channels}
     if len(arriving) < len(plan.channels):
-        yield Mistake(f"{place}: channels", "two of them bring the same tensor to the same rank")
+        yield Mistake(f"{where}: channels", "two of them bring the same tensor to the same rank")
     for number, segment in enumerate(plan.segments):
-        here = f"{place}: segments[{number}]"
+        here = f"{where}: segments[{number}]"
         for name in segment.inputs:
             if name not in origin:
                 yield Mistake(f"{here}.inputs", f"nothing before it makes {quoted(name)}")
@@ -256,8 +256,8 @@ def _flow_mistakes(plan: Plan, place: str) -> Iterator[Mistake]:
             origin[name] = segment.rank
     for name in plan.model.outputs:
         if name not in origin or (origin[name] != plan.sink and (name, plan.sink) not in arriving):
-            yield Mistake(f"{place}: model.outputs", f"{quoted(name)} does not reach the sink")
+            yield Mistake(f"{where}: model.outputs", f"{quoted(name)} does not reach the sink")
     for number, channel in enumerate(plan.channels):
         if origin.get(channel.tensor) != channel.source or channel.source == channel.destination:
             found = f"it does not lead {quoted(channel.tensor)} away from the rank that makes it"
-            yield Mistake(f"{place}: channels[{number}]", found)
+            yield Mistake(f"{where}: channels[{number}]", found)

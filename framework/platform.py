@@ -62,7 +62,7 @@ class Link:
 class Platform:
     """A platform file."""
 
-    source: str
+    name: str
     """Name of the file, for messages; ``local`` for this machine."""
     boards: tuple[Board, ...]
     default_link: Link | None = None

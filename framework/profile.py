@@ -201,32 +201,32 @@ def profile_schema() -> dict[str, Any]:
     }
 
 
-def profile_from_json(text: str, place: str = "profile.json") -> Profile:
+def profile_from_json(text: str, where: str = "profile.json") -> Profile:
     """Return the profile of a text that :func:`profile_to_json` made, after checking it.
 
     Args:
         text: the text of the file.
-        place: name of the file, for messages.
+        where: name of the file, for messages.
 
     Raises:
         RankSliceError: it is not JSON, another format or version, has a field of another type, or
             contradicts itself. All mistakes at once.
     """
     try:
-        record = read_json(text, place, _SHAPE)
+        record = read_json(text, where, _SHAPE)
     except RankSliceError:
         found = "this is no profile, or a damaged one"
-        raise RankSliceError(Mistake(place, found, _SHAPE)) from None
+        raise RankSliceError(Mistake(where, found, _SHAPE)) from None
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(place, "this is no profile", _SHAPE))
+        raise RankSliceError(Mistake(where, "this is no profile", _SHAPE))
     version = record.pop("version", None)
     if type(version) is int and version in _OLDER:
         _bring_up(record)
     elif type(version) is not int or version != VERSION:
         found = f"this is a profile of version {described(version)}"
-        raise RankSliceError(Mistake(place, found, f"expected {VERSION}; measure anew"))
-    profile = read_record(Profile, record, place)
-    raise_mistakes(_mistakes(profile, place))
+        raise RankSliceError(Mistake(where, found, f"expected {VERSION}; measure anew"))
+    profile = read_record(Profile, record, where)
+    raise_mistakes(_mistakes(profile, where))
     return profile
 
 
@@ -246,15 +246,15 @@ def _bring_up(record: dict[str, Any]) -> None:
                 span.setdefault("moments", [len(samples)] if samples else [])
 
 
-def _mistakes(profile: Profile, place: str) -> Iterator[Mistake]:
+def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
     """Yield what contradicts itself."""
     layers = profile.model.layers
     for name in _repeated(layers):
-        yield Mistake(f"{place}: model.layers", f"two layers are called {quoted(name)}")
+        yield Mistake(f"{where}: model.layers", f"two layers are called {quoted(name)}")
     for key in _repeated(key for kind in profile.kinds for key in kind.keys):
-        yield Mistake(f"{place}: kinds", f"the key {quoted(key)} is there twice")
+        yield Mistake(f"{where}: kinds", f"the key {quoted(key)} is there twice")
     for number, kind in enumerate(profile.kinds):
-        here = f"{place}: kinds[{number}]"
+        here = f"{where}: kinds[{number}]"
         if kind.key not in kind.keys:
             yield Mistake(f"{here}.keys", f"{quoted(kind.key)} is not among them")
         for first, last in _repeated((span.first, span.last) for span in kind.spans):

@@ -38,7 +38,7 @@ def between(least: float, most: float) -> Only:
     return Only(lambda value: least <= value <= most, f"a number from {least} to {most}")
 
 
-def read_record(kind: type[T], value: object, place: str) -> T:
+def read_record(kind: type[T], value: object, where: str) -> T:
     """Return the dataclass ``kind`` with the values of a JSON object.
 
     The object has exactly the fields of the dataclass. Their types may be ``str``, ``int``,
@@ -49,13 +49,13 @@ def read_record(kind: type[T], value: object, place: str) -> T:
     Args:
         kind: The dataclass.
         value: What :func:`json.loads` returned.
-        place: Where the value stands, for messages.
+        where: Where the value stands, for messages.
 
     Raises:
         RankSliceError: A field is missing, unknown or of another type. All mistakes at once.
     """
     raise_mistakes(
-        Mistake(f"{place}: {path}" if path else place, found, expected)
+        Mistake(f"{where}: {path}" if path else where, found, expected)
         for path, found, expected in _faults(kind, value, "")
     )
     record: T = _read(kind, value)

@@ -81,7 +81,7 @@ def read_answer(kind: type[T], answer: Answer, place: str) -> T:
     except RankSliceError as error:
         first = error.mistakes[0]
         assert isinstance(first, Mistake)
-        where = first.place.removeprefix(place).removeprefix(": ")
+        where = first.where.removeprefix(place).removeprefix(": ")
         told = ": ".join(part for part in (where, first.found) if part)
         found = f"sends an answer that is none: {told}"
         raise RankSliceError(Mistake(place, found, first.expected)) from None

@@ -26,7 +26,7 @@ from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reach import FILE as BOARDS_FILE
 from rankslice.framework.reach import reaches_to_json
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats.keras.merging import split_normalisations
 from rankslice.frontend.formats.keras.reader import KERAS_SUFFIXES, KerasModel
@@ -230,10 +230,10 @@ def _place(
     mapping: LayerMapping, platform: Platform, share_cores: bool, engines: Sequence[str]
 ) -> Placements:
     """Return where the ranks run; refuse engines that do not run the model."""
-    placements = place(mapping, platform, share_cores=share_cores, default_engine=engines[0])
+    placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=engines[0])
     raise_mistakes(
         Mistake(
-            f"{mapping.source}: {rank.key}",
+            f"{mapping.name}: {rank.key}",
             f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}, which"
             + (" runs models of another format" if rank.engine in ENGINES else " is unknown"),
             f"expected {engines[0]} for this model",
@@ -243,7 +243,7 @@ def _place(
     )
     raise_mistakes(
         Mistake(
-            f"{mapping.source}: {rank.key}",
+            f"{mapping.name}: {rank.key}",
             f"the platform gives the {rank.accelerator} no execution provider",
             "expected one beside the engine, such as `provider: CUDA`",
         )

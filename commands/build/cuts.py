@@ -72,7 +72,7 @@ def _mistakes(graph: Graph, cuts: Sequence[int]) -> Iterator[Mistake]:
 
 def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
     """Return mapping keys for a number of slices."""
-    if platform.source == "local":
+    if platform.name == "local":
         cores = platform.boards[0].cores or tuple(sorted(os.sched_getaffinity(0)))
         keys = [f"local_cpu{core}" for core in cores]
     else:
@@ -81,14 +81,14 @@ def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
         rounds = range(1, -(-count // len(keys)) + 1)
         keys = [key if turn == 1 else f"{key}.{turn}" for turn in rounds for key in keys]
     if count > len(keys):
-        found = f"{count} slices for the {len(keys)} {_kind(platform)} of {quoted(platform.source)}"
+        found = f"{count} slices for the {len(keys)} {_kind(platform)} of {quoted(platform.name)}"
         expected = "give fewer cuts, or --share-cores" if _is_local(platform) else "give fewer cuts"
         raise RankSliceError(Mistake(_OPTION, found, f"{expected}, or a --mapping"))
     return keys[:count]
 
 
 def _is_local(platform: Platform) -> bool:
-    return platform.source == "local"
+    return platform.name == "local"
 
 
 def _kind(platform: Platform) -> str:

@@ -29,7 +29,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.throughput import frames_to_fill
 from rankslice.frontend.formats.registry import Model
 from rankslice.measurement.summary import RunSummary
@@ -68,7 +68,7 @@ class Simulations:
         entries = [MappingEntry(stage.key, stage.layers) for stage in choice.stages]
         mapping = LayerMapping("mapping", tuple(entries))
         engine = REFERENCE_ENGINES[self.model.graph.submodel_format]
-        placements = place(mapping, self.boards, default_engine=engine)
+        placements = place_ranks(mapping, self.boards, default_engine=engine)
         found = simulate_job(
             plan_mapping(self.model, mapping, placements).plan,
             self.boards,

@@ -15,7 +15,7 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.platform import Platform
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_text import read_text
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
@@ -103,7 +103,7 @@ def inspect_model(
 
 def _anywhere(mapping: LayerMapping, platform: Platform) -> Placements:
     """Return the places of ranks that may share cores and need no engine."""
-    return place(mapping, platform, share_cores=True)
+    return place_ranks(mapping, platform, share_cores=True)
 
 
 def _refuse_for_folders(model: Path, *given: object) -> None:

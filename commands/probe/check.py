@@ -177,7 +177,7 @@ def _platform_findings(platform: Platform, job: _Job | None) -> Iterator[Finding
     for placement in {rank.board: rank for rank in job.plan.ranks}.values():
         board = known.get(placement.board)
         if board is None:
-            found = f"the build folder needs it, and {platform.source} has {listed([*known])}"
+            found = f"the build folder needs it, and {platform.name} has {listed([*known])}"
             yield Finding(placement.board, "platform", FAIL, found, "another platform file?")
         elif board.host != placement.host:
             found = f"the build folder was made for the host {placement.host}, not {board.host}"
@@ -213,7 +213,7 @@ def _message(error: RankSliceError) -> str:
 def _lost(error: RankSliceError) -> list[Finding]:
     """Return what to tell of a board that does not answer any more."""
     mistake = error.mistakes[0]
-    place = mistake.place if isinstance(mistake, Mistake) else _HERE
+    place = mistake.where if isinstance(mistake, Mistake) else _HERE
     return [_failed(place, "ssh", _message(error))]
 
 

@@ -65,7 +65,7 @@ from rankslice.framework.profile import (
 )
 from rankslice.framework.profile import Span as ProfiledSpan
 from rankslice.framework.reach import Reach
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, listed, quoted
@@ -255,9 +255,9 @@ class Measuring:
         for name in dict.fromkeys(rank.board for rank in ranks):
             own = [rank for rank in ranks if rank.board == name]
             shell = _shell(boards[name], folder, self._ssh_config)
-            place = folder / f"at-{len(work)}"
+            where = folder / f"at-{len(work)}"
             wheels = None if shell.is_here else add_wheels
-            work[name] = shell, profiler_package(place, name, own, sources, wheels)
+            work[name] = shell, profiler_package(where, name, own, sources, wheels)
         if not all(shell.is_here for shell, _ in work.values()):
             self._listener.step("deploying")
         deploy_profiler(work.values(), environment=self._venv)
@@ -649,7 +649,7 @@ def _wanted(
     if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         raise RankSliceError(Mistake("--accelerators", f"names {listed(repeated)} twice"))
     mapping = LayerMapping("--accelerators", tuple(MappingEntry(key, ()) for key in keys))
-    ranks = place(mapping, platform, share_cores=True, default_engine=engine).ranks
+    ranks = place_ranks(mapping, platform, share_cores=True, default_engine=engine).ranks
     raise_mistakes(
         Mistake(
             f"--accelerators: {rank.key}", f"its engine {quoted(rank.engine)} runs no such model"

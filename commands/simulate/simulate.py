@@ -30,7 +30,7 @@ from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile, profile_from_json
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.throughput import too_few_text
@@ -241,7 +241,7 @@ def _plan(
     engine = "onnxruntime" if target.suffix.lower() == ".onnx" else "litert"
 
     def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
-        return place(wanted, boards, share_cores=True, default_engine=engine)
+        return place_ranks(wanted, boards, share_cores=True, default_engine=engine)
 
     planned = plan_model(target, mapping, platform or "local", where=anywhere, shapes=shapes)
     plan = planned.plan
@@ -254,7 +254,7 @@ def _unknown_boards(plan: Plan, boards: Platform, given: str | None) -> Iterator
     unknown = [name for name in _board_names(plan) if name not in known]
     if unknown and given is not None:
         found = f"has no {'board' if len(unknown) == 1 else 'boards'} {listed(unknown)}"
-        yield Mistake(boards.source, found, f"the plan was made for {joined(_board_names(plan))}")
+        yield Mistake(boards.name, found, f"the plan was made for {joined(_board_names(plan))}")
 
 
 def _board_names(plan: Plan) -> list[str]:

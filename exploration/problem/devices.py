@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 
 __all__ = ["Device", "Kind", "default_keys", "kinds_and_devices"]
 
@@ -97,9 +97,11 @@ def kinds_and_devices(
     Raises:
         RankSliceError: a key cannot be understood, or asks for what the platform does not have.
     """
-    mapping = Mapping(platform.source, tuple(MappingEntry(key, ()) for key in keys))
+    mapping = Mapping(platform.name, tuple(MappingEntry(key, ()) for key in keys))
     # One at a time: all of them need not be ranks of one job, and host cores are not chosen yet.
-    placements = place(mapping, platform, share_cores=True, default_engine=default_engine).ranks
+    placements = place_ranks(
+        mapping, platform, share_cores=True, default_engine=default_engine
+    ).ranks
     boards = {board.name: number for number, board in enumerate(platform.boards)}
     groups = {key: number for number, group in enumerate(alike) for key in group}
     kinds: dict[object, int] = {}
@@ -125,7 +127,7 @@ def _likeness(placement: Placement, board: Board, platform: Platform) -> object:
     """Return what devices of one kind have in common."""
     cores: object = ()
     if _is_cpu(placement):
-        cores = len(placement.cores) if platform.source == "local" else placement.cores
+        cores = len(placement.cores) if platform.name == "local" else placement.cores
     accelerator = placement.accelerator.rstrip("0123456789")
     described = replace(board, name="", host="", user="")
     return described, accelerator, cores, placement.engine, placement.options

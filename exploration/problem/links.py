@@ -37,7 +37,7 @@ class LinkSpeeds:
             is_measured = self.local_link is not LOCAL_LINK
             told = "measured" if is_measured else "as measured on another machine"
             return self.local_link, f"shared memory, {told}"
-        name = self.platform.source
+        name = self.platform.name
         for number, (one, other, link) in enumerate(self.platform.links):
             if {one, other} == {origin, target}:
                 return link, f"{name}: links.pairs[{number}]"

@@ -361,7 +361,7 @@ def make_problem(
         model=graph.name,
         graph=graph,
         times_source=times_source,
-        platform=platform.source,
+        platform=platform.name,
         link_sources=sources,
     )
 

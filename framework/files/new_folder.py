@@ -42,8 +42,8 @@ def new_folder(
         yield temporary
         _put_in_place(temporary, path)
     except OSError as error:
-        place = str(error.filename or path).replace(temporary.name, path.name)
-        raise RankSliceError(_unwritable(place, error)) from error
+        where = str(error.filename or path).replace(temporary.name, path.name)
+        raise RankSliceError(_unwritable(where, error)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         if not os.path.lexists(path):
@@ -62,8 +62,8 @@ def _make(temporary: Path, path: Path, replaces: Callable[[Path], str] | None, k
         raise RankSliceError(_unwritable(path, error)) from None
 
 
-def _unwritable(place: str | Path, error: OSError) -> Mistake:
-    return Mistake(str(place), f"cannot be written: {error.strerror}", _ELSEWHERE)
+def _unwritable(where: str | Path, error: OSError) -> Mistake:
+    return Mistake(str(where), f"cannot be written: {error.strerror}", _ELSEWHERE)
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

@@ -21,20 +21,20 @@ def open_ordinary(path: Path, expected: str) -> int:
     Raises:
         RankSliceError: there is no such file, it may not be read, or is no ordinary one.
     """
-    place = str(path)
+    where = str(path)
     try:
         # Opening a pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise RankSliceError(Mistake(place, "no such file", expected)) from None
+        raise RankSliceError(Mistake(where, "no such file", expected)) from None
     except OSError as error:
         found = f"cannot be read: {error.strerror}"
-        raise RankSliceError(Mistake(place, found, expected)) from None
+        raise RankSliceError(Mistake(where, found, expected)) from None
     except ValueError:  # a NUL
-        raise RankSliceError(Mistake(place, "is no file name", expected)) from None
+        raise RankSliceError(Mistake(where, "is no file name", expected)) from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
     found = "is a folder" if stat.S_ISDIR(mode) else "is no ordinary file"
-    raise RankSliceError(Mistake(place, found, expected))
+    raise RankSliceError(Mistake(where, found, expected))

@@ -36,7 +36,7 @@ class _Item:
 
     rank: int
     key: str
-    place: str
+    where: str
     layers: tuple[str, ...]
     """Empty if the text is not understood."""
 
@@ -68,7 +68,7 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     mistakes += _missing(mapping, graph, {*rank_of, *served, *copied_layers(graph, rank_of)})
     raise_mistakes(mistakes)
     for layer, rank in served.items():
-        items.append(_Item(rank, mapping.entries[rank].key, mapping.source, (layer,)))
+        items.append(_Item(rank, mapping.entries[rank].key, mapping.name, (layer,)))
     return Assignment(
         tuple(
             tuple(sorted(_layers_of(rank, items), key=names.position.__getitem__))
@@ -91,39 +91,39 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
     count = 0
     for rank, entry in enumerate(mapping.entries):
         for index, text in enumerate(entry.layers):
-            place = f"{mapping.source}: {bare(entry.key)}[{index}]"
+            where = f"{mapping.name}: {bare(entry.key)}[{index}]"
             layers: tuple[str, ...] = ()
             try:
-                layers = _resolve(text, names, place, hint=count < _MAX_UNKNOWN)
+                layers = _resolve(text, names, where, hint=count < _MAX_UNKNOWN)
             except _UnknownError as error:
                 unknown += error.mistakes[: max(0, _MAX_UNKNOWN - count)]
                 count += len(error.mistakes)
             except RankSliceError as error:
                 mistakes += error.mistakes
-            items.append(_Item(rank, entry.key, place, layers))
+            items.append(_Item(rank, entry.key, where, layers))
     if count > len(unknown):
         left = count - len(unknown)
         found = f"... and {left} more names of layers that {names.model} does not have"
-        unknown.append(Mistake(mapping.source, found))
+        unknown.append(Mistake(mapping.name, found))
     return items, mistakes + unknown
 
 
-def _resolve(text: str, names: _Names, place: str, *, hint: bool) -> tuple[str, ...]:
+def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, ...]:
     """Return the layers that a text means; ``hint``: whether to look for similar names."""
     if _matches(text, names):
-        return (_one(text, names, place),)
+        return (_one(text, names, where),)
     splits = [(text[:at], text[at + 2 :]) for at in range(len(text)) if text[at : at + 2] == ".."]
     ranges = [ends for ends in splits if all(_matches(end, names) for end in ends)]
     if len(ranges) > 1:
         found = f"{quoted(text)} can be read as {len(ranges)} different ranges"
-        raise RankSliceError(Mistake(place, found, "name the layers one by one"))
+        raise RankSliceError(Mistake(where, found, "name the layers one by one"))
     if ranges:
-        first, last = (_one(end, names, place) for end in ranges[0])
-        return _between(first, last, names, place)
+        first, last = (_one(end, names, where) for end in ranges[0])
+        return _between(first, last, names, where)
     # A text that begins or ends with dots is no range of two names: taken as one that is unknown.
     ends = next((split for split in splits if all(split)), (text,))
     lacking = [end for end in ends if not _matches(end, names)]
-    raise _UnknownError(*(_no_layer(name, names, place, hint=hint) for name in lacking))
+    raise _UnknownError(*(_no_layer(name, names, where, hint=hint) for name in lacking))
 
 
 def _matches(name: str, names: _Names) -> tuple[str, ...]:
@@ -133,13 +133,13 @@ def _matches(name: str, names: _Names) -> tuple[str, ...]:
     return own if maker == name else (*own, maker)
 
 
-def _one(name: str, names: _Names, place: str) -> str:
+def _one(name: str, names: _Names, where: str) -> str:
     matches = _matches(name, names)
     if len(matches) == 1:
         return matches[0]
     layer, maker = matches
     found = f"{quoted(name)} is a layer, and is also an output of layer {quoted(maker)}"
-    raise RankSliceError(Mistake(place, found, _clear_names(layer, maker, names)))
+    raise RankSliceError(Mistake(where, found, _clear_names(layer, maker, names)))
 
 
 def _clear_names(layer: str, maker: str, names: _Names) -> str:
@@ -151,24 +151,24 @@ def _clear_names(layer: str, maker: str, names: _Names) -> str:
     return f"write {quoted(by_output)} (its output) or {quoted(maker)} instead"
 
 
-def _between(first: str, last: str, names: _Names, place: str) -> tuple[str, ...]:
+def _between(first: str, last: str, names: _Names, where: str) -> tuple[str, ...]:
     start, end = names.position[first], names.position[last]
     if start > end:
         found = f"{quoted(first)} comes after {quoted(last)} in {names.model}"
-        raise RankSliceError(Mistake(place, found, "write the earlier layer of a range first"))
+        raise RankSliceError(Mistake(where, found, "write the earlier layer of a range first"))
     return tuple(names.position)[start : end + 1]
 
 
-def _no_layer(name: str, names: _Names, place: str, *, hint: bool) -> Mistake:
+def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
     if not name.strip("."):
         found = f"{quoted(name)} names no layer"
-        return Mistake(place, found, "expected a layer's name, or a range `first..last`")
+        return Mistake(where, found, "expected a layer's name, or a range `first..last`")
     if name in names.inputs:
         found = f"{quoted(name)} is an input of the model"
-        return Mistake(place, found, "expected layers alone; leave it out")
+        return Mistake(where, found, "expected layers alone; leave it out")
     found = f"no layer {quoted(name)} in {names.model}"
     close = nearest(name, {**names.position, **names.maker}) if hint else ""
-    return Mistake(place, found, close or "`rankslice inspect` lists the layers")
+    return Mistake(where, found, close or "`rankslice inspect` lists the layers")
 
 
 def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mistake]:
@@ -183,7 +183,7 @@ def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mista
                 doubles.setdefault(owner.key, []).append(layer)
         for key, layers in doubles.items():
             subject = f"{_counted(layers)} in {bare(key)} too"
-            mistakes.append(Mistake(item.place, subject, expected))
+            mistakes.append(Mistake(item.where, subject, expected))
     return mistakes
 
 
@@ -204,7 +204,7 @@ def _without_layers(
             if layers:
                 found += " but constant ones, which are copied to where they are needed"
             expected = "give it a layer, or leave the key out"
-            mistakes.append(Mistake(f"{mapping.source}: {bare(entry.key)}", found, expected))
+            mistakes.append(Mistake(f"{mapping.name}: {bare(entry.key)}", found, expected))
     return mistakes
 
 
@@ -224,4 +224,4 @@ def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> list[Mi
         found = f"layer {quoted(missing[0])} of {model} stands in no key"
     else:
         found = f"{len(missing)} layers of {model} stand in no key: {listed(missing)}"
-    return [Mistake(mapping.source, found, "add what is missing to the lists")]
+    return [Mistake(mapping.name, found, "add what is missing to the lists")]

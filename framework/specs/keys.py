@@ -58,28 +58,28 @@ def split_keys(text: str) -> tuple[str, ...]:
     return tuple(filter(None, keys))
 
 
-def parse_key(text: str, place: str) -> Key:
+def parse_key(text: str, where: str) -> Key:
     """Return the parts of a mapping key.
 
     Args:
         text: The key; it is split at its last ``_``, so a board's name may have some.
-        place: File and key, for messages.
+        where: File and key, for messages.
 
     Raises:
         RankSliceError: The text is no mapping key.
     """
     board, _, resource = text.rpartition("_")
     if not board or not resource:
-        raise RankSliceError(Mistake(place, "the key is not of the form board_resource", _FORM))
+        raise RankSliceError(Mistake(where, "the key is not of the form board_resource", _FORM))
     match = _RESOURCE.fullmatch(resource)
     if match is None:
         expected = "expected cpu, arm or x86 with cores (cpu0-3), gpu, or npu"
-        raise RankSliceError(Mistake(place, f"unknown resource {quoted(resource)}", expected))
+        raise RankSliceError(Mistake(where, f"unknown resource {quoted(resource)}", expected))
     word, unit, core, sharer = match.group("word", "unit", "core", "sharer")
     kind = word if word in ("gpu", "npu") else "cpu"
     fault = _fault(kind, word, unit, core, sharer)
     if fault is not None:
-        raise RankSliceError(Mistake(place, *fault))
+        raise RankSliceError(Mistake(where, *fault))
     host_core = None if core is None else int(core)
     return Key(text, board, kind, unit, host_core, int(sharer or 1))
 
@@ -108,7 +108,7 @@ def _is_core(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text)) and int(text) < MAX_CORES
 
 
-def read_cores(text: str, available: tuple[int, ...] | None, place: str) -> tuple[int, ...]:
+def read_cores(text: str, available: tuple[int, ...] | None, where: str) -> tuple[int, ...]:
     """Return the cores that a mapping key names, ascending; one named twice comes out twice.
 
     Args:
@@ -116,34 +116,34 @@ def read_cores(text: str, available: tuple[int, ...] | None, place: str) -> tupl
             in AutoDiCE's way, several cores of one digit: the reading that fits is taken.
         available: Cores of the board; ``None`` if unknown: then several digits are several
             cores, unless one is repeated.
-        place: File and key, for messages.
+        where: File and key, for messages.
 
     Raises:
         RankSliceError: The text names no cores, or both readings of it fit the board.
     """
     if re.fullmatch("[0-9]{2,}", text):
-        return _read_digits(text, available, place)
+        return _read_digits(text, available, where)
     try:
         return core_list(text)
     except ValueError as error:
         raise RankSliceError(
-            Mistake(place, str(error), "expected cores such as 0-3 or 0,2")
+            Mistake(where, str(error), "expected cores such as 0-3 or 0,2")
         ) from None
 
 
-def _read_digits(text: str, available: tuple[int, ...] | None, place: str) -> tuple[int, ...]:
+def _read_digits(text: str, available: tuple[int, ...] | None, where: str) -> tuple[int, ...]:
     several = tuple(sorted({int(digit) for digit in text}))
     readings = [] if len(several) < len(text) else [several]
     if _is_core(text):
         readings.append((int(text),))
     if not readings:
         expected = "expected cores separated by commas, each once"
-        raise RankSliceError(Mistake(place, f"a core is repeated in {quoted(text)}", expected))
+        raise RankSliceError(Mistake(where, f"a core is repeated in {quoted(text)}", expected))
     if available is None:
         return readings[0]
     fitting = [reading for reading in readings if set(reading) <= set(available)]
     if len(fitting) > 1:
         found = f"'{text}' is core {text} or cores {joined(list(text))}, and the board has both"
         expected = f"write {text}-{text} or {','.join(text)}"
-        raise RankSliceError(Mistake(place, found, expected))
+        raise RankSliceError(Mistake(where, found, expected))
     return (fitting or readings)[0]

@@ -29,7 +29,7 @@ _CUDA = Accelerator("onnxruntime", (("provider", "CUDAExecutionProvider"),))
 _OTHER_GPU = Accelerator("litert")
 
 
-def parse_platform_text(text: str, source: str) -> Platform:
+def parse_platform_text(text: str, name: str) -> Platform:
     """Return the platform that a text in one of AutoDiCE's forms describes.
 
     Boards without cores have unknown ones. The cores of ``slots=4`` are 0 to 3. A GPU with
@@ -37,7 +37,7 @@ def parse_platform_text(text: str, source: str) -> Platform:
 
     Args:
         text: The file's text; empty lines and what follows a ``#`` are skipped.
-        source: The file's name.
+        name: The file's name.
 
     Raises:
         RankSliceError: Some lines are wrong; all of them at once.
@@ -50,15 +50,15 @@ def parse_platform_text(text: str, source: str) -> Platform:
             try:
                 boards.append(_board(content))
             except ValueError as error:
-                mistakes.append(Mistake(f"{source}: line {number}", str(error), _FORM))
+                mistakes.append(Mistake(f"{name}: line {number}", str(error), _FORM))
     times = Counter(board.name for board in boards)
-    for name in (name for name, count in times.items() if count > 1):
-        found = f"board {bare(name)} stands there {times[name]} times"
-        mistakes.append(Mistake(source, found, "expected every board once"))
+    for board in (board for board, count in times.items() if count > 1):
+        found = f"board {bare(board)} stands there {times[board]} times"
+        mistakes.append(Mistake(name, found, "expected every board once"))
     if not boards and not mistakes:
-        raise RankSliceError(Mistake(source, "the file names no boards", _FORM))
+        raise RankSliceError(Mistake(name, "the file names no boards", _FORM))
     raise_mistakes(mistakes)
-    return Platform(source, tuple(boards))
+    return Platform(name, tuple(boards))
 
 
 def _board(line: str) -> Board:

@@ -41,24 +41,24 @@ from rankslice.framework.wording import bare, described, joined, quoted
 __all__ = ["parse_platform_yaml", "platform_schema"]
 
 
-def parse_platform_yaml(text: str, source: str) -> Platform:
+def parse_platform_yaml(text: str, name: str) -> Platform:
     """Return the platform that a YAML text describes.
 
     Args:
         text: ``boards``, a mapping of names to boards, and ``links``; ``docs/`` has it in full.
-        source: Name of the file, for messages.
+        name: Name of the file, for messages.
 
     Raises:
         RankSliceError: The text is no YAML, or something in it is wrong. All mistakes at once.
     """
-    data = read_yaml(text, source)
-    mistakes = _pair_mistakes(data, source)
+    data = read_yaml(text, name)
+    mistakes = _pair_mistakes(data, name)
     try:
         spec = _PlatformSpec.model_validate(data)
     except ValidationError as error:
-        mistakes = [*(_mistake(detail, source) for detail in error.errors()), *mistakes]
+        mistakes = [*(_mistake(detail, name) for detail in error.errors()), *mistakes]
     raise_mistakes(mistakes)
-    return _platform(spec, source)
+    return _platform(spec, name)
 
 
 def platform_schema() -> dict[str, Any]:
@@ -321,28 +321,28 @@ _SPECS: dict[str, type[_Spec]] = {
 # From pydantic's errors to ours.
 
 
-def _mistake(detail: ErrorDetails, source: str) -> Mistake:
+def _mistake(detail: ErrorDetails, name: str) -> Mistake:
     path = tuple(part for part in detail["loc"] if part not in (_ONE, _SEVERAL, "[key]"))
     if detail["type"] == "missing":
         spec, field = _field(path)
-        return Mistake(_place(source, path[:-1]), f"{field!r} is missing", _expected(spec, field))
+        return Mistake(_where(name, path[:-1]), f"{field!r} is missing", _expected(spec, field))
     if detail["type"] == "extra_forbidden":
         spec, _ = _field(path)
         expected = nearest(str(path[-1]), spec.model_fields) or _known(spec)
         found = f"unknown key {quoted(str(path[-1]))}"
-        return Mistake(_place(source, path[:-1]), found, expected)
+        return Mistake(_where(name, path[:-1]), found, expected)
     if detail["type"] == "value_error":
         found = str(detail["ctx"]["error"])
     elif not path:
         found = f"the file holds {described(detail['input'])}"
-        return Mistake(source, found, SHAPE)
+        return Mistake(name, found, SHAPE)
     else:
         found = f"found {described(detail['input'])}"
     if detail["loc"][-1:] == ("[key]",) and len(path) == 2:
-        return Mistake(_place(source, path), found, BOARD_RULE)
+        return Mistake(_where(name, path), found, BOARD_RULE)
     if path[:1] == ("boards",) and len(path) == 2:
-        return Mistake(_place(source, path), found, "expected a board such as `{cores: 0-5}`")
-    return Mistake(_place(source, path), found, _expected(*_field(path)))
+        return Mistake(_where(name, path), found, "expected a board such as `{cores: 0-5}`")
+    return Mistake(_where(name, path), found, _expected(*_field(path)))
 
 
 def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
@@ -357,11 +357,11 @@ def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
     return _SPECS[holder], field
 
 
-def _place(source: str, path: tuple[int | str, ...]) -> str:
+def _where(name: str, path: tuple[int | str, ...]) -> str:
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{bare(part)}"
-    return f"{source}: {text.removeprefix('.')}" if text else source
+    return f"{name}: {text.removeprefix('.')}" if text else name
 
 
 def _expected(spec: type[_Spec], field: str) -> str:
@@ -377,7 +377,7 @@ def _known(spec: type[_Spec]) -> str:
 # What concerns several places of the file at once.
 
 
-def _pair_mistakes(data: object, source: str) -> list[Mistake]:
+def _pair_mistakes(data: object, name: str) -> list[Mistake]:
     """Return what is wrong with the boards that links name, as far as the data are well formed."""
     match data:
         case {"boards": dict(boards), "links": {"pairs": list(pairs)}}:
@@ -389,37 +389,37 @@ def _pair_mistakes(data: object, source: str) -> list[Mistake]:
     for index, pair in enumerate(pairs):
         match pair:
             case {"between": [str(first), str(second)]}:
-                place = f"{source}: links.pairs[{index}].between"
-                mistakes += _unknown_boards((first, second), boards, place)
-                mistakes += _odd_pair(first, second, seen, place)
+                where = f"{name}: links.pairs[{index}].between"
+                mistakes += _unknown_boards((first, second), boards, where)
+                mistakes += _odd_pair(first, second, seen, where)
                 seen.add(frozenset((first, second)))
     return mistakes
 
 
-def _unknown_boards(names: tuple[str, str], boards: dict[str, object], place: str) -> list[Mistake]:
+def _unknown_boards(names: tuple[str, str], boards: dict[str, object], where: str) -> list[Mistake]:
     return [
-        Mistake(place, f"no board {quoted(name)}", nearest(name, boards) or "name it in boards")
+        Mistake(where, f"no board {quoted(name)}", nearest(name, boards) or "name it in boards")
         for name in dict.fromkeys(names)
         if name not in boards
     ]
 
 
-def _odd_pair(first: str, second: str, seen: set[frozenset[str]], place: str) -> list[Mistake]:
+def _odd_pair(first: str, second: str, seen: set[frozenset[str]], where: str) -> list[Mistake]:
     if first == second:
-        return [Mistake(place, f"{quoted(first)} stands there twice", "expected two boards")]
+        return [Mistake(where, f"{quoted(first)} stands there twice", "expected two boards")]
     if frozenset((first, second)) in seen:
         found = f"{quoted(first)} and {quoted(second)} have a link already"
-        return [Mistake(place, found, "expected every pair once; it holds in both directions")]
+        return [Mistake(where, found, "expected every pair once; it holds in both directions")]
     return []
 
 
 # From specs to records.
 
 
-def _platform(spec: _PlatformSpec, source: str) -> Platform:
+def _platform(spec: _PlatformSpec, name: str) -> Platform:
     default = spec.links.default
     return Platform(
-        source=source,
+        name=name,
         boards=tuple(_board(name, board) for name, board in spec.boards.items()),
         default_link=_link(default) if default is not None else None,
         links=tuple((*_ends(pair), _link(pair)) for pair in spec.links.pairs),

@@ -17,7 +17,7 @@ _WORD = re.compile(r"\w+|\S|$", re.ASCII)
 
 def read_json(
     text: str,
-    place: str,
+    where: str,
     shape: str,
     pairs: Callable[[Sequence[tuple[str, Any]]], object] = dict,
 ) -> object:
@@ -25,7 +25,7 @@ def read_json(
 
     Args:
         text: The text.
-        place: Name of the file, for messages.
+        where: The file's name, or the file and a line, for messages.
         shape: What it should hold, for messages: ``expected ...``.
         pairs: Makes an object of its names and values.
 
@@ -33,20 +33,20 @@ def read_json(
         RankSliceError: The text is no JSON.
     """
     if not text.strip():
-        raise RankSliceError(Mistake(place, "the file is empty", shape))
+        raise RankSliceError(Mistake(where, "the file is empty", shape))
 
     def refuse(constant: str) -> NoReturn:
-        raise RankSliceError(Mistake(place, f"{constant} is no JSON number", shape))
+        raise RankSliceError(Mistake(where, f"{constant} is no JSON number", shape))
 
     try:
         return json.loads(text, object_pairs_hook=pairs, parse_constant=refuse)
     except json.JSONDecodeError as error:
-        line = f"{place}: line {error.lineno}, column {error.colno}"
+        line = f"{where}: line {error.lineno}, column {error.colno}"
         raise RankSliceError(Mistake(line, *_fault(error, shape))) from None
     except RecursionError:
-        raise RankSliceError(Mistake(place, "brackets are nested too deeply", shape)) from None
+        raise RankSliceError(Mistake(where, "brackets are nested too deeply", shape)) from None
     except ValueError:  # Python refuses to read integers of thousands of digits
-        raise RankSliceError(Mistake(place, "a number is too long", shape)) from None
+        raise RankSliceError(Mistake(where, "a number is too long", shape)) from None
 
 
 def _fault(error: json.JSONDecodeError, shape: str) -> tuple[str, str]:

@@ -21,8 +21,9 @@ _SHAPE = 'expected an object such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]
 def read_mapping(path: Path) -> Mapping:
     """Return the mapping that a JSON file holds: its keys in order, each with its layers.
 
-    Keys and layers are taken as written; :func:`rankslice.framework.specs.place.place` and
-    :func:`rankslice.framework.specs.assign.assign` find out what they mean.
+    Keys and layers are taken as written. What they mean is up to
+    :func:`rankslice.framework.specs.placement.place_ranks` and
+    :func:`rankslice.framework.specs.assign.assign`.
 
     Raises:
         RankSliceError: The file cannot be read, is no JSON, or is no object with lists of
@@ -71,11 +72,11 @@ def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mis
     ]
 
 
-def _layer_mistakes(layers: object, place: str) -> Iterator[Mistake]:
+def _layer_mistakes(layers: object, where: str) -> Iterator[Mistake]:
     if not isinstance(layers, list):
-        yield Mistake(place, f"found {described(layers)}", "expected a list of layer names")
+        yield Mistake(where, f"found {described(layers)}", "expected a list of layer names")
         return
     for index, layer in enumerate(layers):
         if not isinstance(layer, str):
             found = f"found {described(layer)}"
-            yield Mistake(f"{place}[{index}]", found, "expected the name of a layer")
+            yield Mistake(f"{where}[{index}]", found, "expected the name of a layer")

@@ -17,20 +17,20 @@ _MAX_BYTES = 1 << 18
 """Largest platform file: a thousand boards have less, and reading YAML is slow."""
 
 
-def read_platform(source: str | Path) -> Platform:
+def read_platform(name: str | Path) -> Platform:
     """Return the platform that a file describes.
 
     Args:
-        source: A YAML file, a ``.txt`` file in AutoDiCE's form, or the word ``local`` for this
+        name: A YAML file, a ``.txt`` file in AutoDiCE's form, or the word ``local`` for this
             machine.
 
     Raises:
         RankSliceError: The file cannot be read, or something in it is wrong. All mistakes at
             once.
     """
-    if str(source) == "local":
+    if str(name) == "local":
         return local_platform()
-    path = Path(source)
+    path = Path(name)
     text = read_text(path, "a platform", _MAX_BYTES)
     parse = parse_platform_text if path.suffix.lower() == ".txt" else parse_platform_yaml
     return parse(text, path.name)

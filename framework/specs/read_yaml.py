@@ -33,12 +33,12 @@ class _Loader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-def read_yaml(text: str, source: str) -> object:
+def read_yaml(text: str, name: str) -> object:
     """Return the text's data: dictionaries, lists, strings, and ``None`` for what is empty.
 
     Args:
         text: One YAML document.
-        source: Name of the file, for messages.
+        name: Name of the file, for messages.
 
     Raises:
         RankSliceError: The text is no YAML, has an alias, or has a key twice.
@@ -46,34 +46,34 @@ def read_yaml(text: str, source: str) -> object:
     try:
         node = yaml.compose(text, Loader=_Loader)
         mistakes: list[Mistake] = []
-        data = _plain(node, source, ": ", mistakes)
+        data = _plain(node, name, ": ", mistakes)
     except yaml.YAMLError as error:
-        raise RankSliceError(_syntax_mistake(error, text, source)) from None
+        raise RankSliceError(_syntax_mistake(error, text, name)) from None
     except RecursionError:
-        raise RankSliceError(Mistake(source, "lists are nested too deeply", SHAPE)) from None
+        raise RankSliceError(Mistake(name, "lists are nested too deeply", SHAPE)) from None
     raise_mistakes(mistakes)
     return data
 
 
-def _syntax_mistake(error: yaml.YAMLError, text: str, source: str) -> Mistake:
+def _syntax_mistake(error: yaml.YAMLError, text: str, name: str) -> Mistake:
     if isinstance(error, ReaderError):
         line = text.count("\n", 0, error.position) + 1
         found = f"{quoted(text[error.position])} cannot stand in YAML"
-        return Mistake(f"{source}: line {line}", found, "remove it")
+        return Mistake(f"{name}: line {line}", found, "remove it")
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or "something is wrong"
-    place = f"{source}: line {mark.line + 1}, column {mark.column + 1}" if mark else source
+    where = f"{name}: line {mark.line + 1}, column {mark.column + 1}" if mark else name
     if isinstance(error, _AliasError):
-        return Mistake(place, problem, "write out what it stands for")
+        return Mistake(where, problem, "write out what it stands for")
     if problem == "but found another document":
-        return Mistake(place, "a second document begins", "expected one alone")
+        return Mistake(where, "a second document begins", "expected one alone")
     if "'\\t'" in problem:
-        return Mistake(place, "found a tab", "expected spaces before the first letter of a line")
+        return Mistake(where, "found a tab", "expected spaces before the first letter of a line")
     expected, but, found = problem.replace("but got", "but found").partition(", but found ")
     if but:
         value = expected.replace("the node content", "a value")
-        return Mistake(place, f"no valid YAML: found {found}", value)
-    return Mistake(place, f"no valid YAML: {problem}")
+        return Mistake(where, f"no valid YAML: found {found}", value)
+    return Mistake(where, f"no valid YAML: {problem}")
 
 
 def _plain(node: yaml.Node | None, path: str, joint: str, mistakes: list[Mistake]) -> object:
@@ -100,10 +100,10 @@ def _plain_mapping(
         if not isinstance(key_node, yaml.ScalarNode):
             mistakes.append(Mistake(path, f"the key in {line} is no name", "expected text"))
             continue
-        place = f"{path}{joint}{bare(key_node.value)}"
+        where = f"{path}{joint}{bare(key_node.value)}"
         if key_node.value in data:
             mistakes.append(
-                Mistake(place, f"stands there again in {line}", "expected every key once")
+                Mistake(where, f"stands there again in {line}", "expected every key once")
             )
-        data[key_node.value] = _plain(value_node, place, ".", mistakes)
+        data[key_node.value] = _plain(value_node, where, ".", mistakes)
     return data

@@ -29,7 +29,7 @@ from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.plan import plan_from_json, plan_to_json
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.assign import assign
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
@@ -108,8 +108,8 @@ def _read_mapping(path: Path) -> None:
     """Read a mapping, then find its boards and layers, whichever of them are wrong."""
     mapping = read_mapping(path)
     for understand in (
-        lambda: place(mapping, PLATFORM),
-        lambda: place(mapping, PLATFORM, share_cores=True),
+        lambda: place_ranks(mapping, PLATFORM),
+        lambda: place_ranks(mapping, PLATFORM, share_cores=True),
         lambda: assign(mapping, _GRAPH),
     ):
         with contextlib.suppress(RankSliceError):
@@ -121,7 +121,7 @@ def _read_platform(path: Path) -> None:
     platform = read_platform(path)
     keys = [f"{board.name}_{what}" for board in platform.boards for what in ("cpu0", "gpu", "npu1")]
     with contextlib.suppress(RankSliceError):
-        place(Mapping("mapping.json", tuple(MappingEntry(key, ()) for key in keys)), platform)
+        place_ranks(Mapping("mapping.json", tuple(MappingEntry(key, ()) for key in keys)), platform)
 
 
 def _read_plan(path: Path) -> None:

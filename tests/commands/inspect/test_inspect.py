@@ -188,7 +188,7 @@ def test_a_build_folder_takes_no_other_mapping(tmp_path):
     with pytest.raises(RankSliceError) as caught:
         inspect_model(folder, {"x": (1,)}, tmp_path / "mapping.json", "local")
     assert ["--shape", "--mapping", "--platform"] == [
-        mistake.place for mistake in caught.value.mistakes
+        mistake.where for mistake in caught.value.mistakes
     ]
 
 

@@ -5,7 +5,7 @@ from line_graphs import line_graph
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.specs.assign import assign
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 
@@ -38,7 +38,7 @@ def test_figure_2_of_the_autodice_paper_is_placed_and_assigned() -> None:
         """,
         outputs="y",
     )
-    ranks = place(mapping, platform).ranks
+    ranks = place_ranks(mapping, platform).ranks
     assert [("edge01", (1, 2, 3)), ("edge01", (0,)), ("edge04", (4, 5))] == [
         (rank.board, rank.cores) for rank in ranks
     ]
@@ -50,7 +50,7 @@ def test_autodices_own_example_lacks_its_board(tmp_path: Path) -> None:
     (tmp_path / "platform.txt").write_text(AUTODICE_PLATFORM)
     mapping = read_mapping(tmp_path / "mapping.json")
     with pytest.raises(RankSliceError) as caught:
-        place(mapping, read_platform(tmp_path / "platform.txt"))
+        place_ranks(mapping, read_platform(tmp_path / "platform.txt"))
     assert (
         "mapping.json: lenovo_cpu0: no board 'lenovo' in platform.txt (2 keys name it);"
         " it has nx01, nx02, nx03 and nx04"
@@ -61,5 +61,5 @@ def test_autodices_own_example_runs_where_its_board_is(tmp_path: Path) -> None:
     (tmp_path / "mapping.json").write_text(AUTODICE_MAPPING)
     (tmp_path / "platform.txt").write_text("lenovo\n")
     mapping = read_mapping(tmp_path / "mapping.json")
-    ranks = place(mapping, read_platform(tmp_path / "platform.txt")).ranks
+    ranks = place_ranks(mapping, read_platform(tmp_path / "platform.txt")).ranks
     assert [(0,), (1,)] == [rank.cores for rank in ranks]

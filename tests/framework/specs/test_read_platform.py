@@ -284,7 +284,7 @@ def test_a_text_file_without_boards_is_a_mistake(tmp_path: Path) -> None:
 def test_local_is_this_machine() -> None:
     result = read_platform("local")
     (board,) = result.boards
-    assert ("local", "local", "localhost") == (result.source, board.name, board.host)
+    assert ("local", "local", "localhost") == (result.name, board.name, board.host)
     assert tuple(sorted(os.sched_getaffinity(0))) == board.cores
     assert machine.machine() == board.arch
     assert board.memory_mb is not None

@@ -16,7 +16,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.assign import assign
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 
@@ -77,7 +77,7 @@ PLATFORM = Platform(
 def test_placing_ranks(keys: list[str], share_cores: bool) -> None:
     mapping = Mapping("mapping.json", tuple(MappingEntry(key, ()) for key in keys))
     with only_told_mistakes():
-        result = place(mapping, PLATFORM, share_cores=share_cores)
+        result = place_ranks(mapping, PLATFORM, share_cores=share_cores)
         assert keys == [rank.key for rank in result.ranks]
         assert all(rank.cores for rank in result.ranks)
         if not share_cores and not result.warnings:

@@ -117,5 +117,5 @@ def test_of_many_reasons_to_be_together_the_first_are_told():
     with pytest.raises(RankSliceError) as caught:
         partition(graph, {layer.name: n // 5 for n, layer in enumerate(graph.layers)})
     (mistake,) = caught.value.mistakes
-    assert "layers 'n0' to 'n9'" in mistake.place
+    assert "layers 'n0' to 'n9'" in mistake.where
     assert mistake.found.endswith("'n2', 'n3' share 2, ... and 6 more")

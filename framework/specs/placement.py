@@ -13,7 +13,7 @@ from rankslice.framework.specs.cores import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores
 from rankslice.framework.wording import bare, joined, quoted
 
-__all__ = ["place"]
+__all__ = ["place_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class _Claim:
 
     rank: int
     key: Key
-    place: str
+    where: str
     board: Board
     cores: tuple[int, ...]
     """Empty for a GPU or NPU whose host core is still to be chosen."""
@@ -33,7 +33,7 @@ class _Claim:
         return int(self.key.unit or 0)
 
 
-def place(
+def place_ranks(
     mapping: Mapping,
     platform: Platform,
     *,
@@ -76,14 +76,14 @@ def _keys(mapping: Mapping) -> tuple[dict[int, Key], list[Mistake | str]]:
     mistakes: list[Mistake | str] = []
     for rank, entry in enumerate(mapping.entries):
         try:
-            keys[rank] = parse_key(entry.key, _place(mapping, entry.key))
+            keys[rank] = parse_key(entry.key, _where(mapping, entry.key))
         except RankSliceError as error:
             mistakes += error.mistakes
     return keys, mistakes
 
 
-def _place(mapping: Mapping, key: str) -> str:
-    return f"{mapping.source}: {bare(key)}"
+def _where(mapping: Mapping, key: str) -> str:
+    return f"{mapping.name}: {bare(key)}"
 
 
 def _unknown_boards(keys: dict[int, Key], mapping: Mapping, platform: Platform) -> list[Mistake]:
@@ -93,11 +93,11 @@ def _unknown_boards(keys: dict[int, Key], mapping: Mapping, platform: Platform) 
     mistakes = []
     for board, count in times.items():
         first = next(key for key in keys.values() if key.board == board)
-        found = f"no board {quoted(board)} in {platform.source}"
+        found = f"no board {quoted(board)} in {platform.name}"
         if count > 1:
             found += f" ({count} keys name it)"
         expected = nearest(board, known) or f"it has {_some(known)}"
-        mistakes.append(Mistake(_place(mapping, first.text), found, expected))
+        mistakes.append(Mistake(_where(mapping, first.text), found, expected))
     return mistakes
 
 
@@ -107,37 +107,36 @@ def _some(names: list[str]) -> str:
 
 
 def _claim(rank: int, key: Key, board: Board, mapping: Mapping, platform: Platform) -> _Claim:
-    place = _place(mapping, key.text)
+    where = _where(mapping, key.text)
     if key.kind == "cpu":
-        cores = read_cores(key.unit, board.cores, place)
+        cores = read_cores(key.unit, board.cores, where)
     else:
-        _check_accelerator(key, board, place, platform.source)
+        _check_accelerator(key, board, where, platform.name)
         cores = () if key.host_core is None else (key.host_core,)
     if board.cores is not None:
         lacking = tuple(sorted(set(cores) - set(board.cores)))
         if lacking:
             found = f"board {board.name} has no {format_cores(lacking)}"
             expected = f"it has {format_cores(board.cores)}"
-            raise RankSliceError(Mistake(place, found, expected))
-    return _Claim(rank, key, place, board, cores)
+            raise RankSliceError(Mistake(where, found, expected))
+    return _Claim(rank, key, where, board, cores)
 
 
 def _accelerators(kind: str, board: Board) -> tuple[Accelerator, ...]:
     return {"gpu": board.gpus, "npu": board.npus}.get(kind, ())
 
 
-def _check_accelerator(key: Key, board: Board, place: str, source: str) -> None:
+def _check_accelerator(key: Key, board: Board, where: str, file: str) -> None:
     count = len(_accelerators(key.kind, board))
     if int(key.unit or 0) < count:
         return
-    name = key.kind.upper()
     if not count:
-        found, expected = f"board {board.name} has no {name}", f"{source} describes none"
+        found, expected = f"board {board.name} has no {key.kind.upper()}", f"{file} describes none"
     else:
         last = f"to {key.kind}{count - 1}" if count > 1 else "only"
         found = f"board {board.name} has no {key.kind}{key.unit}"
-        expected = f"{source} describes {key.kind}0 {last}"
-    raise RankSliceError(Mistake(place, found, expected))
+        expected = f"{file} describes {key.kind}0 {last}"
+    raise RankSliceError(Mistake(where, found, expected))
 
 
 def _repeated_cores(claims: list[_Claim]) -> list[Mistake]:
@@ -146,7 +145,7 @@ def _repeated_cores(claims: list[_Claim]) -> list[Mistake]:
         try:
             each_once(claim.cores)
         except ValueError as error:
-            mistakes.append(Mistake(claim.place, str(error), "expected every core once"))
+            mistakes.append(Mistake(claim.where, str(error), "expected every core once"))
     return mistakes
 
 
@@ -158,10 +157,10 @@ def _clashes(claims: list[_Claim]) -> list[Mistake]:
     for claim in claims:
         if claim.key.sharer > 1:
             found = f"the suffix .{claim.key.sharer} shares a resource between ranks"
-            mistakes.append(Mistake(claim.place, found, "allow that with --share-cores"))
+            mistakes.append(Mistake(claim.where, found, "allow that with --share-cores"))
             continue
         for found in _taken(claim, owners):
-            mistakes.append(Mistake(claim.place, found, expected))
+            mistakes.append(Mistake(claim.where, found, expected))
         for thing in _things(claim):
             owners.setdefault(thing, claim.key.text)
     return mistakes
@@ -224,7 +223,7 @@ def _least_used(board: Board, users: Counter[tuple[str, int]]) -> int:
 def _sharing(claim: _Claim, core: int) -> str:
     found = f"no core of board {claim.board.name} is free to drive the {claim.key.kind.upper()}"
     expected = f"it shares core {core} with another rank; leave a core free to avoid that"
-    return str(Mistake(claim.place, found, expected))
+    return str(Mistake(claim.where, found, expected))
 
 
 def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Placement:

@@ -3,7 +3,7 @@ import pytest
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
-from rankslice.framework.specs.place import place
+from rankslice.framework.specs.placement import place_ranks
 
 GPU = Accelerator("litert", (("delegate", "libgpu.so"),))
 NPU0, NPU1 = Accelerator("litert", (("n", "0"),)), Accelerator("litert", (("n", "1"),))
@@ -22,7 +22,7 @@ def mapping_of(*keys: str) -> Mapping:
 
 
 def placed(*keys: str, share_cores: bool = False) -> Placements:
-    return place(mapping_of(*keys), PLATFORM, share_cores=share_cores)
+    return place_ranks(mapping_of(*keys), PLATFORM, share_cores=share_cores)
 
 
 def cores_of(*keys: str, share_cores: bool = False) -> list[tuple[int, ...]]:
@@ -134,7 +134,7 @@ def test_mistakes_of_all_kinds_are_told_at_once() -> None:
 def test_digits_that_are_several_cores_or_one_ask_for_more() -> None:
     platform = Platform("platform.yaml", (Board("pc", "pc", cores=tuple(range(16))),))
     with pytest.raises(RankSliceError) as caught:
-        place(mapping_of("pc_cpu12"), platform)
+        place_ranks(mapping_of("pc_cpu12"), platform)
     assert (
         "mapping.json: pc_cpu12: '12' is core 12 or cores 1 and 2, and the board has both;"
         " write 12-12 or 1,2"
@@ -145,7 +145,7 @@ def test_cpu_ranks_take_the_cpu_block_or_the_default_engine() -> None:
     cpu = Accelerator("onnxruntime", (("provider", "XNNPACK"),), (("A", "1"),), True)
     boards = (Board("a", "a", cores=(0,), cpu=cpu), Board("b", "b", cores=(0,)))
     mapping = mapping_of("a_cpu0", "b_cpu0")
-    ranks = place(mapping, Platform("p.yaml", boards), default_engine="litert").ranks
+    ranks = place_ranks(mapping, Platform("p.yaml", boards), default_engine="litert").ranks
     assert [(cpu.options, cpu.environment, True), ((), (), False)] == [
         (rank.options, rank.environment, rank.allow_fallback) for rank in ranks
     ]

@@ -4,7 +4,21 @@ It needs the standard library, numpy, mpi4py and one inference engine. A copy of
 lies beside every ``driver.py``.
 """
 
-from .driver import main
-from .tables import Rank, Receive, Segment, Send
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .driver import main
+    from .tables import Rank, Receive, Segment, Send
 
 __all__ = ["Rank", "Receive", "Segment", "Send", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a driver uses when it does: other programs import single modules only."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import driver, tables
+
+    return driver.main if name == "main" else getattr(tables, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from .errors import JobError
 
-__all__ = ["ChannelSpec", "Job", "RankSpec", "SegmentSpec", "TensorSpec", "load_job", "rank_name"]
+__all__ = [
+    "ChannelSpec",
+    "Job",
+    "RankSpec",
+    "SegmentSpec",
+    "TensorSpec",
+    "load_job",
+    "make_job",
+    "rank_name",
+]
 
 _FORMAT = "rankslice-plan"
 _VERSION = 1
@@ -107,7 +116,7 @@ class ChannelSpec:
 
     number: int
     tensor: str
-    source: int
+    sender: int
     destination: int
 
 
@@ -124,8 +133,10 @@ class Job:
     ranks: tuple[RankSpec, ...]
     segments: tuple[SegmentSpec, ...]
     channels: tuple[ChannelSpec, ...]
-    source: int
-    sink: int
+    source_rank: int
+    """Where frames enter."""
+    sink_rank: int
+    """Where results leave."""
     path_length: int
     window: int
     """Default number of frames inside the pipeline."""
@@ -154,16 +165,22 @@ def load_job(path: Path) -> Job:
                 f"{path}: a plan of version {record['version']}, this runtime reads version"
                 f" {_VERSION}; build again"
             )
-        return _job(record, hashlib.sha256(text).hexdigest())
+        return make_job(record, hashlib.sha256(text).hexdigest())
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise JobError(f"{path}: not a plan ({type(error).__name__}: {error})") from None
 
 
-def _job(record: dict[str, Any], sha256: str) -> Job:
-    tensors = {
-        item["name"]: TensorSpec(item["name"], item["dtype"], tuple(item["shape"]))
-        for item in record["tensors"]
-    }
+def make_job(record: dict[str, Any], sha256: str = "") -> Job:
+    """Return the job of a plan.
+
+    Args:
+        record: the plan as JSON has it.
+        sha256: hash of the bytes of its file.
+
+    Raises:
+        KeyError, TypeError: it is no plan of the version that this runtime reads.
+    """
+    tensors = {item["name"]: _read(TensorSpec, item) for item in record["tensors"]}
     model = record["model"]
     return Job(
         sha256=sha256,
@@ -171,41 +188,32 @@ def _job(record: dict[str, Any], sha256: str) -> Job:
         inputs=tuple(tensors[name] for name in model["inputs"]),
         outputs=tuple(tensors[name] for name in model["outputs"]),
         tensors=tensors,
-        ranks=tuple(
-            RankSpec(
-                rank=item["rank"],
-                key=item["key"],
-                board=item["board"],
-                host=item["host"],
-                accelerator=item["accelerator"],
-                cores=tuple(item["cores"]),
-                engine=item["engine"],
-                options=dict(item["options"]),
-                environment=dict(item["environment"]),
-                allow_fallback=bool(item["allow_fallback"]),
-            )
-            for item in record["ranks"]
-        ),
-        segments=tuple(
-            SegmentSpec(
-                rank=item["rank"],
-                index=item["index"],
-                file=item["file"],
-                inputs=tuple(item["inputs"]),
-                outputs=tuple(item["outputs"]),
-                level=item["level"],
-            )
-            for item in record["segments"]
-        ),
+        ranks=tuple(_read(RankSpec, item) for item in record["ranks"]),
+        segments=tuple(_read(SegmentSpec, item) for item in record["segments"]),
         channels=tuple(
             ChannelSpec(item["number"], item["tensor"], item["source"], item["destination"])
             for item in record["channels"]
         ),
-        source=record["source"],
-        sink=record["sink"],
+        source_rank=record["source"],
+        sink_rank=record["sink"],
         path_length=record["path_length"],
         window=record["window"],
     )
+
+
+def _read(kind: Any, item: dict[str, Any]) -> Any:
+    """Return a record of the fields that have its fields' names."""
+    kinds = {"tuple": tuple, "dict": dict, "bool": bool}
+    return kind(
+        **{
+            each.name: kinds.get(str(each.type).partition("[")[0], _same)(item[each.name])
+            for each in fields(kind)
+        }
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def typed_view(spec: TensorSpec, buffer: NDArray[np.uint8]) -> NDArray[Any]:

@@ -73,7 +73,7 @@ def tables(job: Job) -> list[Rank]:
             cores=spec.cores,
             engine=spec.engine,
             receives=tuple(
-                Receive(c.tensor, c.source, c.number)
+                Receive(c.tensor, c.sender, c.number)
                 for c in job.channels
                 if c.destination == spec.rank
             ),
@@ -83,7 +83,7 @@ def tables(job: Job) -> list[Rank]:
             sends=tuple(
                 Send(c.tensor, c.destination, c.number)
                 for c in job.channels
-                if c.source == spec.rank
+                if c.sender == spec.rank
             ),
         )
         for spec in job.ranks

@@ -131,7 +131,7 @@ class _Rank:
             Outgoing(s.channel, s.destination, self.rings[s.reader.ring], s.reader.index)
             for s in wiring.sends
         ]
-        self.incoming = [Incoming(r.channel, r.source, self.rings[r.ring]) for r in wiring.receives]
+        self.incoming = [Incoming(r.channel, r.sender, self.rings[r.ring]) for r in wiring.receives]
         self.wakes = {executor.name: executor.wake for executor in self.executors}
         self.wakes |= dict.fromkeys(joined, self.computing.wake)
         connect(wiring, self.rings, self.wakes, self._wake_loop, self._take_credits)
@@ -355,7 +355,7 @@ def run_rank(
             rank.agree()
             on_start()
             records = rank.share(energy.during(rank.run))
-        if options.report is not None and spec.rank == job.sink:
+        if options.report is not None and spec.rank == job.sink_rank:
             _write_report(options.report, records)
     except JobError as error:
         raise type(error)(f"{spec.name}: {error}") from error.__cause__

@@ -74,7 +74,7 @@ class ReceiveSpec:
     """An incoming channel."""
 
     channel: int
-    source: int
+    sender: int
     ring: int
 
 
@@ -127,7 +127,7 @@ def wire(job: Job, rank: int, window: int) -> Wiring:
     levels = _producer_levels(job)
     segments = job.segments_of(rank)
     sink_level = job.path_length + 1
-    is_source, is_sink = rank == job.source, rank == job.sink
+    is_source, is_sink = rank == job.source_rank, rank == job.sink_rank
 
     source_outputs = tuple(rings.add(tensor, 0) for tensor in job.inputs) if is_source else ()
     for segment in segments:
@@ -136,7 +136,7 @@ def wire(job: Job, rank: int, window: int) -> Wiring:
     receives = [
         ReceiveSpec(
             channel.number,
-            channel.source,
+            channel.sender,
             rings.add(job.tensors[channel.tensor], levels[channel.tensor] + 1),
         )
         for channel in job.channels
@@ -160,7 +160,7 @@ def wire(job: Job, rank: int, window: int) -> Wiring:
             rings.reader(rings.of_tensor[channel.tensor], levels[channel.tensor] + 1),
         )
         for channel in job.channels
-        if channel.source == rank
+        if channel.sender == rank
     ]
     sink_inputs = tuple(
         rings.reader(rings.of_tensor[tensor.name], sink_level)
@@ -171,9 +171,9 @@ def wire(job: Job, rank: int, window: int) -> Wiring:
     credit = rings.add(CREDIT, 0) if is_source or is_sink else -1
     if is_sink and not is_source:
         reader = rings.reader(credit, window)
-        sends.append(SendSpec(CREDIT_CHANNEL, job.source, reader))
+        sends.append(SendSpec(CREDIT_CHANNEL, job.source_rank, reader))
     if is_source and not is_sink:
-        receives.append(ReceiveSpec(CREDIT_CHANNEL, job.sink, credit))
+        receives.append(ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit))
     return Wiring(
         segments=stages,
         source=StageSpec((rings.reader(credit, window),), source_outputs) if is_source else None,

@@ -39,9 +39,9 @@ def test_a_job_says_what_the_plan_says(tmp_path: Path) -> None:
     assert (TensorSpec("output", "float32", (1, 4)),) == job.outputs
     assert ["edge01_arm123", "edge01_gpu", "edge04_arm45"] == [rank.key for rank in job.ranks]
     assert [0, 1] == [segment.index for segment in job.segments_of(0)]
-    assert (0, 2, 7, 8) == (job.source, job.sink, job.path_length, job.window)
+    assert (0, 2, 7, 8) == (job.source_rank, job.sink_rank, job.path_length, job.window)
     expected = [(1, "Buff1", 0, 1), (2, "Buff1", 0, 2), (3, "Buff3", 2, 0), (4, "Buff2", 1, 0)]
-    found = [(c.number, c.tensor, c.source, c.destination) for c in job.channels]
+    found = [(c.number, c.tensor, c.sender, c.destination) for c in job.channels]
     assert {entry[1:] for entry in expected} < {entry[1:] for entry in found}
 
 

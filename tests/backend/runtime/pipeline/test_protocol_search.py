@@ -206,7 +206,7 @@ class World:
                 ring = rings[s.reader.ring]
                 outgoing[s.channel] = Outgoing(s.channel, s.destination, ring, s.reader.index)
             for r in wiring.receives:
-                incoming[r.channel] = Incoming(r.channel, r.source, rings[r.ring])
+                incoming[r.channel] = Incoming(r.channel, r.sender, rings[r.ring])
         self.wires = [Wire(f"channel {c}", outgoing[c], incoming[c]) for c in sorted(outgoing)]
         self.actions = [*self._stage_actions(), *(a for w in self.wires for a in w.actions(manner))]
         parts: list[Any] = [*self.rings, *self.stages, *self._engines, self._arrivals, *self.wires]

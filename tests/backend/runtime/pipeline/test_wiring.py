@@ -61,7 +61,7 @@ def test_the_completion_credit_goes_from_sink_to_source_in_a_ring_as_deep_as_the
     assert 5 == depths(source)[CREDIT.name] == depths(sink)[CREDIT.name]
     assert CREDIT.name not in depths(other)
     assert [(CREDIT_CHANNEL, 2)] == [
-        (r.channel, r.source) for r in source.receives if r.channel == CREDIT_CHANNEL
+        (r.channel, r.sender) for r in source.receives if r.channel == CREDIT_CHANNEL
     ]
     assert [(CREDIT_CHANNEL, 0)] == [
         (s.channel, s.destination) for s in sink.sends if s.channel == CREDIT_CHANNEL
@@ -87,7 +87,7 @@ def test_every_channel_has_two_ends_of_the_same_tensor(plan: Plan, window: int) 
         for s in wiring.sends
     }
     receives = {
-        (r.channel, r.source, rank, wiring.rings[r.ring].tensor)
+        (r.channel, r.sender, rank, wiring.rings[r.ring].tensor)
         for rank, wiring in enumerate(wirings)
         for r in wiring.receives
     }

@@ -25,11 +25,11 @@ test: $(VENV)/.test ## run the tests, but for the slow ones (minutes)
 	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.test .venv-keras/.made ## run all tests
-	.venv-keras/bin/python -m pytest tests/keras tests/end_to_end/test_keras_networks.py
+	.venv-keras/bin/python -m pytest tests/frontend/formats/keras/with_tensorflow tests/end_to_end/test_keras_networks.py
 	$(PYTEST)
 
 test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an environment of their own
-	.venv-keras/bin/python -m pytest -m "not slow" tests/keras
+	.venv-keras/bin/python -m pytest -m "not slow" tests/frontend/formats/keras/with_tensorflow
 
 lint: $(VENV)/.test $(VENV)/.dev ## check style and types
 	$(BIN)/ruff check .

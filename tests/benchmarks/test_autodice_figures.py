@@ -18,7 +18,7 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import Profile, profile_from_json
 from rankslice.frontend.formats.registry import read_model
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "models" / "digits.onnx"
 ONE_CORE_NS, TWO_CORES_NS = 3_000_000, 2_000_000
 """Of each layer."""

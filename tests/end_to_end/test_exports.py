@@ -1,6 +1,6 @@
 """Networks as today's exporters write them, sliced at random and run by mpirun.
 
-The files are made by ``tests/exports/make_exports.py``.
+The files are made by ``tests/models/exports/make_exports.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
 
-EXPORTS = Path(__file__).parent.parent / "exports"
+EXPORTS = Path(__file__).parents[1] / "models" / "exports"
 MODELS = sorted(EXPORTS.glob("*.onnx"))
 FRAMES = 3
 SIZES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
@@ -126,7 +126,7 @@ def test_an_export_of_real_size_is_bit_equal_and_agrees_as_deployed(
     name: str, exporter: str, tmp_path: Path
 ) -> None:
     for package in ("torch", "transformers", "onnxscript"):
-        reason = f"{package} is not installed; tests/exports/make_exports.py says what to install"
+        reason = f"{package} is not installed; tests/models/exports/make_exports.py says what to install"
         pytest.importorskip(package, reason=reason)
     model = tmp_path / f"{exporter}-{name}-base.onnx"
     export_torch(torch_network(name, BASE), model, exporter, open_batch=True)

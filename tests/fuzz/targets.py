@@ -207,7 +207,7 @@ _NUMBERS = (b"0", b"-1", b"1e999", b"NaN", b"Infinity", b"9" * 30, b"0.5", b"1" 
 _WORDS = (*_PUNCTUATION, *_NUMBERS, b"null", b"true", b"\xef\xbb\xbf", b"\xff", "\u202e".encode())
 
 _TFLITE = tuple(
-    (ROOT / "tests" / "tflite" / f"{name}.tflite").read_bytes()
+    (ROOT / "tests" / "models" / "tflite" / f"{name}.tflite").read_bytes()
     for name in ("many_outputs", "control_flow", "cnn_int8", "ethos_u")
 )
 _TFLITE_WORDS = (

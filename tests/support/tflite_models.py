@@ -12,7 +12,7 @@ from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT, submodel_pieces
 from rankslice.frontend.partition.partition import PartitionSegment
 
-FOLDER = Path(__file__).parents[1] / "tflite"
+FOLDER = Path(__file__).parents[1] / "models" / "tflite"
 
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.tflite")))
 

@@ -80,7 +80,7 @@ case "$*" in "rsync --server"*) cd "$BOARD" && exec sh -c "$*" ;; esac
 exec 3>&1
 exec sed -n '/^end$/q' > /dev/null
 """
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
+DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
 MARK = "rankslice-answer "
 MPIRUN = MpiRun(Path("/usr/bin/mpirun"), (5, 0, 8))
 SHA = "ab" * 32

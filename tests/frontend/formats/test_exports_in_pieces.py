@@ -12,7 +12,7 @@ from rankslice.frontend.formats.onnx.reader import read_onnx
 
 onnxruntime = load_onnxruntime()
 
-EXPORTS = Path(__file__).parents[2] / "exports"
+EXPORTS = Path(__file__).parents[2] / "models" / "exports"
 SHAPES = {
     "bert": {"input_ids": (2, 16)},
     "gpt2": {"input_ids": (2, 16)},

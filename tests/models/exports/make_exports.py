@@ -4,10 +4,10 @@ The files are committed, so tests need none of the exporters. To make them anew,
 of their own, since the exporters are large::
 
     pip install torch==2.13.0 transformers onnxscript onnx
-    python tests/exports/make_exports.py torch
+    python tests/models/exports/make_exports.py torch
 
     pip install tensorflow-cpu tf2onnx onnx
-    python tests/exports/make_exports.py tensorflow
+    python tests/models/exports/make_exports.py tensorflow
 
 Nothing is downloaded: networks are made from configurations, with seeded random weights that are
 scaled so that activations are of order 1 and outputs are not saturated. Transformers leave the

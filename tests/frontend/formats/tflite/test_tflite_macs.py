@@ -12,7 +12,7 @@ from rankslice.frontend.costs.cuts import cuts
 from rankslice.frontend.formats.tflite.macs import tflite_macs
 from rankslice.frontend.formats.tflite.reader import read_tflite
 
-MODELS = Path(__file__).parents[3] / "tflite"
+MODELS = Path(__file__).parents[3] / "models" / "tflite"
 LSTM = [(5, 2, 3), *[(4, 3)] * 4, *[(4, 4)] * 4]
 
 

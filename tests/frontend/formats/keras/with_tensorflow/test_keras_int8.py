@@ -11,7 +11,7 @@ import pytest
 
 from rankslice.networks.keras_zoo import keras_names
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "int8_agreement.py"
+BENCHMARK = Path(__file__).parents[5] / "benchmarks" / "int8_agreement.py"
 
 TOLERANCE = 0.065
 """How much less often than the unsliced int8 model slices may give the float network's answer.

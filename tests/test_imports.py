@@ -151,7 +151,7 @@ def test_onnxruntime_is_imported_where_its_telemetry_is_switched_off_first() -> 
         found |= {name_of(file): off in text[: place.start()] for place in loads.finditer(text)}
     assert {
         "backend/runtime/engines/onnxruntime_package.py": True,
-        "backend/boards/probe_on_board.py": True,  # sent to boards by itself
+        "backend/boards/agent/probe/environments.py": True,  # sent to boards by itself
         "benchmarks/bare_loop.py": True,  # runs without RankSlice
         "tests/test_telemetry.py": False,  # the control
     } == found

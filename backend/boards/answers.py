@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from rankslice.backend.boards.on_board import MARK
+from rankslice.backend.boards.agent.protocol import MARK
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.records import Only, between, read_record
 from rankslice.framework.untrusted_json import MAX_NUMBER, UntrustedJsonError, untrusted_json

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Committed, Done, Received
-from rankslice.backend.boards.on_board import MAX_BASES, SHORT
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.names import safe_file_name

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import BoardCheck
 from rankslice.backend.boards.deploy import Package, on_each
-from rankslice.backend.boards.on_board import MAX_BASES, SHORT
 from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.temporary import temporary_folder

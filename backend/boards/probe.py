@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
-from pathlib import Path
 from typing import Any, TypeVar
 
+from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.probed import (
@@ -54,9 +54,6 @@ _LONGEST_EXCHANGE_S = 0.5
 _SHORTEST_EXCHANGE_S = 0.2
 _CLOCK_READINGS = 5
 
-_TEXT = Path(__file__).with_name("probe_on_board.py").read_text(encoding="utf-8")
-_PROGRAM = f"{_TEXT}\nmain()\n".encode()
-
 
 class Conversation:
     """A program on a board, at the other end of an ssh connection, which answers requests."""
@@ -64,7 +61,7 @@ class Conversation:
     def __init__(self, shell: BoardShell) -> None:
         self.shell = shell
         self._far = shell.start(shell.command(PLAIN_PYTHON))
-        self._far.write(b"%d\n%s" % (len(_PROGRAM), _PROGRAM))
+        self._far.write(agent_program("probe", "main()"))
 
     def ask(self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_S, **details: Any) -> T:
         """Have something done on the board; return its answer.

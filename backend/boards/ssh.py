@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankslice.backend.boards import on_board
+from rankslice.backend.boards.agent.jobs.folders import DISK_FULL
+from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -44,8 +45,6 @@ _OPTIONS = (
     "ServerAliveCountMax=4",
     "LogLevel=ERROR",
 )
-
-_PROGRAM = Path(on_board.__file__).read_text(encoding="utf-8")
 
 FOLDER = ".rankslice"
 """What boards keep of ours, in the home folder of the account."""
@@ -161,9 +160,8 @@ class BoardShell:
     def request(self, action: str, **details: Any) -> bytes:
         """Return what :meth:`command` reads: the program for boards, and what it is to do."""
         record = {"action": action, "over_ssh": not self.is_here, "address": self.reach.host}
-        call = f"\nmain(json.loads({json.dumps({**record, **details})!r}))\n"
-        program = (_PROGRAM + call).encode()
-        return b"%d\n%s" % (len(program), program)
+        request = json.dumps({**record, **details})
+        return agent_program("jobs", f"import json\nmain(json.loads({request!r}))")
 
     def start(
         self,
@@ -290,7 +288,7 @@ class BoardShell:
             # It can end before what the far side says of its error is through.
             is_full = not errors.strip() and not self._has_room(source, target)
             complaint = _rsync_complaint(errors, code)
-            raise self.mistake(on_board.DISK_FULL if is_full else complaint)
+            raise self.mistake(DISK_FULL if is_full else complaint)
         return told
 
     def _has_room(self, source: Path, target: str) -> bool:
@@ -302,7 +300,7 @@ class BoardShell:
 
 def _rsync_complaint(errors: str, code: int) -> str:
     if "No space left" in errors:
-        return on_board.DISK_FULL
+        return DISK_FULL
     if "rsync: command not found" in errors or "rsync: not found" in errors:
         return "there is no rsync on the board; install it there: apt-get install rsync"
     first = (errors.strip().splitlines() or [f"exit code {code}"])[0]

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.boards import probe_on_board
+from rankslice.backend.boards.agent.probe.hardware import hardware
 from rankslice.framework.probed import BoardReport, Environment
 from rankslice.framework.records import read_record
 
@@ -149,7 +149,7 @@ def environment(**packages: str) -> Environment:
 def report_of(root: Path, files: dict[str, str], software: Environment, **more: Any) -> BoardReport:
     """Return what a board with these files and this Python would report."""
     told = {
-        **probe_on_board.hardware(make_tree(root, files)),
+        **hardware(make_tree(root, files)),
         "hostname": "edge01",
         "arch": "aarch64",
         "disk_free_mb": 12000,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -12,38 +11,27 @@ from pathlib import Path
 import pytest
 from probed_boards import CPU, JETSON, PC, RASPBERRY_PI, RUBIK_PI, make_tree, policy
 
-from rankslice.backend.boards import probe_on_board
-from rankslice.backend.boards.probe_on_board import (
-    by_number,
-    clusters,
-    core_numbers,
-    environment,
-    hardware,
-    interfaces,
-    open_mpi,
-)
+from rankslice.backend.boards.agent.probe.cores import clusters, core_numbers
+from rankslice.backend.boards.agent.probe.environments import environment, open_mpi
+from rankslice.backend.boards.agent.probe.files import by_number
+from rankslice.backend.boards.agent.probe.hardware import hardware
+from rankslice.backend.boards.agent.probe.interfaces import interfaces
+from rankslice.backend.boards.agent_program import agent_program
 
-PROGRAM = Path(probe_on_board.__file__)
+PROGRAM = agent_program("probe", "main()").partition(b"\n")[2].decode()
 TREES = {"RUBIK Pi": RUBIK_PI, "Raspberry Pi": RASPBERRY_PI, "Jetson": JETSON, "PC": PC}
 PYENV = Path.home() / ".pyenv" / "versions"
 
 
-def test_the_program_is_python_3_8_and_needs_the_standard_library_alone() -> None:
-    tree = ast.parse(PROGRAM.read_text(encoding="utf-8"), feature_version=(3, 8))
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {
-        (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for node in nodes
-    }
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
-
-
 def answers(python: str | Path, *requests: dict[str, object]) -> list[dict[str, object]]:
     """Return what the program answers, run by a Python of the tests' choice."""
-    text = PROGRAM.read_text(encoding="utf-8") + "\nmain()\n"
     lines = "".join(json.dumps({"over_ssh": False, **request}) + "\n" for request in requests)
     done = subprocess.run(
-        [python, "-W", "error", "-c", text], input=lines, capture_output=True, text=True, check=True
+        [python, "-W", "error", "-c", PROGRAM],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "" == done.stderr
     marked = [line.removeprefix("rankslice-answer ") for line in done.stdout.splitlines()]
@@ -277,7 +265,7 @@ def test_a_library_that_lacks_another_is_told_with_the_loaders_words() -> None:
 def test_who_has_no_token_is_not_served() -> None:
     ours, theirs = "0" * 32, "1" * 32
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.read_text() + "\nmain()\n"],
+        [sys.executable, "-c", PROGRAM],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

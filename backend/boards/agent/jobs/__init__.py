@@ -1,0 +1,1 @@
+"""Deploys packages on a board, and starts, watches and tidies up runs there."""

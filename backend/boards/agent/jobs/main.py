@@ -1,0 +1,47 @@
+"""Actions around jobs: one request per connection, answered once, or by a stream of reports."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..protocol import send
+from .folders import DISK_FULL, HOME, RefusedError
+from .packages import commit, receive, room
+from .preflight import look, measure
+from .python_packages import make_environment
+from .runs import fetch
+from .watch import watch
+
+if TYPE_CHECKING:
+    from ..protocol import Answer, Request
+
+
+def main(request: Request) -> None:
+    """Do what a request asks and print the answer."""
+    answer: Answer | None
+    try:
+        if Path() == HOME:
+            raise RefusedError("this account has no home folder there; set HOME")
+        answer = ACTIONS[request["action"]](request)
+    except RefusedError as error:
+        answer = {"error": str(error)}
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        told = DISK_FULL if is_full else f"{error.filename or 'the disk'}: {error.strerror}"
+        answer = {"error": told}
+    if answer is not None:
+        send(answer)
+
+
+ACTIONS = {
+    "receive": receive,
+    "commit": commit,
+    "room": room,
+    "make_environment": make_environment,
+    "look": look,
+    "watch": watch,
+    "fetch": fetch,
+    "measure": measure,
+}

@@ -1,0 +1,86 @@
+"""Checks before a run or before measurements: package, Python, Open MPI and network."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..system import ipv4_at
+from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of
+from .open_mpi import open_mpi
+from .packages import changes
+from .python_packages import python_problems, requirement_problems
+from .runs import sweep_runs
+from .scripts import write_scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..protocol import Answer, Request
+
+
+def look(request: Request) -> Answer:
+    """Check whether the job can run here; if so, prepare the folder of the run."""
+    problems = _problems(request)
+    daemon, library, problem = open_mpi(request["open_mpi"])
+    problems += [problem] if problem else []
+    if problems or daemon is None:
+        return _looked(problems)
+    address = _address(request)
+    network = _network_at(address)
+    if ":" in address and not network:
+        found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
+        return _looked([f"{found}; give it one"])
+    bases = [run.name for run in newest(HOME / "runs") if (run / "input").is_dir()]
+    if request["run"]:
+        sweep_runs()
+        run, package = run_of(request), package_of(request)
+        run.mkdir(mode=0o700)
+        (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
+        write_scripts(run, package, daemon, library)
+    bases = [name for name in bases if RUN.fullmatch(name)]
+    return _looked([], network, bases[:MAX_BASES])
+
+
+def _looked(problems: list[str], network: str = "", bases: Sequence[str] = ()) -> Answer:
+    own = socket.gethostname()
+    return {"problems": problems, "network": network, "hostname": own, "bases": list(bases)}
+
+
+def _problems(request: Request) -> list[str]:
+    """Return what is wrong with the package, this Python, and what the package requires of it."""
+    return [*_package_problems(request), *python_problems(), *requirement_problems(request)]
+
+
+def _package_problems(request: Request) -> Iterator[str]:
+    package = package_of(request)
+    if not package.is_dir():
+        yield "does not have this package; bring it there: rankslice deploy OUT"
+    elif wrong := changes(package, request):
+        yield f"its package is damaged ({wrong}); mend it: rankslice deploy OUT"
+
+
+def measure(request: Request) -> Answer:
+    """Become the package's profiling program; return problems if it cannot run here."""
+    problems = _problems(request)
+    if not problems:
+        os.chdir(package_of(request))
+        os.execv(sys.executable, [sys.executable, "-m", "runtime.profiling", request["what"]])
+    return {"problems": problems}
+
+
+def _address(request: Request) -> str:
+    """Return the address at which the launcher reaches this board."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    given: str = request.get("address", "")
+    return words[2] if request["over_ssh"] and len(words) == 4 else given
+
+
+def _network_at(address: str) -> str:
+    """Return the IPv4 network of the interface that has an address, as CIDR; empty: none has."""
+    own = ipv4_at(address)
+    return str(ipaddress.ip_interface(f"{own[0]}/{own[1]}").network) if own else ""

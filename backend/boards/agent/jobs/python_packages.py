@@ -1,0 +1,116 @@
+"""The Python of jobs: its version, packages, and the virtual environment of ``deploy --venv``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import system
+from .folders import DISK_FULL, HOME, RefusedError, package_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..protocol import Answer, Request
+
+MIN_PYTHON = (3, 10)
+
+
+def make_environment(request: Request) -> Answer:
+    """Make the board's virtual environment and install the package's requirements into it."""
+    package, venv = package_of(request), HOME / "venv"
+    python = venv / "bin" / "python3"
+    is_new = not (venv / "bin" / "pip").exists()
+    if is_new:
+        made = system.run([_base_python(), "-m", "venv", "--clear", str(venv)])
+        if made.returncode:
+            raise RefusedError(
+                f"no virtual environment can be made: {_last_line(made)}; on Debian:"
+                " apt-get install python3-venv"
+            )
+    wheels = package / "wheels"
+    where = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []
+    wanted = ["--requirement", str(package / "requirements.txt"), *request["also"]]
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *where, *wanted]
+    installed = system.run(pip)
+    if installed.returncode and is_new:
+        # Jobs prefer this environment: an empty one would hide the packages of the board's Python.
+        shutil.rmtree(venv, ignore_errors=True)
+    if "No space left" in installed.stdout:
+        raise RefusedError(DISK_FULL)
+    if installed.returncode:
+        remedy = (
+            "put the wheels of this board's Python and architecture into the package:"
+            " rankslice build --wheels, then rankslice deploy OUT --venv; or rankslice profile"
+            " --wheels"
+        )
+        raise RefusedError(f"pip could not install: {_last_line(installed)}; {remedy}")
+    return {}
+
+
+def _base_python() -> str:
+    """Return the Python that is not the environment's own."""
+    return str(Path(sys.base_prefix) / "bin" / "python3") if _in_own_venv() else sys.executable
+
+
+def _in_own_venv() -> bool:
+    return Path(sys.prefix) == HOME / "venv"
+
+
+def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
+    lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
+    told = [line for line in lines if "error" in line.lower()] or lines
+    return told[-1] if told else f"exit code {ended.returncode}"
+
+
+def python_problems() -> list[str]:
+    """Return whether this Python is too old for jobs."""
+    if sys.version_info >= MIN_PYTHON:
+        return []
+    return [f"its Python is {platform.python_version()}, and 3.10 or later is needed"]
+
+
+def requirement_problems(request: Request) -> list[str]:
+    """Return which of the package's requirements are missing or of an unsuitable version."""
+    return [
+        f"{complaint}; install what it needs there: rankslice deploy OUT --venv"
+        for requirement in request["requirements"]
+        for complaint in _complaints_about(requirement)
+    ]
+
+
+def _complaints_about(requirement: str) -> Iterator[str]:
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)\s*(?:(>=|==)\s*([0-9.]+))?", requirement.strip())
+    if match is None:
+        return
+    name, relation, wanted = match.groups()
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if not _is_there_otherwise(name):
+            yield f"{sys.executable} has no {name}"
+        return
+    if relation == ">=" and _numbers(found) < _numbers(wanted):
+        yield f"{sys.executable} has {name} {found}, and {wanted} or later is needed"
+    if relation == "==" and _numbers(found) != _numbers(wanted):
+        yield f"{sys.executable} has {name} {found}, and {wanted} is needed"
+
+
+def _is_there_otherwise(name: str) -> bool:
+    """Tell whether the module can be imported although it came in a package of another name."""
+    module = {"ai-edge-litert": "tflite_runtime"}.get(name, name.replace("-", "_"))
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]

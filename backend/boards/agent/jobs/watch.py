@@ -1,0 +1,156 @@
+"""The watch of a run on this board: it reports to the launcher, and ends the job with it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..protocol import send
+from .folders import RefusedError, run_of, write
+from .processes import DAEMON, end_processes, processes_of
+from .scripts import FOLDERS, exports
+
+if TYPE_CHECKING:
+    from ..protocol import Answer, Request
+
+MESSAGES = "messages"
+MAX_MESSAGES = 100
+MAX_MESSAGE_BYTES = 2000
+SILENCE_S = 10
+"""Without a line of the launcher."""
+LOOK_S = 0.1
+LOSS_S = 0.2
+SESSION_VARIABLE = "RANKSLICE_SESSION"
+
+
+def watch(request: Request) -> Answer:
+    """Forward what ranks say while a job runs; end the job when the launcher ends or is lost."""
+    run = run_of(request)
+    lock = _lock(run)
+    folders = contextlib.ExitStack()
+    messages = _make_own_folders(run, folders)
+    send(_report("watching", {}))
+    heard = _Launcher()
+    threading.Thread(target=heard.listen, daemon=True).start()
+    threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
+    pings, misses = 0, 0
+    while not heard.end.is_set() and misses < SILENCE_S:
+        found = processes_of(run.name)
+        with contextlib.suppress(OSError):
+            send(_report("alive", found))
+        if _wait_for_loss(found, heard.end):
+            # Reported at once: the launcher compares which board was the first to lose processes.
+            found = processes_of(run.name)
+            with contextlib.suppress(OSError):
+                send(_report("alive", found))
+            heard.end.wait(LOSS_S)
+            continue
+        misses = misses + 1 if pings == heard.pings else 0
+        pings = heard.pings
+    last = _report("ended", processes_of(run.name))
+    end_processes(run.name)
+    folders.close()
+    os.utime(lock)
+    return last
+
+
+def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> socket.socket:
+    """Make the private folders of a run; return the socket to which its ranks send messages.
+
+    The scripts that start daemon and ranks read the folders' paths from a file.
+    """
+    private = _module(run / "package" / "runtime" / "faults" / "private.py")
+    session = folders.enter_context(private.make_private(private.in_memory()))
+    temporary = folders.enter_context(private.make_private())
+    variables = {SESSION_VARIABLE: str(session.path), "TMPDIR": str(temporary.path)}
+    write(run / FOLDERS, f"{exports(variables)}\n", 0o600)
+    messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    # The folder's own path may be too long for the address of a socket.
+    messages.bind(f"/proc/self/fd/{session.descriptor}/{MESSAGES}")
+    return messages
+
+
+def _module(path: Path) -> Any:
+    """Return one module of a package's runtime, without importing the others."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _wait_for_loss(found: dict[int, bytes], end: threading.Event) -> bool:
+    """Wait for a second, or until the end; return early, with true, if a process has ended."""
+    descriptors = []
+    try:
+        for process in found:
+            with contextlib.suppress(OSError):  # it has ended, or the kernel is old
+                descriptors.append(os.pidfd_open(process))
+        deadline = time.monotonic() + 1
+        while not end.is_set() and time.monotonic() < deadline:
+            if not descriptors:
+                end.wait(deadline - time.monotonic())
+            elif select.select(descriptors, [], [], LOOK_S)[0]:
+                return True
+        return False
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _lock(run: Path) -> int:
+    """Return the locked file that shows others that a run is watched."""
+    new = run / f".lock.{os.getpid()}"
+    lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        os.link(new, run / "lock")
+    except FileExistsError:
+        raise RefusedError("this run is there already; start another one") from None
+    finally:
+        new.unlink()
+    return lock
+
+
+def _report(state: str, found: dict[int, bytes], message: str = "") -> Answer:
+    """Return a report for the launcher about a job with these processes."""
+    lines = found.values()
+    return {
+        "state": state,
+        "message": message,
+        "ranks": sum(b"driver.py" in line for line in lines),
+        "daemon": any(DAEMON.search(line) for line in lines),
+    }
+
+
+class _Launcher:
+    """What the launcher has sent: a line a second, and ``end``."""
+
+    def __init__(self) -> None:
+        self.pings = 0
+        self.end = threading.Event()
+
+    def listen(self) -> None:
+        while line := sys.stdin.buffer.readline():
+            self.pings += 1
+            if line.strip() == b"end":
+                break
+        self.end.set()
+
+
+def _tell_messages(messages: socket.socket) -> None:
+    for _ in range(MAX_MESSAGES):
+        text = messages.recv(MAX_MESSAGE_BYTES).decode(errors="replace")
+        text = "".join(letter for letter in text if letter.isprintable())
+        with contextlib.suppress(OSError):
+            send(_report("message", {}, text))

@@ -1,0 +1,1 @@
+"""Describes a board, and measures the network between boards."""

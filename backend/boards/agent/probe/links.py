@@ -1,0 +1,160 @@
+"""Links between boards: each listens at a port, connects to the others, and measures."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import statistics
+import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..protocol import Answer, Request
+
+
+CONNECT_S = 3.0
+TRANSFER_S = 15.0
+WARM_S = 0.1
+ROUND_TRIPS = 60
+BLOCK = 1 << 16
+TOKEN_BYTES = 32
+REACH, ECHO, TAKE = b"r", b"e", b"t"
+
+
+def listen(request: Request) -> Answer:
+    """Take connections at an address until the program ends; return the port that the system chose.
+
+    Only peers that know the token are served.
+    """
+    address, token = request["address"], request["token"].encode()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    server = socket.create_server((address, 0), family=family, backlog=64)
+    threading.Thread(target=take_connections, args=(server, token), daemon=True).start()
+    return {"port": server.getsockname()[1]}
+
+
+def take_connections(server: socket.socket, token: bytes) -> None:
+    """Serve each connection in a thread of its own."""
+    while True:
+        taken, _ = server.accept()
+        threading.Thread(target=serve, args=(taken, token), daemon=True).start()
+
+
+def serve(taken: socket.socket, token: bytes) -> None:
+    """Serve a peer: only let it in, echo its messages, or measure the rate of what it sends."""
+    with taken, contextlib.suppress(OSError):
+        taken.settimeout(TRANSFER_S)
+        greeting = receive(taken, TOKEN_BYTES + 1)
+        if greeting[:TOKEN_BYTES] != token:
+            return
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        taken.sendall(REACH)
+        if greeting[TOKEN_BYTES:] == ECHO:
+            for message in iter(lambda: receive(taken, 8), b""):
+                taken.sendall(message)
+        if greeting[TOKEN_BYTES:] == TAKE:
+            taken.sendall(struct.pack("!Q", rate_of(taken)))
+
+
+def receive(source: socket.socket, size: int) -> bytes:
+    """Return the next bytes of a connection; fewer at its end."""
+    got = b""
+    while len(got) < size:
+        more = source.recv(size - len(got))
+        if not more:
+            break
+        got += more
+    return got
+
+
+def rate_of(source: socket.socket) -> int:
+    """Return the bits per second at which data arrive once the connection is up to speed."""
+    memory = bytearray(1 << 18)
+    counted = total = source.recv_into(memory)
+    begin = since = last = time.perf_counter()
+    while True:
+        size = source.recv_into(memory)
+        if not size:
+            break
+        last = time.perf_counter()
+        total += size
+        if since == begin and last - begin > WARM_S:
+            since, counted = last, total
+    return round((total - counted) * 8 / (last - since)) if last > since else 0
+
+
+def connect(address: str, port: int, token: str, purpose: bytes) -> socket.socket:
+    """Return a connection to another board's listener that has accepted the token."""
+    peer = socket.create_connection((address, port), CONNECT_S)
+    try:
+        peer.settimeout(CONNECT_S)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.sendall(token.encode() + purpose)
+        if receive(peer, 1) != REACH:
+            raise OSError("somebody else answers there")
+        peer.settimeout(TRANSFER_S)
+    except BaseException:
+        peer.close()
+        raise
+    return peer
+
+
+def reach(request: Request) -> Answer:
+    """Connect to listeners, all at once; return a complaint for each, empty if it was reached."""
+
+    def complaint(target: Sequence[Any]) -> str:
+        try:
+            connect(target[0], target[1], request["token"], REACH).close()
+        except OSError as error:
+            return reason(error)
+        return ""
+
+    with ThreadPoolExecutor(32) as pool:
+        return {"complaints": list(pool.map(complaint, request["targets"]))}
+
+
+def reason(error: OSError) -> str:
+    """Return what went wrong with a connection."""
+    return "timed out" if isinstance(error, socket.timeout) else str(error.strerror or error)
+
+
+def exchange(request: Request) -> Answer:
+    """Return half a round trip to a listener, and the rate at which it receives data from here."""
+    target = (request["address"], request["port"], request["token"])
+    try:
+        with connect(*target, ECHO) as peer:
+            latency = statistics.median(round_trips(peer)) / 2
+        with connect(*target, TAKE) as peer:
+            rate = sent_rate(peer, request["seconds"])
+    except OSError as error:
+        return {"error": reason(error)}
+    return {"latency_us": round(latency * 1e6), "bits_per_s": rate}
+
+
+def round_trips(peer: socket.socket) -> Iterator[float]:
+    """Yield how many seconds a small message takes there and back."""
+    for _ in range(ROUND_TRIPS):
+        begin = time.perf_counter()
+        peer.sendall(b"rankslic")
+        if len(receive(peer, 8)) < 8:
+            raise OSError("the connection was closed")
+        yield time.perf_counter() - begin
+
+
+def sent_rate(peer: socket.socket, seconds: float) -> int:
+    """Send for some seconds; return the bits per second that the peer measured."""
+    # A small buffer: what is in it at the end has to be sent, too, which takes long on a slow link.
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+    block, end = bytes(BLOCK), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        peer.sendall(block)
+    peer.shutdown(socket.SHUT_WR)
+    told = receive(peer, 8)
+    if len(told) < 8:
+        raise OSError("the connection was closed")
+    return int(struct.unpack("!Q", told)[0])

@@ -1,0 +1,82 @@
+"""Actions of a probe: requests come on stdin, one a line, and each is answered by one line.
+
+The program ends with its stdin, or when nothing is asked for two minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..protocol import send
+from .accelerators import load
+from .environments import environment, mpiruns, open_mpi, pythons
+from .files import home
+from .hardware import architecture, free_mb, hardware
+from .interfaces import addresses, connection, interfaces
+from .links import exchange, listen, reach
+
+if TYPE_CHECKING:
+    from ..protocol import Answer, Request
+
+
+IDLE_S = 120
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    while True:
+        signal.alarm(IDLE_S)  # a launcher whose cable was pulled never closes stdin
+        line = sys.stdin.buffer.readline()
+        signal.alarm(0)
+        if not line:
+            return
+        request = json.loads(line)
+        try:
+            answer = ACTIONS[request["action"]](request)
+        except OSError as error:
+            answer = {"error": f"{error.filename or 'the board'}: {error.strerror or error}"}
+        send(answer)
+
+
+def report(request: Request) -> Answer:
+    """Return a description of the board."""
+    with ThreadPoolExecutor(8) as pool:
+        own = pool.map(environment, pythons())
+        versions = pool.map(open_mpi, mpiruns())
+        return {
+            "hostname": socket.gethostname(),
+            "arch": architecture(),
+            **hardware(Path("/")),
+            "disk_free_mb": free_mb(home()),
+            "home": str(home()),
+            "interfaces": list(interfaces(Path("/"))),
+            **connection(request),
+            "has_rsync": shutil.which("rsync") is not None,
+            "environments": list(own),
+            "open_mpi": [each for each in versions if each is not None],
+        }
+
+
+def clock(request: Request) -> Answer:
+    """Return the time of day in microseconds since 1970."""
+    del request
+    return {"now_us": time.time_ns() // 1000}
+
+
+ACTIONS = {
+    "report": report,
+    "addresses": addresses,
+    "load": load,
+    "clock": clock,
+    "listen": listen,
+    "reach": reach,
+    "exchange": exchange,
+}

@@ -1,0 +1,18 @@
+"""How requests and answers look; launcher and board agree on these."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Request = dict[str, Any]
+    Answer = dict[str, Any]
+
+MARK = "rankslice-answer "
+"""Begins the line that is an answer."""
+
+
+def send(answer: Answer) -> None:
+    """Print an answer."""
+    print(MARK + json.dumps(answer), flush=True)

@@ -126,7 +126,7 @@ def test_an_export_of_real_size_is_bit_equal_and_agrees_as_deployed(
     name: str, exporter: str, tmp_path: Path
 ) -> None:
     for package in ("torch", "transformers", "onnxscript"):
-        reason = f"{package} is not installed; tests/models/exports/make_exports.py says what to install"
+        reason = f"{package} is not installed; see tests/models/exports/make_exports.py"
         pytest.importorskip(package, reason=reason)
     model = tmp_path / f"{exporter}-{name}-base.onnx"
     export_torch(torch_network(name, BASE), model, exporter, open_batch=True)

@@ -115,7 +115,7 @@ def span_ns(first: int, last: int) -> int:
     return sum(range(first + 1, last + 2)) * 1_000_000
 
 
-COMMANDS = "rankslice.commands"
+COMMANDS = "rankslice.commands.explore"
 
 
 def sleeping_board(folder: Path) -> None:

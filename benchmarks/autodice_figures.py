@@ -43,10 +43,10 @@ from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.exact_plans import exact_seeds
-from rankslice.exploration.search.nsga2 import Genetics, nsga2
+from rankslice.exploration.search.nsga2 import GeneticOptions, nsga2
+from rankslice.exploration.search.planned import planned_seeds
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import contiguous_seeds
+from rankslice.exploration.search.seeds import balanced_seeds
 from rankslice.exploration.times.spans import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
 from rankslice.framework.specs.keys import parse_key
@@ -292,9 +292,9 @@ def blocking_fps(prediction: Prediction) -> float:
     return 1 / max(busy_s.values())
 
 
-def best_of(problem: Problem, genetics: Genetics, searches: int) -> Archive:
+def best_of(problem: Problem, genetics: GeneticOptions, searches: int) -> Archive:
     """Return the best that several searches find, which differ in their seeds alone."""
-    seeds = np.concatenate([exact_seeds(problem), contiguous_seeds(problem)])
+    seeds = np.concatenate([planned_seeds(problem), balanced_seeds(problem)])
     score, space = scorer(problem, OBJECTIVES), space_of(problem, OBJECTIVES)
     rows = []
     for seed in range(searches):
@@ -308,7 +308,7 @@ def best_of(problem: Problem, genetics: Genetics, searches: int) -> Archive:
     return archive
 
 
-def search(network: str, folder: Path, speed: str, genetics: Genetics, searches: int) -> None:
+def search(network: str, folder: Path, speed: str, genetics: GeneticOptions, searches: int) -> None:
     """Search for mappings of a network; keep the front, and what is shown of it."""
     case = prepare(network, folder, speed)
     begin = time.perf_counter()
@@ -466,10 +466,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("step", choices=("profile", "search", "report"))
-    add("network", nargs="?", choices=tuple(TABLE_2), default=next(iter(TABLE_2)))
+    add("step", candidates=("profile", "search", "report"))
+    add("network", nargs="?", candidates=tuple(TABLE_2), default=next(iter(TABLE_2)))
     add("--folder", type=Path, default=Path("autodice"), help="what was found, kept")
-    add("--speed", choices=SPEEDS, default=SPEEDS[0], help="of the boards, with search")
+    add("--speed", candidates=SPEEDS, default=SPEEDS[0], help="of the boards, with search")
     add("--seconds", type=float, default=200, help="after which profile stops measuring")
     add("--again", action="store_true", help="let profile measure once more what is known")
     add("--population", type=int, default=100)
@@ -485,7 +485,7 @@ def main() -> None:
     if given.step == "profile":
         measure_profile(given.network, given.folder, given.seconds, again=given.again)
     else:
-        genetics = Genetics(given.population, generations=given.generations)
+        genetics = GeneticOptions(given.population, generations=given.generations)
         search(given.network, given.folder, given.speed, genetics, given.searches)
 
 

@@ -22,11 +22,17 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.problem.problem import Problem, explored_layers, make_problem
-from rankslice.exploration.search.exact_plans import exact_seeds
 from rankslice.exploration.search.exhaustive import exhaustive
-from rankslice.exploration.search.nsga2 import Genetics, Population, Scores, Space, nsga2
+from rankslice.exploration.search.nsga2 import (
+    GeneticOptions,
+    Population,
+    Scores,
+    SearchSpace,
+    nsga2,
+)
+from rankslice.exploration.search.planned import planned_seeds
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import contiguous_seeds
+from rankslice.exploration.search.seeds import balanced_seeds
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.costs.costs import layer_costs
@@ -83,14 +89,14 @@ class Searched:
     front: int
 
 
-def search_large(seed: int, *, coarse: bool, genetics: Genetics) -> tuple[Searched, float]:
+def search_large(seed: int, *, coarse: bool, genetics: GeneticOptions) -> tuple[Searched, float]:
     """Search for mappings of DenseNet-121; return what it took, and the exact planner's rate."""
     problem = problem_of("densenet121", boards(8))
-    exact = exact_seeds(problem)
+    exact = planned_seeds(problem)
     planned = 1 / float(evaluate(problem, exact, latency=False).bottleneck_s.min())
     begin = time.perf_counter()
     space = space_of(problem, OBJECTIVES, coarse=coarse)
-    seeds = np.concatenate([exact, contiguous_seeds(problem)])
+    seeds = np.concatenate([exact, balanced_seeds(problem)])
     found = nsga2(scorer(problem, OBJECTIVES), space, replace(genetics, seed=seed), seeds)
     seconds = time.perf_counter() - begin
     evaluations = genetics.population * genetics.generations
@@ -113,7 +119,9 @@ def hypervolume(values: Floats, best: Floats, worst: Floats) -> float:
     return float(HV(ref_point=np.ones(len(best)))(scaled))
 
 
-def compare_with_whole_front(blocks: int, seeds: Sequence[int], genetics: Genetics) -> list[float]:
+def compare_with_whole_front(
+    blocks: int, seeds: Sequence[int], genetics: GeneticOptions
+) -> list[float]:
     """Return what share of the whole front's hypervolume NSGA-II finds, without exact seeds.
 
     Mappings keep blocks of layers together, so that all of them can be tried.
@@ -122,7 +130,7 @@ def compare_with_whole_front(blocks: int, seeds: Sequence[int], genetics: Geneti
     score = scorer(problem, OBJECTIVES)
     layers = np.arange(len(problem.layers))
     block_of = layers * blocks // len(layers)
-    small = Space(blocks, len(problem.devices), len(OBJECTIVES))
+    small = SearchSpace(blocks, len(problem.devices), len(OBJECTIVES))
 
     def score_blocks(population: Population) -> Scores:
         return score(population[:, block_of])
@@ -148,7 +156,7 @@ def main() -> None:
     add("--population", type=int, default=100)
     add("--blocks", type=int, default=8, help="of the network whose whole front is known")
     given = parser.parse_args()
-    genetics = Genetics(population=given.population, generations=given.generations)
+    genetics = GeneticOptions(population=given.population, generations=given.generations)
     console.print(machine())
     rows = []
     for coarse in (False, True):

@@ -17,13 +17,13 @@ from rankslice.commands.planning import plan_mapping
 from rankslice.commands.run.run import REFERENCE_ENGINES, prepare, run
 from rankslice.commands.simulate.simulate import Traffic, simulate_job
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.real_runs import (
+from rankslice.exploration.results.measured import (
     MeasuredEnergy,
     MeasuredRank,
     MeasuredRun,
     with_measured,
 )
-from rankslice.exploration.results.results import Choice
+from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -42,9 +42,9 @@ _MIN_FRAMES, _MAX_FRAMES = 30, 3000
 """Of a run that may choose itself."""
 
 
-def mapping_text(choice: Choice) -> str:
-    """Return the content of a choice's mapping file."""
-    return json.dumps(choice.mapping, indent=1, ensure_ascii=False) + "\n"
+def mapping_text(candidate: Candidate) -> str:
+    """Return the content of a candidate's mapping file."""
+    return json.dumps(candidate.mapping, indent=1, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Simulations:
     problem: Problem
     frames: int | None = None
 
-    def __call__(self, choice: Choice) -> Choice:
-        """Return a choice with the figures of a simulation; memory and energy as predicted.
+    def __call__(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the figures of a simulation; memory and energy as predicted.
 
         Raises:
             RankSliceError: there can be no such job, or its frames are too few to tell a rate.
         """
-        entries = [MappingEntry(stage.key, stage.layers) for stage in choice.stages]
+        entries = [MappingEntry(load.key, load.layers) for load in candidate.ranks]
         mapping = LayerMapping("mapping", tuple(entries))
         engine = REFERENCE_ENGINES[self.model.graph.submodel_format]
         placements = place_ranks(mapping, self.boards, default_engine=engine)
@@ -80,12 +80,12 @@ class Simulations:
         if not found.throughput_fps:
             raise RankSliceError(_too_few(found.completed))
         figures = replace(
-            choice.figures[0],
+            candidate.figures[0],
             source="simulated",
             throughput_fps=found.throughput_fps,
             latency_s=found.latency_ms["p50"] / 1e3,
         )
-        return replace(choice, figures=(*choice.figures, figures))
+        return replace(candidate, figures=(*candidate.figures, figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +101,25 @@ class Runs:
     shapes: Mapping[str, tuple[int, ...]] | None = None
     ssh_config: Path | None = None
 
-    def __call__(self, choice: Choice) -> Choice:
-        """Return a choice with the figures of a run.
+    def __call__(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the figures of a run.
 
         Raises:
             RankSliceError: it could not be built, deployed or run.
         """
-        found = self.kept.find(choice, self.frames)
+        found = self.kept.find(candidate, self.frames)
         if found is None:
-            found = self._run(choice)
-            self.kept.add(choice, found)
-        return with_measured(self.problem, choice, found)
+            found = self._run(candidate)
+            self.kept.add(candidate, found)
+        return with_measured(self.problem, candidate, found)
 
-    def _run(self, choice: Choice) -> MeasuredRun:
+    def _run(self, candidate: Candidate) -> MeasuredRun:
         with temporary_folder() as temporary:
             folder = temporary.path
-            (folder / choice.file).write_text(mapping_text(choice), encoding="utf-8")
+            (folder / candidate.file).write_text(mapping_text(candidate), encoding="utf-8")
             built = build(
                 self.model,
-                folder / choice.file,
+                folder / candidate.file,
                 self.platform,
                 folder / "out",
                 shapes=self.shapes,
@@ -127,21 +127,21 @@ class Runs:
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
             least = 2 * frames_to_fill(built.plan.window) + 1
-            options = RunOptions(frames=self.frames or max(least, _frames_of(choice)))
+            options = RunOptions(frames=self.frames or max(least, _frames_of(candidate)))
             summary = run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
-        return _measured(choice, summary)
+        return _measured(candidate, summary)
 
 
 def _too_few(frames: int) -> str:
     return f"{frames} frames are too few to tell a rate"
 
 
-def _frames_of(choice: Choice) -> int:
-    frames = round(_RUN_S * choice.figures[0].throughput_fps)
+def _frames_of(candidate: Candidate) -> int:
+    frames = round(_RUN_S * candidate.figures[0].throughput_fps)
     return min(max(_MIN_FRAMES, frames), _MAX_FRAMES)
 
 
-def _measured(choice: Choice, summary: RunSummary) -> MeasuredRun:
+def _measured(candidate: Candidate, summary: RunSummary) -> MeasuredRun:
     """Return what a run showed of a mapping.
 
     Raises:
@@ -155,12 +155,12 @@ def _measured(choice: Choice, summary: RunSummary) -> MeasuredRun:
         latency_ns=round(1e6 * summary.latency_ms["p50"]),
         ranks=tuple(
             MeasuredRank(
-                stage.key,
-                stage.layers,
+                load.key,
+                load.layers,
                 round(1e6 * rank.compute_ms["p50"]),
                 round(1e6 * rank.memory_mb),
             )
-            for stage, rank in zip(choice.stages, summary.ranks, strict=True)
+            for load, rank in zip(candidate.ranks, summary.ranks, strict=True)
         ),
         energies=tuple(
             MeasuredEnergy(board.board, round(1e3 * board.mj_per_frame))

@@ -156,13 +156,13 @@ def explore(
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.profile import Listener
     from rankslice.commands.profile.show import ProfileTalk
-    from rankslice.exploration.results.results import exploration_to_json
-    from rankslice.exploration.search.search import EVALUATIONS, Wanted, usual_genetics
+    from rankslice.exploration.results.records import exploration_to_json
+    from rankslice.exploration.search.methods import EVALUATIONS, SearchOptions, default_genetics
 
     if evaluate is _Evaluate.model:
         refuse_with("--evaluate model", evaluations=evaluations, frames=frames)
     most = evaluations or EVALUATIONS.get(evaluate.value, 0)
-    usual = usual_genetics(evaluate.value, most)
+    usual = default_genetics(evaluate.value, most)
     genetics = replace(
         usual,
         population=population or usual.population,
@@ -171,7 +171,7 @@ def explore(
         generations=generations or usual.generations,
         seed=seed,
     )
-    wanted = Wanted(
+    wanted = SearchOptions(
         method=method.value,
         objectives=parse_objectives(objectives),
         target_fps=fps,

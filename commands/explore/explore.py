@@ -21,15 +21,15 @@ from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.answer import answer
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.results import (
+from rankslice.exploration.results.records import (
     FORMAT,
-    Choice,
+    Candidate,
     Exploration,
-    choices_csv,
+    candidates_csv,
     exploration_to_json,
 )
-from rankslice.exploration.search.scoring import OBJECTIVES, can_be_had
-from rankslice.exploration.search.search import Found, Wanted, search
+from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
+from rankslice.exploration.search.scoring import OBJECTIVES, available_objectives
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
@@ -91,7 +91,7 @@ def explore(
     platform: str | Path,
     profile: Path | None,
     out: Path,
-    wanted: Wanted,
+    wanted: SearchOptions,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     force: bool = False,
@@ -124,9 +124,9 @@ def explore(
         measuring = _Measured(model, platform, out, wanted, shapes, ssh_config)
         inputs = measuring.inputs(loaded, profile, listener or Listener())
         problem = inputs.problem
-        objectives, left_out = can_be_had(problem, ("throughput", *wanted.objectives))
-        found = search(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
-        if not found.choices:
+        objectives, left_out = available_objectives(problem, ("throughput", *wanted.objectives))
+        found = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
+        if not found.candidates:
             raise RankSliceError(_nothing(str(platform), problem, found))
         exploration = Exploration(
             model=problem.model,
@@ -136,12 +136,12 @@ def explore(
             objectives=objectives,
             left_out=left_out,
             evaluations=found.evaluations,
-            choices=found.choices,
+            candidates=found.candidates,
             answer=(
-                *answer(found.choices, wanted.target_fps),
+                *answer(found.candidates, wanted.target_fps),
                 *found.notes,
                 *_gaps(inputs),
-                *_hints(problem, wanted, found.choices[0]),
+                *_hints(problem, wanted, found.candidates[0]),
             ),
             target_fps=wanted.target_fps,
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
@@ -170,7 +170,7 @@ _ROUGH = 0.5
 """Share of a frame's time from which what the runtime is counted with makes rates rough."""
 
 
-def _hints(problem: Problem, wanted: Wanted, fastest: Choice) -> Iterator[str]:
+def _hints(problem: Problem, wanted: SearchOptions, fastest: Candidate) -> Iterator[str]:
     """Yield what a newcomer may wonder about."""
     only = problem.devices[0]
     if len(problem.devices) == 1 and len(only.cores) > 1 and not wanted.keys:
@@ -188,7 +188,7 @@ def _hints(problem: Problem, wanted: Wanted, fastest: Choice) -> Iterator[str]:
         )
 
 
-def _nothing(platform: str, problem: Problem, found: Found) -> Mistake:
+def _nothing(platform: str, problem: Problem, found: SearchResult) -> Mistake:
     """Return what there is to say if nothing was found."""
     if found.failures:
         return Mistake(
@@ -233,7 +233,7 @@ class _Measured:
     model: Path
     platform: str | Path
     out: Path
-    wanted: Wanted
+    wanted: SearchOptions
     shapes: Mapping[str, tuple[int, ...]] | None
     ssh_config: Path | None
 
@@ -276,7 +276,7 @@ class _Measured:
             listener.note(refinement_text(measuring.profile, refinement))
         return measuring.profile
 
-    def attempt(self, inputs: _Inputs) -> Callable[[Choice], Choice] | None:
+    def attempt(self, inputs: _Inputs) -> Callable[[Candidate], Candidate] | None:
         """Return what evaluates a mapping; ``None``: the cost model, all mappings at once."""
         wanted, problem = self.wanted, inputs.problem
         if wanted.evaluate == "simulator":
@@ -303,7 +303,7 @@ class _Measured:
         return None
 
 
-def _keys(wanted: Wanted, platform: Platform) -> tuple[str, ...] | None:
+def _keys(wanted: SearchOptions, platform: Platform) -> tuple[str, ...] | None:
     """Return the mapping keys that may be used; ``None``: those that were measured."""
     if wanted.per_core and not wanted.keys:
         return default_keys(platform, per_core=True)
@@ -327,7 +327,7 @@ def _foreign(folder: Path) -> str:
 def _write(folder: Path, exploration: Exploration) -> None:
     record = json.dumps(exploration_to_json(exploration), indent=1)
     (folder / RECORD).write_text(record + "\n", encoding="ascii")
-    (folder / TABLE).write_text(choices_csv(exploration.choices), encoding="utf-8")
-    for choice in exploration.choices:
-        (folder / choice.file).write_text(mapping_text(choice), encoding="utf-8")
+    (folder / TABLE).write_text(candidates_csv(exploration.candidates), encoding="utf-8")
+    for candidate in exploration.candidates:
+        (folder / candidate.file).write_text(mapping_text(candidate), encoding="utf-8")
     (folder / PAGE).write_text(page_of(exploration), encoding="utf-8")

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from rankslice.exploration.results.real_runs import MeasuredRun
-from rankslice.exploration.results.results import Choice
+from rankslice.exploration.results.measured import MeasuredRun
+from rankslice.exploration.results.records import Candidate
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.records import read_record
 from rankslice.framework.specs.read_json import read_json
@@ -53,23 +53,23 @@ class KeptRuns:
             if (line.model, line.platform) == (model, platform)
         }
 
-    def find(self, choice: Choice, frames: int | None) -> MeasuredRun | None:
+    def find(self, candidate: Candidate, frames: int | None) -> MeasuredRun | None:
         """Return what a run of a mapping showed, if there was one.
 
         Args:
-            choice: the mapping.
+            candidate: the mapping.
             frames: how many it must have had; ``None``: any number.
         """
-        run = self._runs.get(_of_choice(choice))
+        run = self._runs.get(_of_choice(candidate))
         return run if run is not None and frames in (None, run.frames) else None
 
-    def add(self, choice: Choice, run: MeasuredRun) -> None:
+    def add(self, candidate: Candidate, run: MeasuredRun) -> None:
         """Keep what a run of a mapping showed.
 
         Raises:
             OSError: it cannot be written.
         """
-        self._runs[_of_choice(choice)] = run
+        self._runs[_of_choice(candidate)] = run
         line = json.dumps(asdict(_Line(self._model, self._platform, run)))
         with self._file.open("a", encoding="ascii") as file:
             file.write(line + "\n" if self._begins_anew else f"\n{line}\n")
@@ -80,8 +80,8 @@ def _of_run(run: MeasuredRun) -> _Identity:
     return tuple((rank.key, rank.layers) for rank in run.ranks)
 
 
-def _of_choice(choice: Choice) -> _Identity:
-    return tuple((stage.key, stage.layers) for stage in choice.stages)
+def _of_choice(candidate: Candidate) -> _Identity:
+    return tuple((load.key, load.layers) for load in candidate.ranks)
 
 
 def _read(text: str, place: str) -> _Line | None:

@@ -16,7 +16,7 @@ from rankslice.exploration.results.answer import (
     rate_text,
     tried_text,
 )
-from rankslice.exploration.results.results import Choice, Exploration, Figures
+from rankslice.exploration.results.records import Candidate, Exploration, Figures
 from rankslice.framework.quantities import bytes_text, joules_text
 
 __all__ = ["print_exploration"]
@@ -44,11 +44,11 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
     )
     for column in table.columns[:6]:
         column.justify = "right"
-    for choice in exploration.choices:
-        for figures in choice.figures:
-            table.add_row(*_row(choice, figures))
+    for candidate in exploration.candidates:
+        for figures in candidate.figures:
+            table.add_row(*_row(candidate, figures))
     console.print(table)
-    if sources := _energy_sources(exploration.choices):
+    if sources := _energy_sources(exploration.candidates):
         console.print(escape(sources), soft_wrap=True)
     console.print(
         escape(f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"),
@@ -69,27 +69,27 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
 
 def _star(exploration: Exploration) -> str:
     """Say what a star means, if there is one."""
-    if all(choice.on_front for choice in exploration.choices):
+    if all(candidate.on_front for candidate in exploration.candidates):
         return ""
     objectives = objectives_text(exploration.objectives)
     return f"; *: not on the front, as another mapping is at least as good in {objectives}"
 
 
-def _energy_sources(choices: Sequence[Choice]) -> str:
+def _energy_sources(candidates: Sequence[Candidate]) -> str:
     """Say where energy comes from, by where figures come from; empty: it is not known."""
     kinds: dict[str, dict[str, None]] = {}
-    for figures in (figures for choice in choices for figures in choice.figures):
+    for figures in (figures for candidate in candidates for figures in candidate.figures):
         if figures.energy_source is not None:
             kinds.setdefault(figures.source, {})[figures.energy_source] = None
     texts = [f"{' or '.join(found)} in {source} figures" for source, found in kinds.items()]
     return f"energy is {', '.join(texts)}" if texts else ""
 
 
-def _row(choice: Choice, figures: Figures) -> list[str]:
+def _row(candidate: Candidate, figures: Figures) -> list[str]:
     if figures.source != "predicted":
         return ["", *_figures(figures), "", figures.source]
-    number = f"{choice.number}" if choice.on_front else f"{choice.number}*"
-    return [number, *_figures(figures), str(len(choice.boards)), escape(_keys(choice))]
+    number = f"{candidate.number}" if candidate.on_front else f"{candidate.number}*"
+    return [number, *_figures(figures), str(len(candidate.boards)), escape(_keys(candidate))]
 
 
 def _figures(figures: Figures) -> list[str]:
@@ -102,7 +102,7 @@ def _figures(figures: Figures) -> list[str]:
     ]
 
 
-def _keys(choice: Choice) -> str:
-    keys = [stage.key for stage in choice.stages]
+def _keys(candidate: Candidate) -> str:
+    keys = [load.key for load in candidate.ranks]
     shown = ", ".join(map(shortened, keys[:_MAX_KEYS]))
     return shown if len(keys) <= _MAX_KEYS else f"{shown}, ... and {len(keys) - _MAX_KEYS} more"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankslice.exploration.results.results import Choice, Exploration, Failure
+from rankslice.exploration.results.records import Candidate, Exploration, Failure
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.wording import joined
 
@@ -22,34 +22,34 @@ __all__ = [
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def answer(choices: Sequence[Choice], target_fps: float | None) -> tuple[str, ...]:
+def answer(candidates: Sequence[Candidate], target_fps: float | None) -> tuple[str, ...]:
     """Return sentences that say which mapping to take.
 
     Args:
-        choices: those found; the best of each number of boards are among them.
+        candidates: those found; the best of each number of boards are among them.
         target_fps: the rate at which frames come, if there is one.
     """
-    best = _best_by_boards(choices)
-    use = recommended(choices, target_fps)
+    best = _best_by_boards(candidates)
+    use = recommended(candidates, target_fps)
     first = _fastest(best, use) if target_fps is None else _enough(best, use, target_fps)
-    return (first, *_extremes(choices), *_sources(choices))
+    return (first, *_extremes(candidates), *_sources(candidates))
 
 
-def recommended(choices: Sequence[Choice], target_fps: float | None) -> Choice:
+def recommended(candidates: Sequence[Candidate], target_fps: float | None) -> Candidate:
     """Return the mapping that the answer names first.
 
     It is the fastest; if a rate is wanted, and reached, the one of the fewest boards that reach it
     which needs least energy and memory.
 
     Args:
-        choices: those found, at least one.
+        candidates: those found, at least one.
         target_fps: the rate at which frames come, if there is one.
     """
-    enough = [c for c in choices if target_fps is not None and _rate(c) >= target_fps]
+    enough = [c for c in candidates if target_fps is not None and _rate(c) >= target_fps]
     if not enough:
-        return max(_best_by_boards(choices).values(), key=_rate)
-    fewest = min(len(choice.boards) for choice in enough)
-    return _frugal([choice for choice in enough if len(choice.boards) == fewest])
+        return max(_best_by_boards(candidates).values(), key=_rate)
+    fewest = min(len(candidate.boards) for candidate in enough)
+    return _frugal([candidate for candidate in enough if len(candidate.boards) == fewest])
 
 
 def objectives_text(objectives: Sequence[str]) -> str:
@@ -57,11 +57,11 @@ def objectives_text(objectives: Sequence[str]) -> str:
     return joined(list(objectives))
 
 
-def _sources(choices: Sequence[Choice]) -> Iterator[str]:
+def _sources(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield a sentence that says which figures were only predicted."""
     by_source: dict[str, list[int]] = {}
-    for choice in choices:
-        by_source.setdefault(choice.best_known.source, []).append(choice.number)
+    for candidate in candidates:
+        by_source.setdefault(candidate.best_known.source, []).append(candidate.number)
     known = {source: numbers for source, numbers in by_source.items() if source != "predicted"}
     for source, numbers in known.items():
         which = f"mapping{'s' if len(numbers) > 1 else ''} {joined(list(map(str, numbers)))}"
@@ -123,31 +123,31 @@ def boards_text(count: int) -> str:
     return f"{number} board{'s' if count != 1 else ''}"
 
 
-def _rate(choice: Choice) -> float:
-    return choice.best_known.throughput_fps
+def _rate(candidate: Candidate) -> float:
+    return candidate.best_known.throughput_fps
 
 
-def _best_by_boards(choices: Sequence[Choice]) -> dict[int, Choice]:
+def _best_by_boards(candidates: Sequence[Candidate]) -> dict[int, Candidate]:
     """Return the fastest mapping of each number of boards, the fewest first."""
-    best: dict[int, Choice] = {}
-    for choice in choices:
-        count = len(choice.boards)
-        if count not in best or _rate(choice) > _rate(best[count]):
-            best[count] = choice
+    best: dict[int, Candidate] = {}
+    for candidate in candidates:
+        count = len(candidate.boards)
+        if count not in best or _rate(candidate) > _rate(best[count]):
+            best[count] = candidate
     return dict(sorted(best.items()))
 
 
-def _with_accelerators(choice: Choice) -> str:
-    kinds = "+".join(kind.upper() for kind in choice.accelerators)
-    return f"{boards_text(len(choice.boards))} with {kinds}"
+def _with_accelerators(candidate: Candidate) -> str:
+    kinds = "+".join(kind.upper() for kind in candidate.accelerators)
+    return f"{boards_text(len(candidate.boards))} with {kinds}"
 
 
-def _gives(choice: Choice) -> str:
-    verb = "gives" if len(choice.boards) == 1 else "give"
-    return f"{_with_accelerators(choice)} {verb} {rate_text(_rate(choice))} frames/s"
+def _gives(candidate: Candidate) -> str:
+    verb = "gives" if len(candidate.boards) == 1 else "give"
+    return f"{_with_accelerators(candidate)} {verb} {rate_text(_rate(candidate))} frames/s"
 
 
-def _fastest(best: dict[int, Choice], fastest: Choice) -> str:
+def _fastest(best: dict[int, Candidate], fastest: Candidate) -> str:
     text = f"The fastest is mapping {fastest.number}: {_gives(fastest)}"
     fewest = next(iter(best.values()))
     if fewest is fastest:
@@ -155,7 +155,7 @@ def _fastest(best: dict[int, Choice], fastest: Choice) -> str:
     return f"{text}; {_gives(fewest)} at best (mapping {fewest.number})."
 
 
-def _enough(best: dict[int, Choice], use: Choice, target_fps: float) -> str:
+def _enough(best: dict[int, Candidate], use: Candidate, target_fps: float) -> str:
     """Return the sentence that names the mapping for a camera's rate."""
     needs = f"your camera needs {rate_text(target_fps)}"
     if _rate(use) < target_fps:
@@ -174,40 +174,40 @@ def _enough(best: dict[int, Choice], use: Choice, target_fps: float) -> str:
     )
 
 
-def _frugal(choices: Sequence[Choice]) -> Choice:
+def _frugal(candidates: Sequence[Candidate]) -> Candidate:
     """Return the one that needs least: energy and memory, as far as these are known of all."""
-    figures = [choice.best_known for choice in choices]
+    figures = [candidate.best_known for candidate in candidates]
     known = all(each.energy_j is not None for each in figures)
     sized = all(each.memory_bytes is not None for each in figures)
 
-    def needs(choice: Choice) -> tuple[float, float, float]:
-        energy = choice.best_known.energy_j if known else None
-        memory = choice.best_known.memory_bytes if sized else None
-        return energy or 0.0, float(memory or 0), -_rate(choice)
+    def needs(candidate: Candidate) -> tuple[float, float, float]:
+        energy = candidate.best_known.energy_j if known else None
+        memory = candidate.best_known.memory_bytes if sized else None
+        return energy or 0.0, float(memory or 0), -_rate(candidate)
 
-    return min(choices, key=needs)
+    return min(candidates, key=needs)
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _extremes(choices: Sequence[Choice]) -> Iterator[str]:
+def _extremes(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield what needs least, if there is anything to choose from."""
-    if len(choices) == 1:
+    if len(candidates) == 1:
         return
-    known = [choice for choice in choices if choice.best_known.energy_j is not None]
+    known = [candidate for candidate in candidates if candidate.best_known.energy_j is not None]
     if known:
-        least = min(known, key=lambda choice: choice.best_known.energy_j or 0.0)
+        least = min(known, key=lambda candidate: candidate.best_known.energy_j or 0.0)
         joules = joules_text(least.best_known.energy_j or 0.0)
         yield (
             f"The least energy per board and frame, {joules} ({least.best_known.energy_source}):"
             f" mapping {least.number}, {rate_text(_rate(least))} frames/s on"
             f" {boards_text(len(least.boards))}."
         )
-    sized = [choice for choice in choices if choice.best_known.memory_bytes is not None]
+    sized = [candidate for candidate in candidates if candidate.best_known.memory_bytes is not None]
     if sized:
-        least = min(sized, key=lambda choice: choice.best_known.memory_bytes or 0)
+        least = min(sized, key=lambda candidate: candidate.best_known.memory_bytes or 0)
         yield (
             f"The least memory per board, {bytes_text(least.best_known.memory_bytes or 0)}:"
             f" mapping {least.number}, {rate_text(_rate(least))} frames/s on"

@@ -21,7 +21,7 @@ from rankslice.exploration.results.answer import (
     recommended,
     tried_text,
 )
-from rankslice.exploration.results.results import Choice, Exploration, Figures, Stage
+from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.quantities import bytes_text, joules_text
 
@@ -121,7 +121,7 @@ class _Chart:
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """The time of a stage or of what a board sends."""
+    """The time of a rank or of what a board sends."""
 
     name: str
     kind: str
@@ -183,13 +183,13 @@ def page_of(exploration: Exploration) -> str:
 
 
 def _page(exploration: Exploration) -> _Page:
-    choices = exploration.choices
-    mappings = {choice.number: _mapping(choice, exploration) for choice in choices}
+    candidates = exploration.candidates
+    mappings = {candidate.number: _mapping(candidate, exploration) for candidate in candidates}
     columns = _columns(exploration)
     local = exploration.platform == "local"
     return _Page(
         title=f"Mappings of {exploration.model} on {exploration.platform}",
-        subtitle=f"{_count(choices)}, found by {exploration.method}.",
+        subtitle=f"{_count(candidates)}, found by {exploration.method}.",
         model=exploration.model,
         platform_option="" if local else f" --platform {exploration.platform}",
         answer=exploration.answer,
@@ -202,7 +202,7 @@ def _page(exploration: Exploration) -> _Page:
         columns=columns,
         text_columns=tuple(columns.index(name) for name in ("accelerators", "figures")),
         mappings=tuple(mappings.values()),
-        recommended=mappings[recommended(choices, exploration.target_fps).number],
+        recommended=mappings[recommended(candidates, exploration.target_fps).number],
         notes=_notes(exploration),
     )
 
@@ -214,9 +214,9 @@ def _columns(exploration: Exploration) -> tuple[str, ...]:
     return ("mapping", "frames/s", *predicted, *others)
 
 
-def _count(choices: Sequence[Choice]) -> str:
-    front = sum(choice.on_front for choice in choices)
-    others = len(choices) - front
+def _count(candidates: Sequence[Candidate]) -> str:
+    front = sum(candidate.on_front for candidate in candidates)
+    others = len(candidates) - front
     text = f"{mappings_text(front)} of the front"
     return f"{text} and {others} more" if others else text
 
@@ -256,10 +256,10 @@ def _charts(exploration: Exploration) -> Iterator[_Chart]:
 
 def _chart(x: _Axis, y: _Axis, exploration: Exploration) -> _Chart:
     values = [
-        (choice, horizontal, vertical)
-        for choice in exploration.choices
-        if (horizontal := x.value(choice.best_known)) is not None
-        if (vertical := y.value(choice.best_known)) is not None
+        (candidate, horizontal, vertical)
+        for candidate in exploration.candidates
+        if (horizontal := x.value(candidate.best_known)) is not None
+        if (vertical := y.value(candidate.best_known)) is not None
     ]
     wanted = exploration.target_fps if x.name == "throughput" else None
     x_low, x_high, x_values = _scale([v[1] for v in values], wanted)
@@ -279,21 +279,21 @@ def _chart(x: _Axis, y: _Axis, exploration: Exploration) -> _Chart:
         y_ticks=tuple(_Tick(down(value), f"{value:g}") for value in y_values),
         points=tuple(
             _Point(
-                choice.number,
+                candidate.number,
                 across(horizontal),
                 down(vertical),
-                choice.on_front,
-                _label(choice, (x.text(horizontal), y.text(vertical))),
+                candidate.on_front,
+                _label(candidate, (x.text(horizontal), y.text(vertical))),
             )
             # Those of the front lie on top.
-            for choice, horizontal, vertical in sorted(values, key=lambda v: v[0].on_front)
+            for candidate, horizontal, vertical in sorted(values, key=lambda v: v[0].on_front)
         ),
         target=None if wanted is None else across(wanted),
     )
 
 
-def _label(choice: Choice, texts: Iterable[str]) -> str:
-    return ", ".join((f"mapping {choice.number}: {boards_text(len(choice.boards))}", *texts))
+def _label(candidate: Candidate, texts: Iterable[str]) -> str:
+    return ", ".join((f"mapping {candidate.number}: {boards_text(len(candidate.boards))}", *texts))
 
 
 def _scale(values: Sequence[float], wanted: float | None) -> tuple[float, float, tuple[float, ...]]:
@@ -316,38 +316,38 @@ def _round_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999)
 
 
-def _mapping(choice: Choice, exploration: Exploration) -> _Mapping:
-    rate, *others = _cells(choice.best_known)
-    predicted = [rate_text(choice.figures[0].throughput_fps)] if exploration.tried_by else []
+def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
+    rate, *others = _cells(candidate.best_known)
+    predicted = [rate_text(candidate.figures[0].throughput_fps)] if exploration.tried_by else []
     return _Mapping(
-        number=choice.number,
-        title=f"{rate_text(choice.best_known.throughput_fps)} frames/s on"
-        f" {boards_text(len(choice.boards))}",
-        standing=_standing(choice, exploration),
-        file=choice.file,
-        content=json.dumps(choice.mapping, indent=1, ensure_ascii=False),
-        bottleneck=choice.bottleneck,
+        number=candidate.number,
+        title=f"{rate_text(candidate.best_known.throughput_fps)} frames/s on"
+        f" {boards_text(len(candidate.boards))}",
+        standing=_standing(candidate, exploration),
+        file=candidate.file,
+        content=json.dumps(candidate.mapping, indent=1, ensure_ascii=False),
+        bottleneck=candidate.bottleneck,
         cells=(
             rate,
             *predicted,
             *others,
-            str(len(choice.boards)),
-            ", ".join(stage.key for stage in choice.stages),
-            choice.best_known.source,
+            str(len(candidate.boards)),
+            ", ".join(load.key for load in candidate.ranks),
+            candidate.best_known.source,
         ),
-        figures=tuple(_FiguresRow(each.source, _cells(each)) for each in choice.figures),
-        bars=tuple(_bars(choice)),
+        figures=tuple(_FiguresRow(each.source, _cells(each)) for each in candidate.figures),
+        bars=tuple(_bars(candidate)),
     )
 
 
-def _standing(choice: Choice, exploration: Exploration) -> str:
+def _standing(candidate: Candidate, exploration: Exploration) -> str:
     objectives = objectives_text(exploration.objectives)
-    if choice.on_front:
+    if candidate.on_front:
         return f"No other mapping that was found is at least as good in {objectives}."
-    boards = len(choice.boards)
-    rates = [c.best_known.throughput_fps for c in exploration.choices if len(c.boards) == boards]
+    boards = len(candidate.boards)
+    rates = [c.best_known.throughput_fps for c in exploration.candidates if len(c.boards) == boards]
     worse = f"nother mapping is at least as good in {objectives}."
-    if choice.best_known.throughput_fps < max(rates):
+    if candidate.best_known.throughput_fps < max(rates):
         return f"A{worse}"
     return f"The fastest found on {boards_text(boards)}; a{worse}"
 
@@ -364,30 +364,30 @@ def _cells(figures: Figures) -> tuple[str, str, str, str]:
     )
 
 
-def _bars(choice: Choice) -> Iterator[_Bar]:
+def _bars(candidate: Candidate) -> Iterator[_Bar]:
     """Yield a bar for each rank, then one for each channel, all on one scale."""
-    times = [stage.busy_s for stage in choice.stages]
-    times += [stage.measured_s for stage in choice.stages if stage.measured_s is not None]
-    times += [channel.seconds for channel in choice.channels]
+    times = [load.busy_s for load in candidate.ranks]
+    times += [load.measured_s for load in candidate.ranks if load.measured_s is not None]
+    times += [channel.seconds for channel in candidate.channels]
     longest = max(times, default=0) or 1.0
-    slowest = max((stage.busy_s for stage in choice.stages), default=0)
+    slowest = max((load.busy_s for load in candidate.ranks), default=0)
 
     def width(seconds: float) -> float:
         return round(_LONGEST_BAR * seconds / longest, 2)
 
-    for stage in choice.stages:
-        measured = stage.measured_s
-        layers = f"{stage.layer_count} layer{'s' if stage.layer_count != 1 else ''}"
+    for load in candidate.ranks:
+        measured = load.measured_s
+        layers = f"{load.layer_count} layer{'s' if load.layer_count != 1 else ''}"
         yield _Bar(
-            stage.key,
-            stage.accelerator,
-            width(stage.compute_s),
-            f"{_milliseconds(stage.compute_s)} computing{_other(stage)}, {layers}{_gpu(stage)}",
-            stage.busy_s == slowest,
+            load.key,
+            load.accelerator,
+            width(load.compute_s),
+            f"{_milliseconds(load.compute_s)} computing{_other(load)}, {layers}{_gpu(load)}",
+            load.busy_s == slowest,
             None if measured is None else f"{_milliseconds(measured)} measured",
             0.0 if measured is None else width(measured),
         )
-    for channel in choice.channels:
+    for channel in candidate.channels:
         yield _Bar(
             f"{channel.source} → {channel.destination}",
             "link",
@@ -399,14 +399,14 @@ def _bars(choice: Choice) -> Iterator[_Bar]:
         )
 
 
-def _other(stage: Stage) -> str:
+def _other(load: RankLoad) -> str:
     """Tell how long a rank is busy besides computing, if it is."""
-    other_s = stage.busy_s - stage.compute_s
+    other_s = load.busy_s - load.compute_s
     return f" and {_milliseconds(other_s)} with messages" if other_s > 0 else ""
 
 
-def _gpu(stage: Stage) -> str:
-    return "" if stage.gpu_bytes is None else f", {bytes_text(stage.gpu_bytes)} of the GPU"
+def _gpu(load: RankLoad) -> str:
+    return "" if load.gpu_bytes is None else f", {bytes_text(load.gpu_bytes)} of the GPU"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.nsga2 import Population, Score, Space
+from rankslice.exploration.search.nsga2 import Population, Score, SearchSpace
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import count_text
 
@@ -21,7 +21,7 @@ _AT_ONCE = 4096
 
 def exhaustive(
     score: Score,
-    space: Space,
+    space: SearchSpace,
     most: int = MAX_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
     otherwise: str = "take nsga2 or exact",

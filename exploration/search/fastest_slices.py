@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.search.exact_plans import ExactPlanner, apart
+from rankslice.exploration.search.planned import ContiguousPlanner, apart
 from rankslice.exploration.times.spans import Slice
 
 __all__ = ["fastest_slices", "slices_of"]
@@ -16,7 +16,7 @@ def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
 
     Of devices that share cores the first one takes part.
     """
-    planned = ExactPlanner(problem).plan(apart(problem, range(len(problem.devices))))
+    planned = ContiguousPlanner(problem).plan(apart(problem, range(len(problem.devices))))
     return () if planned is None else slices_of(problem, [*map(int, planned.assignment)])
 
 

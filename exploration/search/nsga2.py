@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rankslice.exploration.results.front import Archive, nondominated
 from rankslice.framework.errors import RankSliceError
 
-__all__ = ["Genetics", "Score", "Scores", "Space", "nsga2"]
+__all__ = ["GeneticOptions", "Score", "Scores", "SearchSpace", "nsga2"]
 
 _TRIES = 10
 """How often to draw for each mapping of the first population, if those drawn are there already."""
@@ -46,7 +46,7 @@ Score: TypeAlias = Callable[[Population], Scores]
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class SearchSpace:
     """What is searched."""
 
     layers: int
@@ -58,7 +58,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Genetics:
+class GeneticOptions:
     """Settings of the search; the defaults are those of the AutoDiCE paper."""
 
     population: int = 100
@@ -72,8 +72,8 @@ class Genetics:
 
 def nsga2(
     score: Score,
-    space: Space,
-    genetics: Genetics = Genetics(),
+    space: SearchSpace,
+    genetics: GeneticOptions = GeneticOptions(),
     seeds: Population | None = None,
     on_generation: Callable[[int], None] = lambda generation: None,
     is_enough: Callable[[], bool] = lambda: False,
@@ -156,8 +156,8 @@ class _Expanding:
 
 def _evolve(
     score: Score,
-    space: Space,
-    genetics: Genetics,
+    space: SearchSpace,
+    genetics: GeneticOptions,
     seeds: Population,
     found: Archive | _Expanding,
     on_generation: Callable[[int], None],
@@ -178,8 +178,8 @@ def _evolve(
 
 def _algorithm(
     score: Score,
-    space: Space,
-    genetics: Genetics,
+    space: SearchSpace,
+    genetics: GeneticOptions,
     first: Population,
     found: Archive | _Expanding,
 ) -> Any:
@@ -258,7 +258,7 @@ def _algorithm(
 
 
 def first_population(
-    space: Space, size: int, seeds: Population, random: np.random.Generator
+    space: SearchSpace, size: int, seeds: Population, random: np.random.Generator
 ) -> Population:
     """Return (size, layers) mappings to begin with: seeds, then contiguous slices at random.
 
@@ -273,7 +273,7 @@ def first_population(
     return np.array(list(known.values()), np.int64)
 
 
-def contiguous(space: Space, random: np.random.Generator) -> NDArray[np.int64]:
+def contiguous(space: SearchSpace, random: np.random.Generator) -> NDArray[np.int64]:
     """Return a mapping of contiguous slices, each on a device of its own, all drawn at random."""
     stages = int(random.integers(1, min(space.devices, space.layers) + 1))
     cuts = random.choice(space.layers - 1, stages - 1, replace=False) + 1

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.search.blocks import blocks_of
-from rankslice.exploration.search.nsga2 import Population, Score, Scores, Space
+from rankslice.exploration.search.coarse_blocks import coarse_blocks
+from rankslice.exploration.search.nsga2 import Population, Score, Scores, SearchSpace
 from rankslice.exploration.search.seeds import crossing_bytes
 from rankslice.framework.wording import listed
 
-__all__ = ["OBJECTIVES", "can_be_had", "clashing_devices", "scorer", "space_of"]
+__all__ = ["OBJECTIVES", "available_objectives", "clashing_devices", "scorer", "space_of"]
 
 OBJECTIVES = ("throughput", "energy", "memory", "latency")
 """Frames per second; then energy and memory of the board that needs most, and the time of a frame
@@ -27,7 +27,9 @@ _BLOCKS_PER_DEVICE = 4
 _MIN_BLOCKS = 24
 
 
-def can_be_had(problem: Problem, wanted: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def available_objectives(
+    problem: Problem, wanted: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the objectives that are known, and sentences that say which are not, and why."""
     names = tuple(dict.fromkeys(wanted))
     if "energy" not in names or problem.has_energy:
@@ -46,14 +48,14 @@ def can_be_had(problem: Problem, wanted: Iterable[str]) -> tuple[tuple[str, ...]
     )
 
 
-def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = False) -> Space:
+def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = False) -> SearchSpace:
     """Return what is searched: all mappings; with ``coarse``, those of blocks of layers first."""
     blocks = None
     if coarse:
         most = max(_MIN_BLOCKS, _BLOCKS_PER_DEVICE * len(problem.devices))
         times = np.where(np.isfinite(problem.times_s), problem.times_s, 0).mean(axis=0)
-        blocks = blocks_of(times, crossing_bytes(problem), most)
-    return Space(len(problem.layers), len(problem.devices), len(objectives), blocks)
+        blocks = coarse_blocks(times, crossing_bytes(problem), most)
+    return SearchSpace(len(problem.layers), len(problem.devices), len(objectives), blocks)
 
 
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
-__all__ = ["balanced", "contiguous_seeds", "crossing_bytes"]
+__all__ = ["balanced", "balanced_seeds", "crossing_bytes"]
 
 _HALVINGS = 40
 
 
-def contiguous_seeds(problem: Problem) -> NDArray[np.int64]:
+def balanced_seeds(problem: Problem) -> NDArray[np.int64]:
     """Return (n, layers) mappings of contiguous slices, balanced by the times of single layers.
 
     Devices are taken board by board, fastest first, and kind by kind; of each of these orders the

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.choices import predicted_choice
-from rankslice.exploration.results.results import Choice, Failure, Figures
+from rankslice.exploration.results.candidates import predicted_candidate
+from rankslice.exploration.results.records import Candidate, Failure, Figures
 from rankslice.exploration.search.nsga2 import Population, Scores
 from rankslice.exploration.search.scoring import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
-__all__ = ["Trials", "worth_trying"]
+__all__ = ["Trials", "most_promising"]
 
 _IMPOSSIBLE = 1.0
 
@@ -33,7 +33,7 @@ class Trials:
         self,
         problem: Problem,
         objectives: Sequence[str],
-        attempt: Callable[[Choice], Choice],
+        attempt: Callable[[Candidate], Candidate],
         most: int,
         on_trial: Callable[[int], None] = lambda done: None,
     ) -> None:
@@ -50,7 +50,7 @@ class Trials:
         self._problem, self._objectives = problem, tuple(objectives)
         self._by_model = scorer(problem, objectives)
         self._attempt, self._most, self._on_trial = attempt, most, on_trial
-        self._known: dict[bytes, Choice | None] = {}
+        self._known: dict[bytes, Candidate | None] = {}
         self.failures: list[Failure] = []
         """Those that did not run."""
 
@@ -59,28 +59,28 @@ class Trials:
         predicted = self._by_model(population)
         values, excess = predicted.values.copy(), predicted.excess.copy()
         for row in np.flatnonzero(excess <= 0):
-            choice = self._tried(population[row])
-            if choice is None:
+            candidate = self._tried(population[row])
+            if candidate is None:
                 excess[row] = _IMPOSSIBLE
             else:
-                values[row] = self._values(choice.best_known, values[row])
+                values[row] = self._values(candidate.best_known, values[row])
         return Scores(values, excess, predicted.groups)
 
-    def _tried(self, assignment: NDArray[np.int64]) -> Choice | None:
+    def _tried(self, assignment: NDArray[np.int64]) -> Candidate | None:
         """Return a mapping with its figures; ``None``: it failed, or is not tried any more."""
         name = assignment.tobytes()
-        if name not in self._known and not self.are_over:
-            self._known[name] = self._try(predicted_choice(self._problem, assignment))
+        if name not in self._known and not self.is_exhausted:
+            self._known[name] = self._try(predicted_candidate(self._problem, assignment))
             self._on_trial(self.count)
         return self._known.get(name)
 
-    def _try(self, choice: Choice) -> Choice | None:
+    def _try(self, candidate: Candidate) -> Candidate | None:
         try:
-            return self._attempt(choice)
+            return self._attempt(candidate)
         except InterruptedRunError:
             raise KeyboardInterrupt from None
         except RankSliceError as error:
-            self.failures.append(Failure(choice.mapping, str(error.mistakes[0])))
+            self.failures.append(Failure(candidate.mapping, str(error.mistakes[0])))
             return None
 
     def _values(self, found: Figures, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,9 +97,9 @@ class Trials:
         )
 
     @property
-    def choices(self) -> dict[bytes, Choice]:
+    def candidates(self) -> dict[bytes, Candidate]:
         """The mappings that ran, with their figures, by the bytes of their assignments."""
-        return {name: choice for name, choice in self._known.items() if choice is not None}
+        return {name: candidate for name, candidate in self._known.items() if candidate is not None}
 
     @property
     def count(self) -> int:
@@ -107,12 +107,12 @@ class Trials:
         return len(self._known)
 
     @property
-    def are_over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no further mapping is tried."""
         return self.count >= self._most
 
 
-def worth_trying(rates: NDArray[np.float64], boards: NDArray[np.int64], most: int) -> list[int]:
+def most_promising(rates: NDArray[np.float64], boards: NDArray[np.int64], most: int) -> list[int]:
     """Return which mappings are worth a trial, the most important first.
 
     These are the fastest of each number of boards; then others from fast to slow, spread over all.

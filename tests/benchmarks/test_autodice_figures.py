@@ -13,7 +13,7 @@ from problems import GIGABIT, board, platform, problem
 
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.problem.problem import explored_layers
-from rankslice.exploration.search.nsga2 import Genetics
+from rankslice.exploration.search.nsga2 import GeneticOptions
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import Profile, profile_from_json
 from rankslice.frontend.formats.registry import read_model
@@ -120,7 +120,7 @@ def test_a_small_search_is_reported_with_the_papers_figures_beside_it(
     monkeypatch.setattr(figures, "model_of", lambda network, folder: DIGITS)
     monkeypatch.setattr(figures, "BOARDS", 2)
     (tmp_path / "vgg19.profile.json").write_text(profile_text())
-    figures.search("vgg19", tmp_path, "paper", Genetics(population=8, generations=2), 2)
+    figures.search("vgg19", tmp_path, "paper", GeneticOptions(population=8, generations=2), 2)
     figures.report(tmp_path, None)
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from rankslice.exploration.results.answer import answer
-from rankslice.exploration.results.results import (
+from rankslice.exploration.results.records import (
+    Candidate,
     Channel,
-    Choice,
     Exploration,
     Failure,
     Figures,
-    Stage,
+    RankLoad,
 )
 
 
-def stage(key: str, layers: int, compute_ms: float, measured_ms: float | None = None) -> Stage:
+def load(key: str, layers: int, compute_ms: float, measured_ms: float | None = None) -> RankLoad:
     measured_s = None if measured_ms is None else measured_ms / 1e3
     board = key.rpartition("_")[0]
-    return Stage(key, board, ("conv1..fc",), layers, compute_ms / 1e3, compute_ms / 1e3, measured_s)
+    return RankLoad(
+        key, board, ("conv1..fc",), layers, compute_ms / 1e3, compute_ms / 1e3, measured_s
+    )
 
 
 def figures(
@@ -30,13 +32,13 @@ def figures(
     return Figures(source, fps, 2 / fps, memory, energy_j, kind)
 
 
-def choice(
+def candidate(
     number: int, fps: float, *keys: str, on_front: bool = True, **others: float | None
-) -> Choice:
-    stages = tuple(stage(key, 10, 900 / fps) for key in keys)
-    return Choice(
+) -> Candidate:
+    ranks = tuple(load(key, 10, 900 / fps) for key in keys)
+    return Candidate(
         number,
-        stages,
+        ranks,
         (),
         (figures(fps, **others),),  # type: ignore[arg-type]
         f"{keys[0]} computes {1e3 / fps:.3g} ms per frame",
@@ -48,20 +50,20 @@ CPU, GPU = "edge01_cpu0-3", "edge01_gpu"
 CPU_2, GPU_2 = "edge02_cpu0-3", "edge02_gpu"
 
 
-def choices() -> tuple[Choice, ...]:
+def candidates() -> tuple[Candidate, ...]:
     return (
-        choice(1, 52.0, GPU, GPU_2, CPU_2, memory_mb=180, energy_j=0.42),
-        choice(2, 43.5, GPU, GPU_2, memory_mb=150, energy_j=0.4),
-        choice(3, 31.0, CPU, GPU, memory_mb=260, energy_j=0.61, on_front=False),
-        choice(4, 12.0, CPU, CPU_2, memory_mb=70, energy_j=0.9),
+        candidate(1, 52.0, GPU, GPU_2, CPU_2, memory_mb=180, energy_j=0.42),
+        candidate(2, 43.5, GPU, GPU_2, memory_mb=150, energy_j=0.4),
+        candidate(3, 31.0, CPU, GPU, memory_mb=260, energy_j=0.61, on_front=False),
+        candidate(4, 12.0, CPU, CPU_2, memory_mb=70, energy_j=0.9),
     )
 
 
-def measured(found: Choice) -> Choice:
+def measured(found: Candidate) -> Candidate:
     """The same mapping after a real run."""
-    return Choice(
+    return Candidate(
         found.number,
-        (stage(GPU, 9, 20.0, 21.5), stage(GPU_2, 11, 22.0, 22.4)),
+        (load(GPU, 9, 20.0, 21.5), load(GPU_2, 11, 22.0, 22.4)),
         (Channel(GPU, GPU_2, 1_540_000, 0.0125),),
         (*found.figures, figures(41.25, 155, 0.41, "measured")),
         "edge02_gpu computes 22 ms per frame",
@@ -70,13 +72,13 @@ def measured(found: Choice) -> Choice:
 
 
 def exploration(
-    found: tuple[Choice, ...] | None = None,
+    found: tuple[Candidate, ...] | None = None,
     target_fps: float | None = 40.0,
     model: str = "net.onnx",
     failures: tuple[Failure, ...] = (),
 ) -> Exploration:
-    found = choices() if found is None else found
-    tried = sum(len(choice.figures) > 1 for choice in found)
+    found = candidates() if found is None else found
+    tried = sum(len(candidate.figures) > 1 for candidate in found)
     return Exploration(
         model=model,
         platform="boards.yaml",
@@ -85,7 +87,7 @@ def exploration(
         objectives=("throughput", "energy", "memory"),
         left_out=(),
         evaluations=40_000,
-        choices=found,
+        candidates=found,
         answer=answer(found, target_fps),
         target_fps=target_fps,
         tried_by="run" if tried or failures else None,

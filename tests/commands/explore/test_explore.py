@@ -21,8 +21,8 @@ from rankslice.exploration.cost.cost_model import predict_plan
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.profiled import profiled_problem
-from rankslice.exploration.results.real_runs import MeasuredRank, MeasuredRun
-from rankslice.exploration.results.results import Choice
+from rankslice.exploration.results.measured import MeasuredRank, MeasuredRun
+from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.times.spans import first_spans
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
@@ -51,7 +51,7 @@ LAYERS = 6
 @pytest.fixture(autouse=True)
 def first_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the search by the cost model, before one by trials, take less time."""
-    monkeypatch.setattr("rankslice.exploration.search.search._FIRST_GENERATIONS", 5)
+    monkeypatch.setattr("rankslice.exploration.search.methods._FIRST_GENERATIONS", 5)
 
 
 @pytest.fixture
@@ -501,9 +501,9 @@ class TestRuns:
         """Return the first keys of the mappings that are run."""
         told: list[str] = []
 
-        def run(runs: Runs, choice: Choice) -> MeasuredRun:
-            told.append(choice.stages[0].key)
-            ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in choice.stages)
+        def run(runs: Runs, candidate: Candidate) -> MeasuredRun:
+            told.append(candidate.ranks[0].key)
+            ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in candidate.ranks)
             return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
 
         monkeypatch.setattr(Runs, "_run", run)
@@ -531,10 +531,10 @@ class TestRuns:
         count, undisturbed = len(ran), Runs._run
         ran.clear()
 
-        def run(runs: Runs, choice: Choice) -> MeasuredRun:
+        def run(runs: Runs, candidate: Candidate) -> MeasuredRun:
             if ran:
                 raise InterruptedRunError("interrupted")
-            return undisturbed(runs, choice)
+            return undisturbed(runs, candidate)
 
         monkeypatch.setattr(Runs, "_run", run)
         ended = explore("--evaluate", "run")
@@ -554,10 +554,10 @@ class TestRuns:
 def test_a_mapping_that_does_not_run_is_named_and_is_no_choice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(runs: Runs, choice: Choice) -> MeasuredRun:
-        if len(choice.boards) > 1:
+    def run(runs: Runs, candidate: Candidate) -> MeasuredRun:
+        if len(candidate.boards) > 1:
             raise RankSliceError("rank 1 on edge02 was killed: out of memory")
-        ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in choice.stages)
+        ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in candidate.ranks)
         return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
 
     monkeypatch.setattr(Runs, "_run", run)

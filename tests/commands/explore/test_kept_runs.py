@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from explorations import CPU, GPU, choice
+from explorations import CPU, GPU, candidate
 
 from rankslice.commands.explore.kept_runs import KeptRuns
-from rankslice.exploration.results.real_runs import MeasuredEnergy, MeasuredRank, MeasuredRun
+from rankslice.exploration.results.measured import MeasuredEnergy, MeasuredRank, MeasuredRun
 
-ONE, OTHER = choice(1, 30.0, CPU), choice(2, 20.0, CPU, GPU)
+ONE, OTHER = candidate(1, 30.0, CPU), candidate(2, 20.0, CPU, GPU)
 
 
 def run(key: str = CPU, frames: int = 100) -> MeasuredRun:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from explorations import choices, exploration
+from explorations import candidates, exploration
 from rich.console import Console
 
 from rankslice.commands.explore.show import print_exploration
-from rankslice.exploration.results.results import Exploration
+from rankslice.exploration.results.records import Exploration
 
 
 def printed(found: Exploration) -> str:
@@ -29,5 +29,5 @@ def test_a_star_says_by_which_objectives_another_mapping_is_as_good() -> None:
 
 
 def test_a_star_that_nothing_has_is_not_explained() -> None:
-    found = tuple(choice for choice in choices() if choice.on_front)
+    found = tuple(candidate for candidate in candidates() if candidate.on_front)
     assert "*" not in printed(exploration(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from explorations import CPU, CPU_2, GPU, GPU_2, choice, choices, measured
+from explorations import CPU, CPU_2, GPU, GPU_2, candidate, candidates, measured
 
 from rankslice.exploration.results.answer import (
     answer,
@@ -20,29 +20,29 @@ def test_the_fewest_boards_that_are_fast_enough_are_named() -> None:
     assert (
         "One board with CPU+GPU gives 31.0 frames/s, your camera needs 40.0:"
         " use mapping 2 on two boards (43.5 frames/s)."
-    ) == answer(choices(), 40)[0]
+    ) == answer(candidates(), 40)[0]
 
 
 def test_of_mappings_that_are_fast_enough_the_one_that_needs_least_energy_is_named() -> None:
     found = (
-        choice(1, 60, GPU, GPU_2, energy_j=2.0, memory_mb=10),
-        choice(2, 50, CPU, GPU_2, energy_j=1.0, memory_mb=20),
+        candidate(1, 60, GPU, GPU_2, energy_j=2.0, memory_mb=10),
+        candidate(2, 50, CPU, GPU_2, energy_j=1.0, memory_mb=20),
     )
     assert "use mapping 2" in answer(found, 40)[0]
 
 
 def test_energy_that_is_not_known_of_all_names_none() -> None:
     found = (
-        choice(1, 60, GPU, GPU_2, energy_j=2.0, memory_mb=10),
-        choice(2, 50, CPU, GPU_2, memory_mb=20),
+        candidate(1, 60, GPU, GPU_2, energy_j=2.0, memory_mb=10),
+        candidate(2, 50, CPU, GPU_2, memory_mb=20),
     )
     assert "use mapping 1" in answer(found, 40.0)[0]
 
 
 def test_without_energy_the_one_that_needs_least_memory_is_named() -> None:
     found = (
-        choice(1, 60, GPU, GPU_2, memory_mb=30),
-        choice(2, 50, CPU, GPU_2, memory_mb=20),
+        candidate(1, 60, GPU, GPU_2, memory_mb=30),
+        candidate(2, 50, CPU, GPU_2, memory_mb=20),
     )
     assert "use mapping 2" in answer(found, 40)[0]
 
@@ -50,29 +50,29 @@ def test_without_energy_the_one_that_needs_least_memory_is_named() -> None:
 def test_one_board_may_be_enough() -> None:
     assert (
         "One board with CPU+GPU gives 31.0 frames/s, your camera needs 25.0: use mapping 3."
-    ) == answer(choices(), 25)[0]
+    ) == answer(candidates(), 25)[0]
 
 
 def test_nothing_may_be_fast_enough() -> None:
     assert (
         "No mapping found is fast enough: two boards with CPU+GPU give 52.0 frames/s (mapping 1),"
         " your camera needs 100. What limits it: edge01_gpu computes 19.2 ms per frame."
-    ) == answer(choices(), 100)[0]
+    ) == answer(candidates(), 100)[0]
 
 
 def test_without_a_camera_the_fastest_is_named_and_what_one_board_can_do() -> None:
     assert (
         "The fastest is mapping 1: two boards with CPU+GPU give 52.0 frames/s;"
         " one board with CPU+GPU gives 31.0 frames/s at best (mapping 3)."
-    ) == answer(choices(), None)[0]
+    ) == answer(candidates(), None)[0]
 
 
 @pytest.mark.parametrize(("fps", "number"), [(None, 1), (25, 3), (40, 2), (100, 1)])
 def test_the_recommended_mapping_is_the_one_that_the_answer_names(
     fps: float | None, number: int
 ) -> None:
-    assert number == recommended(choices(), fps).number
-    assert f"mapping {number}" in answer(choices(), fps)[0]
+    assert number == recommended(candidates(), fps).number
+    assert f"mapping {number}" in answer(candidates(), fps)[0]
 
 
 def test_objectives_are_named() -> None:
@@ -86,16 +86,16 @@ def test_the_ends_of_the_front_are_named() -> None:
         " boards.",
         "The least memory per board, 70.0 MB: mapping 4, 12.0 frames/s on two boards.",
         "These rates are predicted; --evaluate run measures them.",
-    ) == answer(choices(), None)[1:]
+    ) == answer(candidates(), None)[1:]
 
 
 def test_what_is_not_known_is_not_named() -> None:
-    found = (choice(1, 10, CPU, memory_mb=None), choice(2, 9, CPU_2, memory_mb=None))
+    found = (candidate(1, 10, CPU, memory_mb=None), candidate(2, 9, CPU_2, memory_mb=None))
     assert 2 == len(answer(found, None))
 
 
 def test_what_was_measured_is_said() -> None:
-    first, second, *others = choices()
+    first, second, *others = candidates()
     assert (
         "Rates of mapping 2 are measured, those of the others predicted."
         == answer((first, measured(second), *others), 40)[-1]
@@ -108,7 +108,7 @@ def test_numbers_have_three_digits() -> None:
 
 
 def test_a_single_mapping_is_not_the_least_of_several() -> None:
-    only = answer((choice(1, 10, CPU, memory_mb=60, energy_j=0.5),), None)
+    only = answer((candidate(1, 10, CPU, memory_mb=60, energy_j=0.5),), None)
     assert ["The fastest", "These rates"] == [" ".join(text.split()[:2]) for text in only]
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from explorations import CPU, GPU, choice, choices, exploration, measured
+from explorations import CPU, GPU, candidate, candidates, exploration, measured
 
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.results import Failure, choices_csv, exploration_to_json
+from rankslice.exploration.results.records import Failure, candidates_csv, exploration_to_json
 
 
 class Elements(HTMLParser):
@@ -119,13 +119,13 @@ def test_numbers_of_points_do_not_cover_the_label_of_the_axis() -> None:
 
 @pytest.mark.parametrize("fps", [1e-3, 0.5, 7.0, 31.0, 1e5])
 def test_an_axis_has_a_few_round_numbers(fps: float) -> None:
-    page = page_of(exploration((choice(1, fps, "b_cpu0"),), None))
+    page = page_of(exploration((candidate(1, fps, "b_cpu0"),), None))
     ticks = re.findall(r'class="dim middle"[^>]*>([^<]*)<', page.split("<figure>")[1])
     assert 2 <= len(ticks) <= 8
 
 
 def test_figures_of_a_run_are_beside_the_predicted_ones() -> None:
-    page = page_of(exploration((measured(choices()[1]),)))
+    page = page_of(exploration((measured(candidates()[1]),)))
     assert ["predicted", "measured"] == re.findall(r'<th class="text" scope="row">(\w+)</th>', page)
     assert "21.5 ms measured" in page
     assert "12.5 ms sending 1.54 MB" in page
@@ -136,14 +136,14 @@ def test_what_failed_is_told_with_its_reason() -> None:
         Failure({"edge01_gpu": ["conv1..fc"]}, f"the engine refuses conv{number}")
         for number in range(1, 8)
     )
-    page = page_of(exploration((measured(choices()[1]),), failures=failures))
+    page = page_of(exploration((measured(candidates()[1]),), failures=failures))
     assert "8 mappings were built and run; 7 of them failed and count as impossible" in page
     assert "(edge01_gpu: conv1..fc) did not run: the engine refuses conv1." in page
     assert "Nor did 2 more; front.json has their reasons." in page
 
 
 def test_the_table_has_predicted_rates_beside_measured_ones() -> None:
-    page = page_of(exploration((measured(choices()[1]),)))
+    page = page_of(exploration((measured(candidates()[1]),)))
     rows = page.split('<table id="mappings">')[1]
     heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)</th>", rows)
     assert ["mapping", "frames/s", "predicted frames/s", "latency"] == heads[:4]
@@ -154,8 +154,8 @@ def test_the_table_has_predicted_rates_beside_measured_ones() -> None:
 
 
 def test_what_is_not_on_the_front_says_why_it_is_shown() -> None:
-    slower = choice(5, 30.0, CPU, GPU, on_front=False)
-    page = page_of(exploration((*choices(), slower)))
+    slower = candidate(5, 30.0, CPU, GPU, on_front=False)
+    page = page_of(exploration((*candidates(), slower)))
     worse = "nother mapping is at least as good in throughput, energy and memory."
     assert f">The fastest found on one board; a{worse}<" in page
     assert f">A{worse}<" in page
@@ -171,7 +171,7 @@ def test_what_is_on_the_front_says_by_which_objectives() -> None:
 
 def test_names_cannot_break_the_page() -> None:
     evil = "</script><script>alert('x')</script>\u202e.onnx"
-    found = replace(choice(1, 9.0, "edge<b>_cpu0"), bottleneck='<img src=x onerror="alert(1)">')
+    found = replace(candidate(1, 9.0, "edge<b>_cpu0"), bottleneck='<img src=x onerror="alert(1)">')
     page = page_of(exploration((found,), model=evil))
     assert 1 == page.count("<script>")
     assert "<img" not in page
@@ -183,8 +183,8 @@ def test_the_same_exploration_makes_the_same_page() -> None:
 
 
 def test_the_table_has_a_line_for_each_mapping_and_source() -> None:
-    found = (choices()[0], measured(choices()[1]))
-    rows = list(csv.DictReader(io.StringIO(choices_csv(found))))
+    found = (candidates()[0], measured(candidates()[1]))
+    rows = list(csv.DictReader(io.StringIO(candidates_csv(found))))
     assert [("1", "predicted"), ("2", "predicted"), ("2", "measured")] == [
         (row["mapping"], row["source"]) for row in rows
     ]
@@ -198,7 +198,7 @@ def test_the_table_has_a_line_for_each_mapping_and_source() -> None:
 
 
 def test_what_is_not_known_is_null_and_an_empty_cell() -> None:
-    found = (choice(1, 5.0, "edge01_cpu0", memory_mb=None),)
+    found = (candidate(1, 5.0, "edge01_cpu0", memory_mb=None),)
     record = json.loads(json.dumps(exploration_to_json(exploration(found))))
     shown = record["mappings"][0]["figures"][0]
     assert (None, None, None) == (
@@ -206,11 +206,11 @@ def test_what_is_not_known_is_null_and_an_empty_cell() -> None:
         shown["worst_energy_j"],
         shown["energy_source"],
     )
-    row = next(csv.DictReader(io.StringIO(choices_csv(found))))
+    row = next(csv.DictReader(io.StringIO(candidates_csv(found))))
     assert ("", "") == (row["worst_memory_mb"], row["worst_energy_j"])
 
 
 def test_the_record_says_what_the_mapping_files_say() -> None:
     record = exploration_to_json(exploration())
     assert "mapping-03.json" == record["mappings"][2]["file"]
-    assert {"edge01_cpu0-3": ["conv1..fc"], "edge01_gpu": ["conv1..fc"]} == choices()[2].mapping
+    assert {"edge01_cpu0-3": ["conv1..fc"], "edge01_gpu": ["conv1..fc"]} == candidates()[2].mapping

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from explorations import choices, exploration, measured
+from explorations import candidates, exploration, measured
 
 from rankslice.exploration.results.page import page_of
 
@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    first, second, *others = choices()
+    first, second, *others = candidates()
     path = tmp_path / "index.html"
     path.write_text(page_of(exploration((first, measured(second), *others))), encoding="utf-8")
     return path

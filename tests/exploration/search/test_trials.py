@@ -11,9 +11,9 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.results import Choice
+from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.search.scoring import scorer
-from rankslice.exploration.search.trials import Trials, worth_trying
+from rankslice.exploration.search.trials import Trials, most_promising
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
 OBJECTIVES = ("throughput", "energy", "memory")
@@ -26,34 +26,34 @@ def two_boards(tmp_path: Path) -> Problem:
     return problem(tmp_path, platform(2, power=True))
 
 
-def ran(choice: Choice, throughput_fps: float = 7.0) -> Choice:
+def ran(candidate: Candidate, throughput_fps: float = 7.0) -> Candidate:
     """Return a mapping with the figures of a run that told nothing of energy and memory."""
     found = replace(
-        choice.figures[0],
+        candidate.figures[0],
         source="measured",
         throughput_fps=throughput_fps,
         energy_j=None,
         memory_bytes=None,
     )
-    return replace(choice, figures=(*choice.figures, found))
+    return replace(candidate, figures=(*candidate.figures, found))
 
 
 class Attempts:
     """Tells what was tried, and does with it what it is told to."""
 
-    def __init__(self, does: Callable[[Choice], Choice] = ran) -> None:
+    def __init__(self, does: Callable[[Candidate], Candidate] = ran) -> None:
         self.does = does
         self.keys: list[tuple[str, ...]] = []
 
-    def __call__(self, choice: Choice) -> Choice:
-        self.keys.append(tuple(stage.key for stage in choice.stages))
-        return self.does(choice)
+    def __call__(self, candidate: Candidate) -> Candidate:
+        self.keys.append(tuple(load.key for load in candidate.ranks))
+        return self.does(candidate)
 
 
-def fails(choice: Choice) -> Choice:
-    if "b2_cpu0-3" in choice.mapping:
+def fails(candidate: Candidate) -> Candidate:
+    if "b2_cpu0-3" in candidate.mapping:
         raise RankSliceError("killed: out of memory", "and more")
-    return ran(choice)
+    return ran(candidate)
 
 
 def test_a_trial_says_how_fast_a_mapping_is_and_the_model_what_it_does_not_tell(
@@ -80,14 +80,14 @@ def test_a_mapping_that_fails_is_impossible_and_the_others_go_on(two_boards: Pro
     (failure,) = trials.failures
     assert "killed: out of memory" == failure.reason
     assert {"b1_cpu0-3": ["l1..l4"], "b2_cpu0-3": ["l5..l6"]} == failure.mapping
-    assert {MAPPINGS[0].tobytes(), MAPPINGS[2].tobytes()} == trials.choices.keys()
+    assert {MAPPINGS[0].tobytes(), MAPPINGS[2].tobytes()} == trials.candidates.keys()
 
 
 def test_no_more_mappings_are_tried_than_are_allowed(two_boards: Problem) -> None:
     attempts, told = Attempts(), []
     trials = Trials(two_boards, OBJECTIVES, attempts, 2, told.append)
     assert [False, False, True] == (trials(MAPPINGS).excess > 0).tolist()
-    assert trials.are_over
+    assert trials.is_exhausted
     assert [1, 2] == told
     assert 2 == len(attempts.keys)
 
@@ -101,7 +101,7 @@ def test_what_cannot_run_by_the_model_is_not_tried(tmp_path: Path) -> None:
 
 
 def test_a_person_who_ends_a_run_ends_the_search(two_boards: Problem) -> None:
-    def interrupted(choice: Choice) -> Choice:
+    def interrupted(candidate: Candidate) -> Candidate:
         raise InterruptedRunError("interrupted")
 
     with pytest.raises(KeyboardInterrupt):
@@ -111,6 +111,6 @@ def test_a_person_who_ends_a_run_ends_the_search(two_boards: Problem) -> None:
 def test_the_fastest_of_each_number_of_boards_come_first_then_others_spread_over_all() -> None:
     rates = np.array([10.0, 90, 80, 70, 60, 50, 40])
     boards = np.array([1, 3, 3, 2, 3, 3, 3])
-    assert [1, 3, 0] == worth_trying(rates, boards, 3)
-    assert [1, 3, 0, 2, 6] == worth_trying(rates, boards, 5)
-    assert [1, 3] == worth_trying(rates, boards, 2)
+    assert [1, 3, 0] == most_promising(rates, boards, 3)
+    assert [1, 3, 0, 2, 6] == most_promising(rates, boards, 5)
+    assert [1, 3] == most_promising(rates, boards, 2)

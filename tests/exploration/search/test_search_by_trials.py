@@ -9,18 +9,23 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.results import Choice
-from rankslice.exploration.search.nsga2 import Genetics
-from rankslice.exploration.search.search import Found, Wanted, search, usual_genetics
+from rankslice.exploration.results.records import Candidate
+from rankslice.exploration.search.methods import (
+    SearchOptions,
+    SearchResult,
+    default_genetics,
+    find_mappings,
+)
+from rankslice.exploration.search.nsga2 import GeneticOptions
 from rankslice.framework.errors import RankSliceError
 
-SMALL = Genetics(population=8, generations=12)
+SMALL = GeneticOptions(population=8, generations=12)
 
 
 @pytest.fixture(autouse=True)
 def first_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the search by the cost model, before one by trials, take less time."""
-    monkeypatch.setattr("rankslice.exploration.search.search._FIRST_GENERATIONS", 5)
+    monkeypatch.setattr("rankslice.exploration.search.methods._FIRST_GENERATIONS", 5)
 
 
 @pytest.fixture
@@ -28,27 +33,27 @@ def two_boards(tmp_path: Path) -> Problem:
     return problem(tmp_path, platform(2, power=True))
 
 
-def slow_gpus(choice: Choice) -> Choice:
+def slow_gpus(candidate: Candidate) -> Candidate:
     """GPUs take ten times what the model believes: CPUs alone are best."""
-    busy_s = [s.busy_s * (10 if s.accelerator == "gpu" else 1) for s in choice.stages]
-    figures = replace(choice.figures[0], source="measured", throughput_fps=1 / max(busy_s))
-    return replace(choice, figures=(*choice.figures, figures))
+    busy_s = [s.busy_s * (10 if s.accelerator == "gpu" else 1) for s in candidate.ranks]
+    figures = replace(candidate.figures[0], source="measured", throughput_fps=1 / max(busy_s))
+    return replace(candidate, figures=(*candidate.figures, figures))
 
 
 def found_by(
     problem: Problem, method: str, evaluations: int = 64, objectives: tuple[str, ...] = ()
-) -> Found:
-    wanted = Wanted(method=method, genetics=SMALL, evaluate="run", evaluations=evaluations)
-    return search(problem, ("throughput", *objectives), wanted, slow_gpus)
+) -> SearchResult:
+    wanted = SearchOptions(method=method, genetics=SMALL, evaluate="run", evaluations=evaluations)
+    return find_mappings(problem, ("throughput", *objectives), wanted, slow_gpus)
 
 
-def keys(choice: Choice) -> set[str]:
-    return {stage.key for stage in choice.stages}
+def keys(candidate: Candidate) -> set[str]:
+    return {load.key for load in candidate.ranks}
 
 
 def test_the_model_alone_believes_in_gpus(two_boards: Problem) -> None:
-    found = search(two_boards, ("throughput",), Wanted())
-    assert {"b1_gpu", "b2_gpu"} <= keys(found.choices[0])
+    found = find_mappings(two_boards, ("throughput",), SearchOptions())
+    assert {"b1_gpu", "b2_gpu"} <= keys(found.candidates[0])
     assert (0, ()) == (found.tried, found.failures)
 
 
@@ -59,26 +64,28 @@ def test_a_search_by_trials_finds_what_is_best_in_trials(tmp_path: Path, method:
     small = problem(tmp_path, platform(2), layers=3)
     found = found_by(small, method)
     # 1 + 2 ms on one CPU and 3 ms on the other; a GPU would take 10 ms for the last layer.
-    assert {"b1_cpu0-3", "b2_cpu0-3"} == keys(found.choices[0])
-    assert ["predicted", "measured"] == [each.source for each in found.choices[0].figures]
+    assert {"b1_cpu0-3", "b2_cpu0-3"} == keys(found.candidates[0])
+    assert ["predicted", "measured"] == [each.source for each in found.candidates[0].figures]
     assert found.tried <= 64
-    best = max(choice.best_known.throughput_fps for choice in found.choices)
-    assert best == found.choices[0].best_known.throughput_fps
+    best = max(candidate.best_known.throughput_fps for candidate in found.candidates)
+    assert best == found.candidates[0].best_known.throughput_fps
 
 
 def test_nsga2_stops_when_no_more_mappings_may_be_tried(two_boards: Problem) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
     found = found_by(two_boards, "nsga2", evaluations=13)
     assert 13 == found.tried
-    assert all(len(choice.figures) == 2 for choice in found.choices)
+    assert all(len(candidate.figures) == 2 for candidate in found.candidates)
 
 
 def test_nsga2_tries_what_is_best_by_the_model_first(two_boards: Problem) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
-    model = search(two_boards, ("throughput",), Wanted(method="nsga2", genetics=SMALL))
+    model = find_mappings(
+        two_boards, ("throughput",), SearchOptions(method="nsga2", genetics=SMALL)
+    )
     found = found_by(two_boards, "nsga2", evaluations=1)
     assert 1 == found.tried
-    assert model.choices[0].mapping == found.choices[0].mapping
+    assert model.candidates[0].mapping == found.candidates[0].mapping
 
 
 def test_exhaustive_search_says_how_to_try_more(two_boards: Problem) -> None:
@@ -87,40 +94,40 @@ def test_exhaustive_search_says_how_to_try_more(two_boards: Problem) -> None:
 
 
 def test_exact_plans_are_ranked_anew(two_boards: Problem) -> None:
-    model = search(two_boards, ("throughput", "memory"), Wanted())
+    model = find_mappings(two_boards, ("throughput", "memory"), SearchOptions())
     found = found_by(two_boards, "exact", objectives=("memory",))
-    rates = [choice.best_known.throughput_fps for choice in found.choices]
+    rates = [candidate.best_known.throughput_fps for candidate in found.candidates]
     assert sorted(rates, reverse=True) == rates
-    assert {"b1_cpu0-3", "b2_cpu0-3"} != keys(model.choices[0])
-    assert sorted(map(str, (c.mapping for c in model.choices))) == sorted(
-        map(str, (c.mapping for c in found.choices))
+    assert {"b1_cpu0-3", "b2_cpu0-3"} != keys(model.candidates[0])
+    assert sorted(map(str, (c.mapping for c in model.candidates))) == sorted(
+        map(str, (c.mapping for c in found.candidates))
     )
-    assert [c.number for c in found.choices] == list(range(1, len(found.choices) + 1))
+    assert [c.number for c in found.candidates] == list(range(1, len(found.candidates) + 1))
 
 
 def test_exact_plans_without_a_trial_count_as_predicted(two_boards: Problem) -> None:
     found = found_by(two_boards, "exact", evaluations=1, objectives=("memory",))
     assert 1 == found.tried
-    assert [1, 2] == sorted({len(choice.figures) for choice in found.choices})
+    assert [1, 2] == sorted({len(candidate.figures) for candidate in found.candidates})
 
 
 def test_exact_plans_that_fail_are_no_choice(two_boards: Problem) -> None:
-    def fails(choice: Choice) -> Choice:
-        if len(choice.boards) > 1:
+    def fails(candidate: Candidate) -> Candidate:
+        if len(candidate.boards) > 1:
             raise RankSliceError("edge02 cannot be reached")
-        return slow_gpus(choice)
+        return slow_gpus(candidate)
 
-    wanted = Wanted(evaluate="run", evaluations=50)
-    found = search(two_boards, ("throughput", "memory"), wanted, fails)
-    assert {1} == {len(choice.boards) for choice in found.choices}
+    wanted = SearchOptions(evaluate="run", evaluations=50)
+    found = find_mappings(two_boards, ("throughput", "memory"), wanted, fails)
+    assert {1} == {len(candidate.boards) for candidate in found.candidates}
     assert {"edge02 cannot be reached"} == {failure.reason for failure in found.failures}
 
 
 def test_the_paper_says_how_much_the_model_evaluates_and_the_budget_how_much_is_tried() -> None:
-    assert (100, 400) == sizes(usual_genetics("model", 0))
-    assert (31, 66) == sizes(usual_genetics("simulator", 1000))
-    assert (8, 14) == sizes(usual_genetics("run", 50))
+    assert (100, 400) == sizes(default_genetics("model", 0))
+    assert (31, 66) == sizes(default_genetics("simulator", 1000))
+    assert (8, 14) == sizes(default_genetics("run", 50))
 
 
-def sizes(genetics: Genetics) -> tuple[int, int]:
+def sizes(genetics: GeneticOptions) -> tuple[int, int]:
     return genetics.population, genetics.generations

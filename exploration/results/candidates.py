@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from rankslice.exploration.cost.cost_model import BoardCost, Prediction, predict
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive, spread_out
-from rankslice.exploration.results.results import Channel, Choice, Figures, Stage
+from rankslice.exploration.results.records import Candidate, Channel, Figures, RankLoad
 
-__all__ = ["Kept", "choices_of", "figures_of", "kept_of", "predicted_choice"]
+__all__ = ["Selection", "candidates_of", "predicted_candidate", "predicted_figures", "selected"]
 
 
-Kept: TypeAlias = list[tuple[NDArray[np.int64], bool]]
+Selection: TypeAlias = list[tuple[NDArray[np.int64], bool]]
 """Assignments of layers to devices, (layers,) each, and whether each is on the front."""
 
 
-def kept_of(found: Archive, most: int) -> Kept:
+def selected(found: Archive, most: int) -> Selection:
     """Return the assignments that people may choose from.
 
     They are at most ``most`` of the front, spread over all of it; then the fastest of each number
@@ -45,9 +45,9 @@ def kept_of(found: Archive, most: int) -> Kept:
     return rows
 
 
-def choices_of(
-    problem: Problem, kept: Kept, tried: Mapping[bytes, Choice] = MappingProxyType({})
-) -> tuple[Choice, ...]:
+def candidates_of(
+    problem: Problem, kept: Selection, tried: Mapping[bytes, Candidate] = MappingProxyType({})
+) -> tuple[Candidate, ...]:
     """Return mappings to choose from, the fastest first and numbered so.
 
     Args:
@@ -55,33 +55,35 @@ def choices_of(
         kept: the assignments.
         tried: those that were simulated or run, by the bytes of their assignments.
     """
-    choices = [
-        replace(tried.get(row.tobytes()) or predicted_choice(problem, row), on_front=on_front)
+    candidates = [
+        replace(tried.get(row.tobytes()) or predicted_candidate(problem, row), on_front=on_front)
         for row, on_front in kept
     ]
-    choices.sort(key=_order)
-    return tuple(replace(choice, number=number) for number, choice in enumerate(choices, 1))
+    candidates.sort(key=_order)
+    return tuple(
+        replace(candidate, number=number) for number, candidate in enumerate(candidates, 1)
+    )
 
 
-def _order(choice: Choice) -> tuple[float, ...]:
-    figures = choice.best_known
-    return -figures.throughput_fps, len(choice.boards), float(figures.memory_bytes or 0)
+def _order(candidate: Candidate) -> tuple[float, ...]:
+    figures = candidate.best_known
+    return -figures.throughput_fps, len(candidate.boards), float(figures.memory_bytes or 0)
 
 
-def predicted_choice(problem: Problem, assignment: NDArray[np.int64]) -> Choice:
+def predicted_candidate(problem: Problem, assignment: NDArray[np.int64]) -> Candidate:
     """Return an assignment with its predicted figures, without a number, taken to be on a front."""
     prediction = predict(problem, assignment)
-    return Choice(
+    return Candidate(
         number=0,
-        stages=tuple(_stages(problem, assignment, prediction)),
+        ranks=tuple(_loads(problem, assignment, prediction)),
         channels=tuple(_channels(prediction)),
-        figures=(figures_of(prediction),),
+        figures=(predicted_figures(prediction),),
         bottleneck=f"{prediction.bottleneck}, {1e3 * prediction.bottleneck_s:.3g} ms per frame",
         on_front=True,
     )
 
 
-def figures_of(prediction: Prediction) -> Figures:
+def predicted_figures(prediction: Prediction) -> Figures:
     """Return the figures of a prediction by the cost model."""
     joules = [board.energy_j for board in prediction.boards]
     known = [each for each in joules if each is not None]
@@ -102,12 +104,12 @@ def _energy_source(boards: Iterable[BoardCost]) -> str:
     return "measured" if sources == {"measured"} else "modelled"
 
 
-def _stages(
+def _loads(
     problem: Problem, assignment: NDArray[np.int64], prediction: Prediction
-) -> Iterator[Stage]:
+) -> Iterator[RankLoad]:
     costs = {device.key: device for device in prediction.devices}
     for key, layers in mapping_of(problem, _integers(assignment)).items():
-        yield Stage(
+        yield RankLoad(
             key=key,
             board=costs[key].board,
             layers=tuple(layers),

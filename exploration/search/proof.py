@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.exact_plans import ExactPlanner
 from rankslice.exploration.search.nsga2 import Population, Score, Scores
+from rankslice.exploration.search.planned import ContiguousPlanner
 
-__all__ = ["Fastest", "Proof", "is_contiguous", "prove"]
+__all__ = ["FastestFound", "Proof", "is_contiguous", "prove"]
 
 Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -43,7 +43,7 @@ def is_contiguous(population: Population, devices: int) -> Flags:
     return np.asarray(runs == used.sum(axis=1))
 
 
-class Fastest:
+class FastestFound:
     """Scores populations, and keeps what the fastest contiguous mapping takes."""
 
     def __init__(self, score: Score, devices: int) -> None:
@@ -82,7 +82,7 @@ class Proof:
         return self.bottleneck_s <= self.bound_s * (1 + _SAME)
 
 
-def prove(problem: Problem, score: Fastest, found: Archive, most: int) -> Proof:
+def prove(problem: Problem, score: FastestFound, found: Archive, most: int) -> Proof:
     """Return what is certain of the fastest contiguous mapping, and try those that may beat it.
 
     Args:
@@ -91,7 +91,7 @@ def prove(problem: Problem, score: Fastest, found: Archive, most: int) -> Proof:
         found: takes what is tried.
         most: how many mappings may be scored.
     """
-    bound = ExactPlanner(problem).bound_s()
+    bound = ContiguousPlanner(problem).bound_s()
     proof = Proof(score.bottleneck_s, bound)
     if proof.is_proven:
         return proof
@@ -118,9 +118,9 @@ class _Begun:
 class _Below:
     """Scores all contiguous mappings that may beat the fastest one known, if they are not many."""
 
-    def __init__(self, problem: Problem, score: Fastest, found: Archive, most: int) -> None:
+    def __init__(self, problem: Problem, score: FastestFound, found: Archive, most: int) -> None:
         self._score, self._found, self._left = score, found, most
-        spans = ExactPlanner(problem).least_spans_s()
+        spans = ContiguousPlanner(problem).least_spans_s()
         self._devices, self._cuts = len(problem.devices), len(problem.layers) + 1
         self._spans = np.full((self._devices, self._cuts, self._cuts), np.inf)
         upper = np.triu(np.ones((self._cuts - 1, self._cuts - 1), bool))

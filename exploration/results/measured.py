@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.results import Choice, Figures
+from rankslice.exploration.results.records import Candidate, Figures
 
 __all__ = ["MeasuredEnergy", "MeasuredRank", "MeasuredRun", "with_measured"]
 
@@ -47,22 +47,22 @@ class MeasuredRun:
     """Of the boards whose sensor told it."""
 
 
-def with_measured(problem: Problem, choice: Choice, run: MeasuredRun) -> Choice:
-    """Return a choice with the figures of a run beside the predicted ones.
+def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> Candidate:
+    """Return a candidate with the figures of a run beside the predicted ones.
 
     Args:
         problem: whose figures of power the energy rests on, on boards whose sensor told none.
-        choice: with what was predicted.
+        candidate: with what was predicted.
         run: of its mapping.
     """
-    stages = tuple(
-        replace(stage, measured_s=rank.compute_ns / 1e9)
-        for stage, rank in zip(choice.stages, run.ranks, strict=True)
+    ranks = tuple(
+        replace(load, measured_s=rank.compute_ns / 1e9)
+        for load, rank in zip(candidate.ranks, run.ranks, strict=True)
     )
     memory: dict[str, int] = defaultdict(int)
-    for stage, rank in zip(stages, run.ranks, strict=True):
-        memory[stage.board] += rank.memory_bytes
-    measured = replace(choice, stages=stages)
+    for load, rank in zip(ranks, run.ranks, strict=True):
+        memory[load.board] += rank.memory_bytes
+    measured = replace(candidate, ranks=ranks)
     energy_j, energy_source = _worst_energy(problem, measured, run)
     figures = Figures(
         source="measured",
@@ -72,39 +72,39 @@ def with_measured(problem: Problem, choice: Choice, run: MeasuredRun) -> Choice:
         energy_j=energy_j,
         energy_source=energy_source,
     )
-    return replace(measured, figures=(*choice.figures, figures))
+    return replace(measured, figures=(*candidate.figures, figures))
 
 
 def _worst_energy(
-    problem: Problem, choice: Choice, run: MeasuredRun
+    problem: Problem, candidate: Candidate, run: MeasuredRun
 ) -> tuple[float | None, str | None]:
     """Return the energy of a frame on the board that takes most, in joules, and its source.
 
     ``None``: that of a board in use is not known. It is measured if sensors told it of all boards.
     """
     told = {energy.board: energy.frame_uj / 1e6 for energy in run.energies}
-    if all(board in told for board in choice.boards):
-        return max(told[board] for board in choice.boards), "measured"
-    if choice.figures[0].energy_j is None:
+    if all(board in told for board in candidate.boards):
+        return max(told[board] for board in candidate.boards), "measured"
+    if candidate.figures[0].energy_j is None:
         return None, None
-    joules = _modelled_j(problem, choice, run.period_ns / 1e9) | told
+    joules = _modelled_j(problem, candidate, run.period_ns / 1e9) | told
     return max(joules.values()), "modelled"
 
 
-def _modelled_j(problem: Problem, choice: Choice, period_s: float) -> dict[str, float]:
+def _modelled_j(problem: Problem, candidate: Candidate, period_s: float) -> dict[str, float]:
     """Return the energy of a frame by board, from power figures and measured times.
 
     As the cost model has it: a board idles for the time between frames, and its accelerators draw
     more while they are busy.
     """
     idle = {board.name: board.idle_w or 0.0 for board in problem.boards}
-    joules = {board: idle[board] * period_s for board in choice.boards}
+    joules = {board: idle[board] * period_s for board in candidate.boards}
     power = {
         device.key: float(watts)
         for device, watts in zip(problem.devices, problem.active_w, strict=True)
     }
-    for stage in choice.stages:
-        assert stage.measured_s is not None
-        busy_s = stage.measured_s + stage.busy_s - stage.compute_s
-        joules[stage.board] += power[stage.key] * busy_s
+    for load in candidate.ranks:
+        assert load.measured_s is not None
+        busy_s = load.measured_s + load.busy_s - load.compute_s
+        joules[load.board] += power[load.key] * busy_s
     return joules

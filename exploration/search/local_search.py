@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.nsga2 import Population, Score, Space
+from rankslice.exploration.search.nsga2 import Population, Score, SearchSpace
 
-__all__ = ["improve"]
+__all__ = ["local_search"]
 
 _AT_ONCE = 128
 """Mappings scored together."""
@@ -42,9 +42,9 @@ _TWICE = 0.3
 """Share of changes that are followed by another one."""
 
 
-def improve(
+def local_search(
     score: Score,
-    space: Space,
+    space: SearchSpace,
     seeds: Population,
     found: Archive,
     most: int,
@@ -60,7 +60,7 @@ def improve(
         most: how many mappings are scored.
         on_mappings: told how many were.
     """
-    searching = _Improving(score, space, found)
+    searching = _LocalSearch(score, space, found)
     searching.take(seeds)
     for _ in range(math.ceil(_DRAWS * most / _AT_ONCE)):
         left = most - searching.count
@@ -70,10 +70,10 @@ def improve(
         on_mappings(searching.count)
 
 
-class _Improving:
+class _LocalSearch:
     """A search that is going on."""
 
-    def __init__(self, score: Score, space: Space, found: Archive) -> None:
+    def __init__(self, score: Score, space: SearchSpace, found: Archive) -> None:
         self._score, self._space, self._found = score, space, found
         self._random = np.random.default_rng(0)
         self._seen: set[bytes] = set()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from chain_problems import platform, problem
 
-from rankslice.exploration.results.choices import predicted_choice
-from rankslice.exploration.results.real_runs import (
+from rankslice.exploration.results.candidates import predicted_candidate
+from rankslice.exploration.results.measured import (
     MeasuredEnergy,
     MeasuredRank,
     MeasuredRun,
@@ -30,43 +30,43 @@ def run(period_ms: int = 20, *energies: MeasuredEnergy) -> MeasuredRun:
 
 def test_figures_are_those_of_the_run(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1))
-    choice = with_measured(one_board, predicted_choice(one_board, SPLIT), run())
-    predicted, measured = choice.figures
+    candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), run())
+    predicted, measured = candidate.figures
     assert ("predicted", "measured") == (predicted.source, measured.source)
     assert (50.0, 0.045) == (measured.throughput_fps, measured.latency_s)
-    assert [0.008, 0.006] == [stage.measured_s for stage in choice.stages]
+    assert [0.008, 0.006] == [load.measured_s for load in candidate.ranks]
 
 
 def test_memory_is_that_of_all_ranks_of_a_board(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1))
-    choice = with_measured(one_board, predicted_choice(one_board, SPLIT), run())
-    assert 150_000_000 == choice.best_known.memory_bytes
+    candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), run())
+    assert 150_000_000 == candidate.best_known.memory_bytes
 
 
 def test_energy_is_power_times_what_was_measured(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1, power=True))
-    predicted = predicted_choice(one_board, SPLIT)
-    choice = with_measured(one_board, predicted, run())
+    predicted = predicted_candidate(one_board, SPLIT)
+    candidate = with_measured(one_board, predicted, run())
     # 2 W for 20 ms; of the 8 W above that half is the CPU's and half the GPU's, while they are
     # busy: computing as measured, and with messages as predicted.
-    messages_s = sum(stage.busy_s - stage.compute_s for stage in predicted.stages)
+    messages_s = sum(load.busy_s - load.compute_s for load in predicted.ranks)
     expected = 2 * 0.020 + 4 * (0.008 + 0.006 + messages_s)
-    assert choice.best_known.energy_j == pytest.approx(expected)
-    assert "modelled" == choice.best_known.energy_source
+    assert candidate.best_known.energy_j == pytest.approx(expected)
+    assert "modelled" == candidate.best_known.energy_source
 
 
 def test_energy_that_nobody_knows_stays_unknown(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1))
-    choice = with_measured(one_board, predicted_choice(one_board, SPLIT), run())
-    assert (None, None) == (choice.best_known.energy_j, choice.best_known.energy_source)
+    candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), run())
+    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_source)
 
 
 @pytest.mark.parametrize("power", [True, False])
 def test_energy_that_the_boards_sensor_told_is_measured(tmp_path: Path, power: bool) -> None:
     one_board = problem(tmp_path, platform(1, power=power))
     told = run(20, MeasuredEnergy("b1", 170_000))
-    choice = with_measured(one_board, predicted_choice(one_board, SPLIT), told)
-    assert (0.17, "measured") == (choice.best_known.energy_j, choice.best_known.energy_source)
+    candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), told)
+    assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_source)
 
 
 BOTH = np.array([0] * 3 + [2] * 3)
@@ -76,15 +76,15 @@ BOTH = np.array([0] * 3 + [2] * 3)
 def test_of_boards_that_all_told_it_the_one_that_takes_most_counts(tmp_path: Path) -> None:
     boards = problem(tmp_path, platform(2))
     told = run(20, MeasuredEnergy("b1", 170_000), MeasuredEnergy("b2", 180_000))
-    choice = with_measured(boards, predicted_choice(boards, BOTH), told)
-    assert (0.18, "measured") == (choice.best_known.energy_j, choice.best_known.energy_source)
+    candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
+    assert (0.18, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_source)
 
 
 def test_where_one_board_has_no_sensor_energy_is_not_called_measured(tmp_path: Path) -> None:
     boards = problem(tmp_path, platform(2, power=True))
     told = run(20, MeasuredEnergy("b1", 900_000))
-    choice = with_measured(boards, predicted_choice(boards, BOTH), told)
-    assert (0.9, "modelled") == (choice.best_known.energy_j, choice.best_known.energy_source)
+    candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
+    assert (0.9, "modelled") == (candidate.best_known.energy_j, candidate.best_known.energy_source)
 
 
 def test_where_a_board_without_a_sensor_has_no_power_figures_energy_is_unknown(
@@ -92,5 +92,5 @@ def test_where_a_board_without_a_sensor_has_no_power_figures_energy_is_unknown(
 ) -> None:
     boards = problem(tmp_path, platform(2))
     told = run(20, MeasuredEnergy("b1", 900_000))
-    choice = with_measured(boards, predicted_choice(boards, BOTH), told)
-    assert (None, None) == (choice.best_known.energy_j, choice.best_known.energy_source)
+    candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
+    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_source)

@@ -10,11 +10,16 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem, SummedTimes
-from rankslice.exploration.results.choices import choices_of, kept_of
-from rankslice.exploration.search.exact_plans import device_sets, exact_seeds, exact_sweep
+from rankslice.exploration.results.candidates import candidates_of, selected
 from rankslice.exploration.search.exhaustive import exhaustive
-from rankslice.exploration.search.scoring import can_be_had, clashing_devices, scorer, space_of
-from rankslice.exploration.search.seeds import balanced, contiguous_seeds, crossing_bytes
+from rankslice.exploration.search.planned import device_sets, planned_seeds, planned_sweep
+from rankslice.exploration.search.scoring import (
+    available_objectives,
+    clashing_devices,
+    scorer,
+    space_of,
+)
+from rankslice.exploration.search.seeds import balanced, balanced_seeds, crossing_bytes
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 
@@ -32,26 +37,26 @@ def test_devices_are_the_accelerators_of_all_boards(two_boards: Problem) -> None
 def test_choices_are_numbered_from_the_fastest(two_boards: Problem) -> None:
     objectives = ("throughput", "energy", "memory")
     found = exhaustive(scorer(two_boards, objectives), space_of(two_boards, objectives))
-    choices = choices_of(two_boards, kept_of(found, 24))
-    assert list(range(1, len(choices) + 1)) == [choice.number for choice in choices]
-    rates = [choice.figures[0].throughput_fps for choice in choices]
+    candidates = candidates_of(two_boards, selected(found, 24))
+    assert list(range(1, len(candidates) + 1)) == [candidate.number for candidate in candidates]
+    rates = [candidate.figures[0].throughput_fps for candidate in candidates]
     assert sorted(rates, reverse=True) == rates
     assert rates[0] == pytest.approx(1 / found.values[:, 0].min())
 
 
 def test_the_fastest_of_each_number_of_boards_is_a_choice(two_boards: Problem) -> None:
     found = exhaustive(scorer(two_boards, ("throughput",)), space_of(two_boards, ("throughput",)))
-    choices = choices_of(two_boards, kept_of(found, 24))
-    assert [(2, True), (1, False)] == [(len(c.boards), c.on_front) for c in choices]
-    assert {"cpu", "gpu"} == set(choices[1].accelerators)
+    candidates = candidates_of(two_boards, selected(found, 24))
+    assert [(2, True), (1, False)] == [(len(c.boards), c.on_front) for c in candidates]
+    assert {"cpu", "gpu"} == set(candidates[1].accelerators)
 
 
 def test_a_choice_says_what_each_rank_does(two_boards: Problem) -> None:
     found = exhaustive(scorer(two_boards, ("memory",)), space_of(two_boards, ("memory",)))
-    choice = choices_of(two_boards, kept_of(found, 1))[0]
-    assert 6 == sum(stage.layer_count for stage in choice.stages)
-    assert choice.mapping == {stage.key: list(stage.layers) for stage in choice.stages}
-    assert " ms per frame" in choice.bottleneck
+    candidate = candidates_of(two_boards, selected(found, 1))[0]
+    assert 6 == sum(load.layer_count for load in candidate.ranks)
+    assert candidate.mapping == {load.key: list(load.layers) for load in candidate.ranks}
+    assert " ms per frame" in candidate.bottleneck
 
 
 def test_energy_is_asked_for_in_vain_without_power_figures(tmp_path: Path) -> None:
@@ -62,11 +67,11 @@ def test_energy_is_asked_for_in_vain_without_power_figures(tmp_path: Path) -> No
             "Energy is left out: the profile has none, and boards.yaml gives no power figures of"
             " 'b1', 'b2' (idle_w, busy_w).",
         ),
-    ) == can_be_had(powerless, ("throughput", "energy", "memory"))
+    ) == available_objectives(powerless, ("throughput", "energy", "memory"))
 
 
 def test_energy_is_an_objective_where_power_is_known(two_boards: Problem) -> None:
-    assert (("energy",), ()) == can_be_had(two_boards, ("energy",))
+    assert (("energy",), ()) == available_objectives(two_boards, ("energy",))
 
 
 def test_ranks_cannot_have_the_same_cores(tmp_path: Path) -> None:
@@ -117,7 +122,7 @@ def test_a_device_that_cannot_run_all_is_not_balanced(two_boards: Problem) -> No
 
 
 def test_seeds_are_contiguous_and_use_from_one_to_all_devices(tmp_path: Path) -> None:
-    seeds = contiguous_seeds(problem(tmp_path, platform(2), layers=12, gpu=1.5))
+    seeds = balanced_seeds(problem(tmp_path, platform(2), layers=12, gpu=1.5))
     counts = {len(np.unique(row)) for row in seeds}
     assert {1, 2, 3, 4} == counts
     assert all(1 + (np.diff(row) != 0).sum() == len(np.unique(row)) for row in seeds)
@@ -130,20 +135,22 @@ def test_what_crosses_a_chain_is_one_tensor(two_boards: Problem) -> None:
 def test_exact_plans_are_the_fastest_contiguous_mappings(two_boards: Problem) -> None:
     score = scorer(two_boards, ("throughput",))
     everything = exhaustive(score, space_of(two_boards, ("throughput",)))
-    planned = score(exact_seeds(two_boards)).values.min()
+    planned = score(planned_seeds(two_boards)).values.min()
     # Here nothing else is faster: a chain has no reason to go back.
     assert planned == pytest.approx(everything.values.min(), rel=0.01)
 
 
 def test_exact_plans_use_one_board_and_two(two_boards: Problem) -> None:
-    groups = scorer(two_boards, ("throughput",))(exact_seeds(two_boards)).groups
+    groups = scorer(two_boards, ("throughput",))(planned_seeds(two_boards)).groups
     assert {1, 2} == set(groups.tolist())
 
 
 def test_a_sweep_finds_less_energy_and_less_memory(two_boards: Problem) -> None:
     score = scorer(two_boards, ("throughput", "energy", "memory"))
-    fastest = score(exact_seeds(two_boards)).values.min(axis=0)
-    swept = score(np.array(list(exact_sweep(two_boards, ("energy", "memory"))))).values.min(axis=0)
+    fastest = score(planned_seeds(two_boards)).values.min(axis=0)
+    swept = score(np.array(list(planned_sweep(two_boards, ("energy", "memory"))))).values.min(
+        axis=0
+    )
     assert fastest[0] == swept[0]
     assert swept[1] <= fastest[1]
     assert swept[2] <= fastest[2]
@@ -157,7 +164,7 @@ def test_of_boards_that_are_alike_only_their_number_counts(tmp_path: Path) -> No
 
 def test_layers_that_belong_together_stay_together(two_boards: Problem) -> None:
     bound = replace(two_boards, together=((1, 4),))
-    for row in exact_seeds(bound):
+    for row in planned_seeds(bound):
         assert 1 == len(set(row[1:5].tolist()))
 
 
@@ -166,4 +173,4 @@ def test_exact_plans_keep_to_devices_that_share_no_core(tmp_path: Path) -> None:
     single = [replace(whole.devices[0], key=f"b1_cpu{core}", cores=(core,)) for core in (0, 1)]
     crowded = replace(whole, devices=(*whole.devices, *single))
     assert [[0, 1], [0], [1]] == list(device_sets(crowded))[:3]
-    assert (scorer(crowded, ("throughput",))(exact_seeds(crowded)).excess == 0).all()
+    assert (scorer(crowded, ("throughput",))(planned_seeds(crowded)).excess == 0).all()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blocks_of"]
+__all__ = ["coarse_blocks"]
 
 
-def blocks_of(
+def coarse_blocks(
     work: NDArray[np.float64], crossing: NDArray[np.float64], most: int
 ) -> NDArray[np.int64]:
     """Return the number of the block that each layer belongs to: (layers,), ascending from 0.

@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, nondominated
-from rankslice.exploration.search.blocks import blocks_of
+from rankslice.exploration.search.coarse_blocks import coarse_blocks
 from rankslice.exploration.search.exhaustive import every_mapping, exhaustive
 from rankslice.exploration.search.nsga2 import (
-    Genetics,
+    GeneticOptions,
     Scores,
-    Space,
+    SearchSpace,
     contiguous,
     first_population,
     mutated,
@@ -26,7 +26,7 @@ from rankslice.framework.errors import RankSliceError
 
 WORK = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0])
 SPEED = np.array([1.0, 2.0, 4.0])
-SPACE = Space(layers=len(WORK), devices=len(SPEED), objectives=2)
+SPACE = SearchSpace(layers=len(WORK), devices=len(SPEED), objectives=2)
 
 
 def score(population: NDArray[np.int64]) -> Scores:
@@ -91,11 +91,11 @@ def pymoo() -> None:
 @pytest.mark.usefixtures("pymoo")
 class TestNsga2:
     def test_it_finds_the_front_of_a_small_case(self) -> None:
-        found = nsga2(score, SPACE, Genetics(generations=60))
+        found = nsga2(score, SPACE, GeneticOptions(generations=60))
         assert the_front() == front_of(found)
 
     def test_it_finds_the_same_again(self) -> None:
-        genetics = Genetics(population=20, generations=5, seed=3)
+        genetics = GeneticOptions(population=20, generations=5, seed=3)
         first, second = (nsga2(score, SPACE, genetics) for _ in range(2))
         assert first.assignments.tolist() == second.assignments.tolist()
 
@@ -108,7 +108,7 @@ class TestNsga2:
                 tried.update(row.tobytes() for row in population)
                 return score(population)
 
-            nsga2(watched, SPACE, Genetics(population=10, generations=3, seed=seed))
+            nsga2(watched, SPACE, GeneticOptions(population=10, generations=3, seed=seed))
             met.append(tried)
         assert met[0] != met[1]
 
@@ -120,23 +120,25 @@ class TestNsga2:
             return score(population)
 
         told: list[int] = []
-        nsga2(counted, SPACE, Genetics(population=30, generations=6), on_generation=told.append)
+        nsga2(
+            counted, SPACE, GeneticOptions(population=30, generations=6), on_generation=told.append
+        )
         assert [30] * 6 == sizes
         assert [1, 2, 3, 4, 5, 6, 6] == told
 
     def test_it_is_never_worse_than_what_it_began_with(self) -> None:
         best = exhaustive(score, SPACE)
         fastest = best.assignments[best.values[:, 0].argmin()]
-        found = nsga2(score, SPACE, Genetics(population=4, generations=1), fastest[None])
+        found = nsga2(score, SPACE, GeneticOptions(population=4, generations=1), fastest[None])
         assert best.values[:, 0].min() == found.values[:, 0].min()
 
     def test_impossible_mappings_are_not_among_the_answers(self) -> None:
-        found = nsga2(score, SPACE, Genetics(population=20, generations=10))
+        found = nsga2(score, SPACE, GeneticOptions(population=20, generations=10))
         assert (found.assignments[:, 0] != 2).all()
 
     def test_moving_blocks_first_finds_the_front_too(self) -> None:
-        blocks = blocks_of(WORK, np.ones(len(WORK) - 1), 3)
-        found = nsga2(score, replace(SPACE, blocks=blocks), Genetics(generations=80))
+        blocks = coarse_blocks(WORK, np.ones(len(WORK) - 1), 3)
+        found = nsga2(score, replace(SPACE, blocks=blocks), GeneticOptions(generations=80))
         assert the_front() == front_of(found)
 
     def test_a_case_with_one_mapping_ends(self) -> None:
@@ -146,8 +148,8 @@ class TestNsga2:
                 np.zeros(len(population)),
                 np.ones(len(population), int),
             ),
-            Space(layers=1, devices=1, objectives=1),
-            Genetics(population=4, generations=3),
+            SearchSpace(layers=1, devices=1, objectives=1),
+            GeneticOptions(population=4, generations=3),
         )
         assert [[0]] == found.assignments.tolist()
 
@@ -155,7 +157,7 @@ class TestNsga2:
 def test_without_pymoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymoo.algorithms.moo.nsga2", None)
     with pytest.raises(RankSliceError, match=r"pip install 'rankslice\[explore\]'"):
-        nsga2(score, SPACE, Genetics(population=4, generations=1))
+        nsga2(score, SPACE, GeneticOptions(population=4, generations=1))
 
 
 def test_a_search_begins_with_the_seeds_and_contiguous_slices() -> None:
@@ -179,7 +181,7 @@ def test_many_seeds_leave_room_for_others() -> None:
 def test_slices_are_on_devices_of_their_own() -> None:
     random = np.random.default_rng(0)
     for _ in range(200):
-        row = contiguous(Space(9, 4, 1), random)
+        row = contiguous(SearchSpace(9, 4, 1), random)
         assert len(np.unique(row)) == 1 + (np.diff(row) != 0).sum()
 
 
@@ -202,7 +204,7 @@ def test_every_mutation_gives_a_mapping() -> None:
 
 
 def test_blocks_have_about_the_same_work() -> None:
-    blocks = blocks_of(np.ones(100), np.ones(99), 10)
+    blocks = coarse_blocks(np.ones(100), np.ones(99), 10)
     assert list(range(10)) == np.unique(blocks).tolist()
     counts = np.bincount(blocks)
     assert counts.max() <= 2 * counts.min() + 1
@@ -211,9 +213,9 @@ def test_blocks_have_about_the_same_work() -> None:
 def test_borders_of_blocks_are_where_little_crosses() -> None:
     crossing = np.full(99, 1000.0)
     crossing[[21, 47, 76]] = 1.0
-    borders = np.flatnonzero(np.diff(blocks_of(np.ones(100), crossing, 4)))
+    borders = np.flatnonzero(np.diff(coarse_blocks(np.ones(100), crossing, 4)))
     assert [21, 47, 76] == borders.tolist()
 
 
 def test_there_are_no_more_blocks_than_layers() -> None:
-    assert [0, 1, 2] == blocks_of(np.ones(3), np.ones(2), 50).tolist()
+    assert [0, 1, 2] == coarse_blocks(np.ones(3), np.ones(2), 50).tolist()

@@ -14,7 +14,7 @@ its link for itself. Where every board has one stage and no tensor skips one, th
   of the cores.
 
 Then the planner's plans are the best ones by its own count alone, and a search by the cost model
-goes on from there. :meth:`ExactPlanner.bound_s` is certain nevertheless.
+goes on from there. :meth:`ContiguousPlanner.bound_s` is certain nevertheless.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.search.seeds import crossing_bytes
 
-__all__ = ["ExactPlanner", "Planned", "apart", "exact_seeds", "exact_sweep"]
+__all__ = ["ContiguousPlanner", "Planned", "apart", "planned_seeds", "planned_sweep"]
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class ExactPlanner:
+class ContiguousPlanner:
     """Asks the exact planner for plans of a problem."""
 
     problem: Problem
@@ -300,9 +300,9 @@ def _counted_twice(problem: Problem) -> Floats:
     return inside
 
 
-def exact_seeds(problem: Problem) -> NDArray[np.int64]:
+def planned_seeds(problem: Problem) -> NDArray[np.int64]:
     """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
-    planner = ExactPlanner(problem)
+    planner = ContiguousPlanner(problem)
     found = [planner.plan(devices) for devices in device_sets(problem)]
     rows = [planned.assignment for planned in found if planned is not None]
     return np.array(rows, np.int64).reshape(-1, len(problem.layers))
@@ -371,7 +371,7 @@ def _likeness(problem: Problem, board: int) -> object:
     return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
 
 
-def exact_sweep(
+def planned_sweep(
     problem: Problem, objectives: Sequence[str], floor_fps: float = 0.0
 ) -> Iterator[NDArray[np.int64]]:
     """Yield exact plans that show what there is to choose from, (layers,) each.
@@ -385,8 +385,8 @@ def exact_sweep(
         objectives: which of ``energy``, ``memory`` and ``latency`` matter.
         floor_fps: a rate of special interest.
     """
-    planner = ExactPlanner(problem)
-    fastest = exact_seeds(problem)
+    planner = ContiguousPlanner(problem)
+    fastest = planned_seeds(problem)
     yield from fastest
     if not len(fastest):
         return
@@ -412,7 +412,7 @@ def _floors(bottlenecks_s: Floats) -> list[float]:
 
 
 def _within_memory(
-    planner: ExactPlanner, fastest: NDArray[np.int64]
+    planner: ContiguousPlanner, fastest: NDArray[np.int64]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the fastest plans within less and less memory per board, until there is none."""
     problem = planner.problem

@@ -10,19 +10,26 @@ import numpy as np
 
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.answer import rate_text
-from rankslice.exploration.results.choices import Kept, choices_of, kept_of
+from rankslice.exploration.results.candidates import Selection, candidates_of, selected
 from rankslice.exploration.results.front import Archive, nondominated
-from rankslice.exploration.results.results import Choice, Failure
-from rankslice.exploration.search.contiguous import Fastest, Proof, prove
-from rankslice.exploration.search.exact_plans import exact_seeds, exact_sweep
+from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.exhaustive import MAX_MAPPINGS, exhaustive
-from rankslice.exploration.search.improving import improve
-from rankslice.exploration.search.nsga2 import Genetics, Population, Scores, nsga2
+from rankslice.exploration.search.local_search import local_search
+from rankslice.exploration.search.nsga2 import GeneticOptions, Population, Scores, nsga2
+from rankslice.exploration.search.planned import planned_seeds, planned_sweep
+from rankslice.exploration.search.proof import FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import contiguous_seeds
-from rankslice.exploration.search.trials import Trials, worth_trying
+from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.trials import Trials, most_promising
 
-__all__ = ["EVALUATIONS", "METHODS", "Found", "Wanted", "search", "usual_genetics"]
+__all__ = [
+    "EVALUATIONS",
+    "METHODS",
+    "SearchOptions",
+    "SearchResult",
+    "default_genetics",
+    "find_mappings",
+]
 
 METHODS = ("exact", "nsga2", "exhaustive")
 
@@ -44,7 +51,7 @@ _FIRST_GENERATIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchOptions:
     """What an exploration is to find, and how."""
 
     method: str = "exact"
@@ -56,7 +63,7 @@ class Wanted:
     """Mapping keys that may be used; empty: those that were measured."""
     per_core: bool = False
     """Of CPUs, use single cores alone."""
-    genetics: Genetics = field(default_factory=Genetics)
+    genetics: GeneticOptions = field(default_factory=GeneticOptions)
     coarse: bool = False
     """Move blocks of layers before single ones."""
     most_mappings: int = MAX_MAPPINGS
@@ -71,7 +78,7 @@ class Wanted:
     """Of each run or simulation; ``None``: those of three seconds, or 100."""
 
 
-def usual_genetics(evaluate: str, evaluations: int) -> Genetics:
+def default_genetics(evaluate: str, evaluations: int) -> GeneticOptions:
     """Return settings of NSGA-II: those of the paper, or what so many dear evaluations allow.
 
     These are about as many generations as there are mappings in one.
@@ -81,17 +88,19 @@ def usual_genetics(evaluate: str, evaluations: int) -> Genetics:
         evaluations: how many mappings may be simulated or run.
     """
     if evaluate == "model":
-        return Genetics()
+        return GeneticOptions()
     population = min(max(_MIN_POPULATION, math.isqrt(evaluations)), _MAX_POPULATION)
     # A child that was evaluated before costs nothing, so there may be more generations.
-    return Genetics(population=population, generations=2 * math.ceil(evaluations / population))
+    return GeneticOptions(
+        population=population, generations=2 * math.ceil(evaluations / population)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search has found."""
 
-    choices: tuple[Choice, ...]
+    candidates: tuple[Candidate, ...]
     """The fastest first, and numbered so."""
     method: str
     """In words."""
@@ -105,13 +114,13 @@ class Found:
     """What else there is to know of the method's figures, in sentences."""
 
 
-def search(
+def find_mappings(
     problem: Problem,
     objectives: Sequence[str],
-    wanted: Wanted,
-    attempt: Callable[[Choice], Choice] | None = None,
+    wanted: SearchOptions,
+    attempt: Callable[[Candidate], Candidate] | None = None,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
-) -> Found:
+) -> SearchResult:
     """Return the best mappings that the wanted method finds.
 
     Args:
@@ -138,13 +147,13 @@ class _Searching:
         self,
         problem: Problem,
         objectives: tuple[str, ...],
-        wanted: Wanted,
+        wanted: SearchOptions,
         on_progress: Callable[[str, int, int], None],
     ) -> None:
         self._problem, self._wanted, self._on_progress = problem, wanted, on_progress
         self._objectives = objectives
         self._space = space_of(problem, objectives, coarse=wanted.coarse)
-        self._score = Fastest(scorer(problem, objectives), len(problem.devices))
+        self._score = FastestFound(scorer(problem, objectives), len(problem.devices))
         self._proof: Proof | None = None
         self._expected = wanted.evaluations
 
@@ -153,19 +162,21 @@ class _Searching:
         step = "simulating mappings" if is_simulated else "running mappings"
         self._on_progress(step, done, self._expected)
 
-    def by_model(self) -> Found:
+    def by_model(self) -> SearchResult:
         """Return what is found where the cost model evaluates all mappings."""
-        kept = kept_of(self._best_by_model(self._wanted.genetics), self._wanted.keep)
-        choices = choices_of(self._problem, kept)
-        return Found(choices, self._method(), self._score.count, notes=tuple(self._notes()))
+        kept = selected(self._best_by_model(self._wanted.genetics), self._wanted.keep)
+        candidates = candidates_of(self._problem, kept)
+        return SearchResult(
+            candidates, self._method(), self._score.count, notes=tuple(self._notes())
+        )
 
-    def by_trials(self, attempt: Callable[[Choice], Choice]) -> Found:
+    def by_trials(self, attempt: Callable[[Candidate], Candidate]) -> SearchResult:
         """Return what is found where mappings are tried."""
         most = self._wanted.evaluations
         trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
         kept = self._kept_by_trials(trials)
-        return Found(
-            choices_of(self._problem, kept, trials.choices),
+        return SearchResult(
+            candidates_of(self._problem, kept, trials.candidates),
             self._method(),
             self._score.count,
             trials.count,
@@ -173,26 +184,26 @@ class _Searching:
             tuple(self._notes()),
         )
 
-    def _kept_by_trials(self, trials: Trials) -> Kept:
+    def _kept_by_trials(self, trials: Trials) -> Selection:
         wanted = self._wanted
         if wanted.method == "exhaustive":
             self._expected = min(self._mappings, wanted.evaluations)
             otherwise = "raise --evaluations, or take nsga2 or exact"
             every = exhaustive(trials, self._space, wanted.evaluations, otherwise=otherwise)
-            return kept_of(every, wanted.keep)
+            return selected(every, wanted.keep)
         best = self._best_by_model(
             replace(wanted.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
         )
         if wanted.method == "exact":
-            return self._ranked_anew(kept_of(best, wanted.keep), trials)
+            return self._ranked_anew(selected(best, wanted.keep), trials)
         size = wanted.genetics.population
-        first, _ = self._most_worth(kept_of(best, size), min(size, wanted.evaluations))
+        first, _ = self._most_worth(selected(best, size), min(size, wanted.evaluations))
         found = nsga2(
-            trials, self._space, wanted.genetics, first, is_enough=lambda: trials.are_over
+            trials, self._space, wanted.genetics, first, is_enough=lambda: trials.is_exhausted
         )
-        return kept_of(found, wanted.keep)
+        return selected(found, wanted.keep)
 
-    def _best_by_model(self, genetics: Genetics) -> Archive:
+    def _best_by_model(self, genetics: GeneticOptions) -> Archive:
         """Return the best mappings by the cost model; NSGA-II has its own settings for that."""
         problem, wanted = self._problem, self._wanted
         if wanted.method == "exact":
@@ -209,7 +220,7 @@ class _Searching:
             self._score,
             self._space,
             genetics,
-            np.concatenate([exact_seeds(problem), contiguous_seeds(problem)]),
+            np.concatenate([planned_seeds(problem), balanced_seeds(problem)]),
             lambda done: self._on_progress(
                 "searching, generation by generation", done, genetics.generations
             ),
@@ -226,13 +237,13 @@ class _Searching:
         """Return what is best of the exact planner's mappings, and of those they lead to."""
         space, score = replace(self._space, blocks=None), self._score
         archive = Archive(space.layers, space.objectives)
-        seeds = np.unique(np.concatenate([self._plans(), contiguous_seeds(self._problem)]), axis=0)
+        seeds = np.unique(np.concatenate([self._plans(), balanced_seeds(self._problem)]), axis=0)
         most = max(1, _MAX_WORK // space.layers)
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
         if space.devices**space.layers <= tried:
             _add_possible(archive, seeds, score(seeds))
             return exhaustive(score, space, tried, found=archive)
-        improve(
+        local_search(
             score,
             space,
             seeds,
@@ -247,13 +258,13 @@ class _Searching:
         """Return the exact planner's mappings."""
         rows = []
         floor_fps = self._wanted.target_fps or 0.0
-        plans = exact_sweep(self._problem, self._objectives, floor_fps)
+        plans = planned_sweep(self._problem, self._objectives, floor_fps)
         for number, row in enumerate(plans, 1):
             self._on_progress("planning", number, number + 1)
             rows.append(row)
         return np.array(rows, np.int64).reshape(-1, self._space.layers)
 
-    def _ranked_anew(self, kept: Kept, trials: Trials) -> Kept:
+    def _ranked_anew(self, kept: Selection, trials: Trials) -> Selection:
         """Return mappings, and which of them are on the front now that the best were tried.
 
         What failed is left out; what there was no trial left for counts as predicted.
@@ -266,13 +277,13 @@ class _Searching:
         front = nondominated(np.concatenate([tried.values[ran], predicted.values]))
         return [(row, number in front) for number, row in enumerate(rows)]
 
-    def _most_worth(self, kept: Kept, most: int) -> tuple[Population, Population]:
+    def _most_worth(self, kept: Selection, most: int) -> tuple[Population, Population]:
         """Return the mappings that are most worth a trial, and the others."""
         rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._space.layers)
         scores = self._score(rows)
         with np.errstate(divide="ignore"):  # what takes no time is the fastest
             rates = 1 / scores.values[:, 0]
-        chosen = worth_trying(rates, scores.groups, most)
+        chosen = most_promising(rates, scores.groups, most)
         return rows[chosen], np.delete(rows, chosen, axis=0)
 
     def _notes(self) -> Iterator[str]:

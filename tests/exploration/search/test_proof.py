@@ -10,12 +10,12 @@ from random_problems import random_problem
 
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.contiguous import Fastest, Proof, is_contiguous, prove
-from rankslice.exploration.search.exact_plans import exact_seeds
 from rankslice.exploration.search.exhaustive import every_mapping
-from rankslice.exploration.search.improving import improve
+from rankslice.exploration.search.local_search import local_search
+from rankslice.exploration.search.planned import planned_seeds
+from rankslice.exploration.search.proof import FastestFound, Proof, is_contiguous, prove
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import contiguous_seeds
+from rankslice.exploration.search.seeds import balanced_seeds
 
 OBJECTIVES = ("throughput", "energy", "memory")
 FEW = 300
@@ -32,15 +32,15 @@ def least_s(problem: Problem) -> tuple[float, float]:
     return float(times.min()), float(contiguous.min())
 
 
-def searched(problem: Problem, tried: int) -> tuple[Proof, Fastest, Archive]:
+def searched(problem: Problem, tried: int) -> tuple[Proof, FastestFound, Archive]:
     """Return what a search with a small budget finds and claims."""
     score, space = (
-        Fastest(scorer(problem, OBJECTIVES), len(problem.devices)),
+        FastestFound(scorer(problem, OBJECTIVES), len(problem.devices)),
         space_of(problem, OBJECTIVES),
     )
     archive = Archive(space.layers, space.objectives)
-    seeds = np.array([*exact_seeds(problem), *contiguous_seeds(problem)], np.int64)
-    improve(score, space, seeds.reshape(-1, space.layers), archive, FEW)
+    seeds = np.array([*planned_seeds(problem), *balanced_seeds(problem)], np.int64)
+    local_search(score, space, seeds.reshape(-1, space.layers), archive, FEW)
     return prove(problem, score, archive, tried), score, archive
 
 

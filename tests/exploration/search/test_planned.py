@@ -22,8 +22,8 @@ from rankslice.exploration.problem.problem import (
     Problem,
     SummedTimes,
 )
-from rankslice.exploration.search.exact_plans import ExactPlanner
-from rankslice.exploration.search.search import Wanted, search
+from rankslice.exploration.search.methods import SearchOptions, find_mappings
+from rankslice.exploration.search.planned import ContiguousPlanner
 from rankslice.exploration.search.seeds import crossing_bytes
 from rankslice.framework.platform import Link
 
@@ -92,11 +92,11 @@ def chains_on_boards(draw: st.DrawFn) -> Problem:
 def test_of_chains_on_boards_of_one_device_planner_and_cost_model_tell_the_same_rate(
     problem: Problem,
 ) -> None:
-    planned = ExactPlanner(problem).plan(range(len(problem.devices)))
+    planned = ContiguousPlanner(problem).plan(range(len(problem.devices)))
     assert planned is not None
     counted = evaluate(problem, planned.assignment[np.newaxis]).bottleneck_s[0]
     assert counted == pytest.approx(planned.bottleneck_s, rel=1e-9)
-    assert counted == pytest.approx(ExactPlanner(problem).bound_s(), rel=1e-9)
+    assert counted == pytest.approx(ContiguousPlanner(problem).bound_s(), rel=1e-9)
 
 
 THREE = [[1.0, 1.0, 1.0]]
@@ -108,7 +108,7 @@ def test_each_tensor_that_a_slice_takes_or_gives_costs_a_message() -> None:
     problem = chain(THREE, [1.0, 1.0], [0, 1, 2], EQUAL, overheads, skips=((0, 2, 1.0),))
     # Each layer alone: one in the middle takes one message and gives one, those at the ends have
     # the message of the tensor that skips it, too.
-    planned = ExactPlanner(problem).plan(range(3))
+    planned = ContiguousPlanner(problem).plan(range(3))
     assert planned is not None
     assert planned.bottleneck_s == pytest.approx(1.002)
 
@@ -127,14 +127,14 @@ THERE_AND_BACK = [[1.0, 9.0, 1.0, 9.0], [9.0, 1.0, 9.0, 1.0], [1.0, 9.0, 1.0, 9.
 
 def found_by_exact(problem: Problem) -> tuple[float, str]:
     """Return the rate of the default method's fastest mapping, and what it says of it."""
-    found = search(problem, ("throughput",), Wanted())
-    return found.choices[0].best_known.throughput_fps, " ".join(found.notes)
+    found = find_mappings(problem, ("throughput",), SearchOptions())
+    return found.candidates[0].best_known.throughput_fps, " ".join(found.notes)
 
 
 def test_the_exact_method_tries_all_mappings_if_there_are_few_and_says_so() -> None:
     found = four_layers(THERE_AND_BACK)
     rate, told = found_by_exact(found)
-    every = search(found, ("throughput",), Wanted(method="exhaustive")).choices[0]
+    every = find_mappings(found, ("throughput",), SearchOptions(method="exhaustive")).candidates[0]
     assert every.best_known.throughput_fps == rate
     assert "Every mapping was tried: by the cost model, none is better than these." == told
 
@@ -142,7 +142,7 @@ def test_the_exact_method_tries_all_mappings_if_there_are_few_and_says_so() -> N
 @pytest.fixture
 def larger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the method take small problems for large ones."""
-    monkeypatch.setattr("rankslice.exploration.search.search._MAX_TRIED", 200)
+    monkeypatch.setattr("rankslice.exploration.search.methods._MAX_TRIED", 200)
 
 
 @pytest.mark.usefixtures("larger")
@@ -150,7 +150,7 @@ def larger(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_exact_method_finds_the_fastest_of_all_mappings(seed: int) -> None:
     # With a board of two GPUs, the planner's own count differs from the cost model's.
     found = four_layers(np.random.default_rng(seed).uniform(0.1, 2, (3, 4)).tolist())
-    every = search(found, ("throughput",), Wanted(method="exhaustive")).choices[0]
+    every = find_mappings(found, ("throughput",), SearchOptions(method="exhaustive")).candidates[0]
     assert every.best_known.throughput_fps == pytest.approx(found_by_exact(found)[0], rel=1e-9)
 
 
@@ -167,7 +167,7 @@ def test_the_exact_method_says_what_is_proven_of_larger_cases() -> None:
 def test_the_exact_method_says_what_is_not_proven_and_how_far_it_may_be_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rankslice.exploration.search.search._MAX_TRIED", 0)
+    monkeypatch.setattr("rankslice.exploration.search.methods._MAX_TRIED", 0)
     _, told = found_by_exact(four_layers(THERE_AND_BACK))
     assert told == (
         "Not proven: the fastest mapping of contiguous slices that was found gives 0.56 frames/s by"
@@ -178,7 +178,7 @@ def test_the_exact_method_says_what_is_not_proven_and_how_far_it_may_be_off(
 def test_interleaved_mappings_are_found_and_not_called_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rankslice.exploration.search.search._MAX_TRIED", 10)
+    monkeypatch.setattr("rankslice.exploration.search.methods._MAX_TRIED", 10)
     graph = line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y")
     boards = platform(board("edge01"), board("edge02", gpus=1))
     found = problem(graph, boards, THERE_AND_BACK[:2], keys=["edge01_cpu0", "edge02_gpu"])
@@ -195,14 +195,17 @@ def test_interleaved_mappings_are_found_and_not_called_proven(
 def test_layers_that_take_no_time_are_mapped() -> None:
     found = four_layers([[0.0] * 4] * 3)
     objectives = ("throughput", "energy", "memory", "latency")
-    assert math.inf == search(found, objectives, Wanted()).choices[0].best_known.throughput_fps
+    assert (
+        math.inf
+        == find_mappings(found, objectives, SearchOptions()).candidates[0].best_known.throughput_fps
+    )
 
 
 def test_layers_that_cannot_be_cut_apart_and_fit_nowhere_have_no_mapping() -> None:
     small = four_layers(THERE_AND_BACK, memory_mb=4e-6)
     bound = replace(small, together=((0, 3),), working_bytes=np.array([4, 4, 4, 5]))
     for objectives in (("throughput",), ("throughput", "energy", "memory")):
-        assert () == search(bound, objectives, Wanted()).choices
+        assert () == find_mappings(bound, objectives, SearchOptions()).candidates
 
 
 def test_tensors_that_cannot_be_sent_may_follow_each_other() -> None:

@@ -13,13 +13,13 @@ from rankslice.framework.specs.keys import parse_key
 __all__ = [
     "FORMAT",
     "VERSION",
+    "Candidate",
     "Channel",
-    "Choice",
     "Exploration",
     "Failure",
     "Figures",
-    "Stage",
-    "choices_csv",
+    "RankLoad",
+    "candidates_csv",
     "exploration_to_json",
 ]
 
@@ -45,7 +45,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RankLoad:
     """What one rank does."""
 
     key: str
@@ -80,12 +80,12 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Candidate:
     """One mapping, to choose or not."""
 
     number: int
     """From 1, the fastest first."""
-    stages: tuple[Stage, ...]
+    ranks: tuple[RankLoad, ...]
     """Rank i is the i-th."""
     channels: tuple[Channel, ...]
     figures: tuple[Figures, ...]
@@ -108,18 +108,18 @@ class Choice:
     @property
     def boards(self) -> tuple[str, ...]:
         """Boards that it uses, in the order of its ranks."""
-        return tuple(dict.fromkeys(stage.board for stage in self.stages))
+        return tuple(dict.fromkeys(load.board for load in self.ranks))
 
     @property
     def accelerators(self) -> tuple[str, ...]:
         """Kinds of accelerators that it uses: ``cpu``, ``gpu``, ``npu``, in this order."""
-        used = {stage.accelerator for stage in self.stages}
+        used = {load.accelerator for load in self.ranks}
         return tuple(kind for kind in ("cpu", "gpu", "npu") if kind in used)
 
     @property
     def mapping(self) -> dict[str, list[str]]:
         """The content of its mapping file."""
-        return {stage.key: list(stage.layers) for stage in self.stages}
+        return {load.key: list(load.layers) for load in self.ranks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Exploration:
     """Objectives that were asked for and cannot be had, each with its reason."""
     evaluations: int
     """Mappings that the cost model evaluated."""
-    choices: tuple[Choice, ...]
+    candidates: tuple[Candidate, ...]
     """By number."""
     answer: tuple[str, ...]
     """What to take from it, in words."""
@@ -178,19 +178,19 @@ def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
         ],
         "target_fps": exploration.target_fps,
         "answer": list(exploration.answer),
-        "mappings": [_choice(choice) for choice in exploration.choices],
+        "mappings": [_candidate(candidate) for candidate in exploration.candidates],
     }
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
-        "number": choice.number,
-        "file": choice.file,
-        "on_front": choice.on_front,
-        "boards": list(choice.boards),
-        "bottleneck": choice.bottleneck,
-        "figures": [_figures(figures) for figures in choice.figures],
-        "ranks": [_stage(stage) for stage in choice.stages],
+        "number": candidate.number,
+        "file": candidate.file,
+        "on_front": candidate.on_front,
+        "boards": list(candidate.boards),
+        "bottleneck": candidate.bottleneck,
+        "figures": [_figures(figures) for figures in candidate.figures],
+        "ranks": [_load(load) for load in candidate.ranks],
         "channels": [
             {
                 "source": channel.source,
@@ -198,7 +198,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
                 "bytes": channel.nbytes,
                 "ms": 1e3 * channel.seconds,
             }
-            for channel in choice.channels
+            for channel in candidate.channels
         ],
     }
 
@@ -214,16 +214,16 @@ def _figures(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _load(load: RankLoad) -> dict[str, Any]:
     return {
-        "key": stage.key,
-        "board": stage.board,
-        "layers": list(stage.layers),
-        "layer_count": stage.layer_count,
-        "compute_ms": 1e3 * stage.compute_s,
-        "busy_ms": 1e3 * stage.busy_s,
-        "measured_ms": None if stage.measured_s is None else 1e3 * stage.measured_s,
-        "gpu_bytes": stage.gpu_bytes,
+        "key": load.key,
+        "board": load.board,
+        "layers": list(load.layers),
+        "layer_count": load.layer_count,
+        "compute_ms": 1e3 * load.compute_s,
+        "busy_ms": 1e3 * load.busy_s,
+        "measured_ms": None if load.measured_s is None else 1e3 * load.measured_s,
+        "gpu_bytes": load.gpu_bytes,
     }
 
 
@@ -233,31 +233,31 @@ _COLUMNS = (
 )
 
 
-def choices_csv(choices: Sequence[Choice]) -> str:
+def candidates_csv(candidates: Sequence[Candidate]) -> str:
     """Return a table with a line for each mapping and source of its figures."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for choice in choices:
-        for figures in choice.figures:
-            writer.writerow(_row(choice, figures))
+    for candidate in candidates:
+        for figures in candidate.figures:
+            writer.writerow(_row(candidate, figures))
     return text.getvalue()
 
 
-def _row(choice: Choice, figures: Figures) -> list[object]:
+def _row(candidate: Candidate, figures: Figures) -> list[object]:
     memory, energy = figures.memory_bytes, figures.energy_j
     return [
-        choice.number,
-        choice.file,
-        "yes" if choice.on_front else "no",
+        candidate.number,
+        candidate.file,
+        "yes" if candidate.on_front else "no",
         figures.source,
         f"{figures.throughput_fps:.4g}",
         f"{1e3 * figures.latency_s:.4g}",
         "" if memory is None else f"{memory / 1e6:.4g}",
         "" if energy is None else f"{energy:.4g}",
         figures.energy_source or "",
-        len(choice.boards),
-        len(choice.stages),
-        "+".join(choice.accelerators),
-        choice.bottleneck,
+        len(candidate.boards),
+        len(candidate.ranks),
+        "+".join(candidate.accelerators),
+        candidate.bottleneck,
     ]

@@ -265,7 +265,7 @@ def test_what_was_measured_before_an_interruption_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleeping_board(folder)
-    monkeypatch.setattr(f"{COMMANDS}.explore.search", interrupt)
+    monkeypatch.setattr(f"{COMMANDS}.explore.find_mappings", interrupt)
     ended = explore_unmeasured()
     assert 130 == ended.code
     assert "what was measured is in" in ended.err

@@ -51,7 +51,7 @@ from rankslice.exploration.times.spans import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
 
 MEASURED = ("local_cpu0", "local_cpu0-1")

@@ -36,7 +36,7 @@ from rankslice.exploration.search.seeds import balanced_seeds
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.costs.costs import layer_costs
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
 
 Floats = NDArray[np.float64]

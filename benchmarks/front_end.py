@@ -26,8 +26,8 @@ from measuring import console, machine, print_table, ratios, spread, start_round
 from rankslice.commands.build.build import build
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.frontend.formats import read_model, submodel_files
 from rankslice.frontend.formats.pieces import write_pieces
-from rankslice.frontend.formats.registry import read_model, submodel_files
 from rankslice.frontend.partition.partition import partition
 from rankslice.networks.zoo import zoo_model, zoo_names
 

@@ -26,7 +26,7 @@ from rankslice.commands.build.build import build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping
-from rankslice.commands.run.run import CONVERTED, prepare, run, unsliced_outputs
+from rankslice.commands.run.run import prepare, run, unsliced_outputs
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Platform
@@ -134,7 +134,7 @@ def measured(name: str, ranks: int, folder: Path, *, interleaved: bool = False) 
     sliced = run(prepared).results.values(0).reshape(HELD_OUT, -1)
     whole = [
         scores.ravel().copy()
-        for (scores,) in unsliced_outputs(prepared, built.folder / CONVERTED, range(HELD_OUT))
+        for (scores,) in unsliced_outputs(prepared, built.folder / "model.tflite", range(HELD_OUT))
     ]
     exact = load_keras(model).predict(frames, batch_size=12, verbose=0)
     slices = f"{ranks} interleaved" if interleaved else f"{ranks}"

@@ -68,7 +68,7 @@ from rankslice.exploration.problem.problem import (
 from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.keras_zoo import keras_model
 from rankslice.networks.zoo import zoo_model

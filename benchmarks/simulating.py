@@ -25,7 +25,7 @@ from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
 
 RANKS = (10, 100, 1000, 4000)

@@ -29,7 +29,7 @@ from measuring import console, machine, print_table, spread, start_round
 
 from rankslice.commands.build.build import build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
 
 BOARDS = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -16,10 +16,9 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats.keras.merging import Merged, with_merged_normalisations
-from rankslice.frontend.formats.keras.reader import KerasModel
-from rankslice.frontend.formats.registry import Model, read_model
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
@@ -120,27 +119,12 @@ def _planned(
     literally: bool,
 ) -> Planned:
     ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
-    merged = _merged(loaded, ranks, literally)
-    cut = partition(merged.graph, merged.rank_of)
+    arrange = Arrangement if literally else format_of(loaded.graph).arrange
+    arranged = arrange(loaded.graph, ranks)
+    cut = partition(arranged.graph, arranged.rank_of)
     source = _source_rank(cut, placements.ranks, source_board)
     plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
-    return Planned(loaded, cut, plan, (*placements.warnings, *_warnings(merged)))
-
-
-def _merged(model: Model, ranks: Mapping[str, int], literally: bool) -> Merged:
-    """Return the ranks that layers have once the model is converted, if it is to be."""
-    if isinstance(model, KerasModel) and not literally:
-        return with_merged_normalisations(model.graph, ranks)
-    return Merged(model.graph, ranks, ())
-
-
-def _warnings(merged: Merged) -> Iterator[str]:
-    """Yield where the plan is not what the mapping says."""
-    if merged.moved:
-        yield (
-            "normalisations are merged into the weights of the layers before them, and so run on"
-            f" their ranks, not on those that the mapping says: {listed(merged.moved)}"
-        )
+    return Planned(loaded, cut, plan, (*placements.warnings, *arranged.warnings))
 
 
 class _Mistakes:
@@ -166,7 +150,7 @@ def _model_info(model: Model) -> ModelInfo:
     return ModelInfo(
         name=graph.name,
         sha256="",
-        format=graph.submodel_format,
+        format=format_of(graph).submodels,
         inputs=tuple(tensor.name for tensor in graph.inputs),
         outputs=tuple(tensor.name for tensor in graph.outputs),
     )

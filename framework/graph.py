@@ -140,7 +140,7 @@ class Graph:
     name: str
     """File name of the model, without folders."""
     format: str
-    """``onnx``, ``tflite`` or ``keras``."""
+    """A suffix in :data:`rankslice.frontend.formats.FORMATS`."""
     layers: tuple[Layer, ...]
     """Topological order; the file's order where that is one."""
     inputs: tuple[Tensor, ...]
@@ -151,11 +151,6 @@ class Graph:
     """All constants of the file that a layer reads."""
     bonds: tuple[Bond, ...] = ()
     """Layers that cannot be apart, because they share something that no channel carries."""
-
-    @property
-    def submodel_format(self) -> str:
-        """Format of the sub-models, and suffix of their files: Keras models become ``tflite``."""
-        return "tflite" if self.format == "keras" else self.format
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

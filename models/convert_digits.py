@@ -17,9 +17,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.tensorflow import quiet, tensorflow
-from rankslice.frontend.formats.keras.writer import Conversion, keras_submodel
+from rankslice.frontend.formats.keras.writer import keras_submodel
+from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.models.train_digits import load, network_input
 
 __all__ = ["keras_model", "main"]
@@ -82,10 +84,10 @@ def main(folder: Path) -> None:
         ("digits.tflite", Conversion()),
         ("digits-int8.tflite", Conversion("int8", _calibration)),
     ):
-        content = keras_submodel(
-            read, graph.layers, graph.inputs, graph.outputs, conversion, name=name
+        files = keras_submodel(
+            read, graph.layers, graph.inputs, graph.outputs, name=name, conversion=conversion
         )
-        (folder / name).write_bytes(content)
+        write_submodel(files, folder / name)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from rankslice.backend.runtime.engines import ENGINES
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
 from rankslice.commands.planning import MakeMapping, plan_model
-from rankslice.commands.run.run import CONVERTED, REFERENCE, REFERENCE_ENGINES
+from rankslice.commands.run.run import REFERENCE, REFERENCE_ENGINES, converted_name
 from rankslice.commands.run_folder import living_runs
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
@@ -28,16 +28,10 @@ from rankslice.framework.reach import FILE as BOARDS_FILE
 from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.formats.keras.merging import split_normalisations
-from rankslice.frontend.formats.keras.reader import KERAS_SUFFIXES, KerasModel
-from rankslice.frontend.formats.keras.writer import Conversion, keras_submodel
-from rankslice.frontend.formats.onnx.reader import OnnxModel
-from rankslice.frontend.formats.pieces import write_pieces
-from rankslice.frontend.formats.registry import Model, submodel_files
-from rankslice.frontend.formats.tflite.operators import flex_operators
-from rankslice.frontend.formats.tflite.reader import TfliteModel
+from rankslice.frontend.formats import Model, find_format, format_of, submodel_files
+from rankslice.frontend.formats.conversion import Conversion
+from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import Partition
-from rankslice.frontend.partition.quantised_cuts import parted_groups, parted_signed_averages
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
@@ -48,7 +42,8 @@ _FLOAT32 = Quantisation()
 OWN_ENTRIES = frozenset(
     {
         *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
-        *("driver.py", "runtime", "submodels", "packages", REFERENCE, CONVERTED),
+        *("driver.py", "runtime", "submodels", "packages", REFERENCE),
+        *(converted_name(submodels) for submodels in REFERENCE_ENGINES),
         *(BOARDS_FILE, "ssh_config", "results.bin", "report.json"),
     }
 )
@@ -122,7 +117,8 @@ def build(
         on_step=on_step,
     )
     loaded, cut, plan = planned.model, planned.partition, planned.plan
-    raise_mistakes(_operators_without_engine(loaded, cut, plan))
+    kind = format_of(loaded.graph)
+    raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
     conversion = conversion_of(loaded, quantisation)
     with (
         new_folder(out, replaces=_foreign if force else None) as folder,
@@ -140,68 +136,12 @@ def build(
         also = open_mpi_requirements() if wheels else []
         add_wheels = wheels_for(boards, wheels, also)
         packages = write_packages(folder, plan, archive=archive, add_wheels=add_wheels)
-        if isinstance(loaded, KerasModel):
+        if kind.is_converted:
             on_step("converting the unsliced model")
-            _write_converted(folder / CONVERTED, loaded, conversion)
+            _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
-    return Build(out, plan, packages, (*planned.warnings, *_warnings(loaded, cut)))
-
-
-def _operators_without_engine(model: Model, cut: Partition, plan: Plan) -> Iterator[Mistake]:
-    """Yield the ranks whose layers need operators of TensorFlow that their engine lacks.
-
-    A delegate library may have them.
-    """
-    if not isinstance(model, TfliteModel):
-        return
-    flex = flex_operators(model.root, model.bodies)
-    for placement in plan.ranks if flex else ():
-        needed: dict[str, tuple[str, ...]] = {
-            layer.name: flex[position]
-            for segment in cut.segments
-            if segment.rank == placement.rank
-            for layer in segment.layers
-            if (position := model.operator_of[layer.name]) in flex
-        }
-        if not needed or placement.engine == "null" or "delegate" in dict(placement.options):
-            continue
-        operators = list(dict.fromkeys(name for names in needed.values() for name in names))
-        one = len(needed) == 1
-        layers = f"{'layer' if one else 'layers'} {listed(list(needed))}"
-        yield Mistake(
-            f"{model.path}: {layers}",
-            f"{'needs' if one else 'need'} TensorFlow's own operators, which LiteRT does not have: "
-            + listed(operators),
-            "convert the model without SELECT_TF_OPS",
-        )
-
-
-def _warnings(model: Model, cut: Partition) -> Iterator[str]:
-    """Yield what works but could be better with another mapping."""
-    yield from _quantised_warnings(cut) if isinstance(model, OnnxModel) else ()
-    split = split_normalisations(cut) if isinstance(model, KerasModel) else ()
-    if split:
-        yield (
-            f"cuts separate {listed(split)} from the layers before, into whose weights they would"
-            " be merged: results differ slightly, and take a little longer"
-        )
-
-
-def _quantised_warnings(cut: Partition) -> Iterator[str]:
-    """Yield where engines round otherwise than in the unsliced model, as they merge less."""
-    if parted := parted_groups(cut):
-        yield (
-            f"cuts part {listed(parted)} from the layers with which onnxruntime merges them:"
-            " results can differ from the unsliced model's by some steps of the quantisation;"
-            " leave these layers out of the mapping (they then go with those), or cut elsewhere"
-        )
-    if averages := parted_signed_averages(cut):
-        yield (
-            f"int8 values cross cuts beside {listed(averages)}: on x86 onnxruntime computes such a"
-            " layer as integers only if no cut is beside it, so results can differ by some steps of"
-            " the quantisation; cut elsewhere, or quantise activations to uint8"
-        )
+    return Build(out, plan, packages, (*planned.warnings, *kind.warnings(cut)))
 
 
 def _foreign(folder: Path) -> str:
@@ -221,9 +161,8 @@ def _foreign(folder: Path) -> str:
 
 def _engines(model: Path) -> tuple[str, ...]:
     """Return the engines that run a model's sub-models, the usual one first."""
-    suffix = model.suffix.lower().lstrip(".")
-    submodels = "tflite" if suffix in KERAS_SUFFIXES else suffix
-    return (REFERENCE_ENGINES.get(submodels, "onnxruntime"), "null")
+    found = find_format(model)
+    return (REFERENCE_ENGINES.get(found.submodels if found else "", "onnxruntime"), "null")
 
 
 def _place(
@@ -263,24 +202,24 @@ def _write_submodels(
     on_step: Callable[[str], None],
 ) -> None:
     for number, (part, segment) in enumerate(zip(cut.segments, plan.segments, strict=True), 1):
-        if isinstance(model, KerasModel):
+        if format_of(model.graph).is_converted:
             on_step(f"converting sub-model {number} of {len(cut.segments)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
         files = submodel_files(
             model, part.layers, part.inputs, part.outputs, name=path.name, conversion=conversion
         )
-        write_pieces(files.model, path)
-        if files.data is not None:
-            write_pieces(files.data, path.with_name(f"{path.name}.data"))
+        write_submodel(files, path)
 
 
-def _write_converted(path: Path, model: KerasModel, conversion: Conversion) -> None:
+def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:
     graph = model.graph
     brought = {tensor.name for tensor in graph.inputs}
     outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
-    content = keras_submodel(model, graph.layers, graph.inputs, outputs, conversion, name=path.name)
-    path.write_bytes(content)
+    files = submodel_files(
+        model, graph.layers, graph.inputs, outputs, name=path.name, conversion=conversion
+    )
+    write_submodel(files, path)
 
 
 def _write_tables(folder: Path, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""How ``build`` converts Keras models, as its options say."""
+"""How ``build`` converts models, as its options say."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from rankslice.backend.runtime.sources.sources import open_source
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats.keras.reader import KerasModel
-from rankslice.frontend.formats.keras.writer import KINDS, Conversion
-from rankslice.frontend.formats.registry import Model
+from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.formats.conversion import KINDS, Conversion
 
 __all__ = ["Quantisation", "conversion_of"]
 
@@ -30,10 +29,10 @@ _QUANTIZE, _REPRESENTATIVE = "--quantize", "--representative"
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """What the options of ``build`` say about the types of a Keras model's sub-models."""
+    """What the options of ``build`` say about the types of converted sub-models."""
 
     kind: str = "float32"
-    """One of :data:`rankslice.frontend.formats.keras.writer.KINDS`."""
+    """One of :data:`rankslice.frontend.formats.conversion.KINDS`."""
     representative: Path | None = None
     """For ``int8``: an ``.npz`` file, or a folder of images."""
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
@@ -66,9 +65,10 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
         found = f"{quoted(wanted.kind)} is no way to convert"
         yield Mistake(_QUANTIZE, found, f"expected {joined(KINDS, 'or')}")
     is_int8 = wanted.kind == "int8"
-    if not isinstance(model, KerasModel) and (wanted.kind != "float32" or wanted.representative):
+    converts = bool(format_of(model.graph).conversions)
+    if not converts and (wanted.kind != "float32" or wanted.representative):
         option = _REPRESENTATIVE if wanted.representative else _QUANTIZE
-        found = f"{model.graph.name} is no Keras model: its slices are copies of its parts"
+        found = f"{model.graph.name} is not converted: its slices are copies of its parts"
         yield Mistake(option, found, "quantise the model before it is sliced")
     elif is_int8 and wanted.representative is None:
         expected = f"give {_REPRESENTATIVE} with frames like those that will come"

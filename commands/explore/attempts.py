@@ -31,7 +31,7 @@ from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.throughput import frames_to_fill
-from rankslice.frontend.formats.registry import Model
+from rankslice.frontend.formats import Model, format_of
 from rankslice.measurement.summary import RunSummary
 
 __all__ = ["Runs", "Simulations", "mapping_text"]
@@ -67,7 +67,7 @@ class Simulations:
         """
         entries = [MappingEntry(load.key, load.layers) for load in candidate.ranks]
         mapping = LayerMapping("mapping", tuple(entries))
-        engine = REFERENCE_ENGINES[self.model.graph.submodel_format]
+        engine = REFERENCE_ENGINES[format_of(self.model.graph).submodels]
         placements = place_ranks(mapping, self.boards, default_engine=engine)
         found = simulate_job(
             plan_mapping(self.model, mapping, placements).plan,

@@ -40,7 +40,7 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats.registry import Model, read_model
+from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.partition.spans import SpanSegments
 
 __all__ = ["explore", "parse_objectives", "unfinished_files"]
@@ -247,7 +247,7 @@ class _Measured:
             loaded.graph,
             boards,
             keys=_keys(self.wanted, boards),
-            default_engine=REFERENCE_ENGINES.get(loaded.graph.submodel_format, "onnxruntime"),
+            default_engine=REFERENCE_ENGINES[format_of(loaded.graph).submodels],
             source=source,
         )
         return _Inputs(loaded, boards, measured, problem)

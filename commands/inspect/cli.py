@@ -139,10 +139,10 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
 
 def _refuse_other_formats(model: Path, option: str) -> None:
     """Refuse a file of a model in another format than ``.tflite``, by its suffix."""
-    from rankslice.frontend.formats.registry import SUFFIXES
+    from rankslice.frontend.formats import FORMATS
 
     suffix = model.suffix.lower()
-    if suffix.lstrip(".") in {*SUFFIXES} - {"tflite"}:
+    if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
         found = f"has the suffix {suffix!r}"
         raise RankSliceError(Mistake(str(model), found, f"{option} takes .tflite files"))
 

@@ -21,8 +21,7 @@ from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.costs.rank_costs import RankCost, rank_costs
-from rankslice.frontend.formats.onnx.reader import OnnxModel
-from rankslice.frontend.formats.registry import Model, read_model
+from rankslice.frontend.formats import Model, format_of, read_model
 
 __all__ = ["Inspection", "Totals", "inspect_model"]
 
@@ -136,10 +135,11 @@ def _build_folder(folder: Path) -> tuple[Model, Plan]:
 def _inspection(model: Model, plan: Plan | None) -> Inspection:
     graph = model.graph
     costs = layer_costs(graph)
+    versions = format_of(graph).versions(model)
     return Inspection(
         graph=graph,
-        ir_version=model.ir_version if isinstance(model, OnnxModel) else None,
-        opsets=model.opsets if isinstance(model, OnnxModel) else (),
+        ir_version=versions.ir_version,
+        opsets=versions.opsets,
         costs=costs,
         totals=_totals(graph, costs),
         peak=peak_memory(graph),

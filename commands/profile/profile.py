@@ -33,7 +33,7 @@ from rankslice.commands.profile.time_limit import (
     ends_of,
     left_out_of,
 )
-from rankslice.commands.run.run import REFERENCE_ENGINES
+from rankslice.commands.run.run import REFERENCE_ENGINES, converted_name
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import Problem, make_problem, usual_overheads
 from rankslice.exploration.search.fastest_slices import fastest_slices
@@ -69,8 +69,7 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats.keras.reader import KerasModel
-from rankslice.frontend.formats.registry import Model, read_model, submodel_files
+from rankslice.frontend.formats import Model, format_of, read_model, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
 
 __all__ = ["Listener", "Measuring", "measure_model", "read_profile"]
@@ -182,7 +181,7 @@ class Measuring:
         self._listener.step("reading")
         files = _read_files(model, shapes, platform, None if fresh else out, ssh_config)
         self._model, self._platform, old = files
-        engine = REFERENCE_ENGINES[self._model.graph.submodel_format]
+        engine = REFERENCE_ENGINES[format_of(self._model.graph).submodels]
         chosen = tuple(keys) or default_keys(self._platform, per_core=per_core)
         self._chosen = chosen
         self._wanted = tuple(_wanted(chosen, self._platform, engine, alone=alone))
@@ -331,7 +330,7 @@ class Measuring:
             times.times_s,
             keys=self._chosen,
             spans=times,
-            default_engine=REFERENCE_ENGINES[self._model.graph.submodel_format],
+            default_engine=REFERENCE_ENGINES[format_of(self._model.graph).submodels],
             alike=[wanted.keys for wanted in self._wanted],
             overheads=usual_overheads(wanted.rank.engine for wanted in self._wanted),
             times_source=str(self._out),
@@ -538,7 +537,7 @@ class Measuring:
 
     def _sub_model(self, first: int, last: int) -> SubModel:
         segment = self._segments.segment(first, last)
-        name = f"layers-{first}-{last}.{self._model.graph.submodel_format}"
+        name = f"layers-{first}-{last}.{format_of(self._model.graph).submodels}"
         written = submodel_files(
             self._model, segment.layers, segment.inputs, segment.outputs, name=name
         )
@@ -591,11 +590,11 @@ def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledS
 
 def _read(model: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Model:
     found = read_model(model, shapes)
-    if isinstance(found, KerasModel):
-        expected = "build it, and profile the model.tflite of the build folder"
-        raise RankSliceError(
-            Mistake(str(model), "Keras models are converted slice by slice", expected)
-        )
+    kind = format_of(found.graph)
+    if kind.is_converted:
+        name = converted_name(kind.submodels)
+        expected = f"build it, and profile the {name} of the build folder"
+        raise RankSliceError(Mistake(str(model), "is converted slice by slice", expected))
     return found
 
 

@@ -43,11 +43,11 @@ from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, explained
 
 __all__ = [
-    "CONVERTED",
     "REFERENCE",
     "REFERENCE_ENGINES",
     "FinishedRun",
     "PreparedRun",
+    "converted_name",
     "prepare",
     "run",
     "unsliced_outputs",
@@ -58,10 +58,6 @@ RESULTS, REPORT = "results.bin", "report.json"
 
 REFERENCE = "model"
 """Name of the link in the build folder that leads to the unsliced model."""
-
-CONVERTED = "model.tflite"
-"""Name of the file in the build folder that is the unsliced Keras model, converted like its
-slices."""
 
 REFERENCE_ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
 """The engine that runs the unsliced model, and as a rule its sub-models, by the model's format."""
@@ -381,8 +377,17 @@ def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:
     return list(itertools.islice(kept, completed))
 
 
+def converted_name(submodels: str) -> str:
+    """Return the name of the unsliced model in a build folder, if it was converted like its slices.
+
+    Args:
+        submodels: format of the slices.
+    """
+    return f"model.{submodels}"
+
+
 def _find_reference(prepared: PreparedRun) -> Path:
-    converted = prepared.folder / CONVERTED
+    converted = prepared.folder / converted_name(prepared.plan.model.format)
     if converted.is_file():
         return converted
     link = prepared.folder / REFERENCE

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.commands.planning import plan_model
+from rankslice.commands.run.run import REFERENCE_ENGINES
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import Overheads, usual_overheads
 from rankslice.exploration.simulator.simulator import (
@@ -35,6 +36,7 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.throughput import too_few_text
 from rankslice.framework.wording import joined, listed, quoted
+from rankslice.frontend.formats import find_format
 
 __all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulate_job"]
 
@@ -238,7 +240,8 @@ def _plan(
             raise RankSliceError(Mistake(str(target), "no such file or folder", expected))
         expected = "give a mapping file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake("--mapping", "is missing: where do the layers run?", expected))
-    engine = "onnxruntime" if target.suffix.lower() == ".onnx" else "litert"
+    kind = find_format(target)
+    engine = REFERENCE_ENGINES.get(kind.submodels if kind else "", "onnxruntime")
 
     def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
         return place_ranks(wanted, boards, share_cores=True, default_engine=engine)

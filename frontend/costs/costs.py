@@ -7,14 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
-from rankslice.frontend.formats.keras.macs import keras_macs
-from rankslice.frontend.formats.onnx.macs import onnx_macs
-from rankslice.frontend.formats.tflite.macs import tflite_macs
+from rankslice.frontend.formats import format_of
 
 __all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
-
-_MACS = {"keras": keras_macs, "onnx": onnx_macs, "tflite": tflite_macs}
-"""What counts a layer's products, by the model's format."""
 
 _SHAPES_AND_BIASES = frozenset({"int32", "int64"})
 """Element types of shapes, axes and indices, and of the biases of quantised products."""
@@ -52,7 +47,7 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
     :func:`rankslice.framework.graph.constant_layers`) take no arithmetic per frame. What a
     ``Constant`` makes is counted as its weight.
     """
-    macs_of = _MACS[graph.format]
+    macs_of = format_of(graph).macs
     constant = constant_layers(graph)
     seen: set[str] = set()
     costs = []

@@ -1,1 +1,89 @@
-"""Model formats: each read into a graph, and sliced."""
+"""Model files of all formats: one way to read them, one way to write parts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats.conversion import FLOAT32, Conversion
+from rankslice.frontend.formats.format import Format, Model
+from rankslice.frontend.formats.pieces import SubModelFiles
+
+__all__ = ["FORMATS", "Model", "find_format", "format_of", "read_model", "submodel_files"]
+
+FORMATS = {
+    "onnx": "rankslice.frontend.formats.onnx.format",
+    "tflite": "rankslice.frontend.formats.tflite.format",
+    "keras": "rankslice.frontend.formats.keras.format",
+    "h5": "rankslice.frontend.formats.keras.format",
+    "hdf5": "rankslice.frontend.formats.keras.format",
+}
+"""Suffix of a file -> module that has the :class:`Format` as ``FORMAT``. It is imported when a
+model needs it. The name that a format gives to its graphs is one of its suffixes."""
+
+
+def find_format(path: Path) -> Format[Any] | None:
+    """Return the format that a file's suffix names; ``None`` if it names none."""
+    suffix = path.suffix.lower().lstrip(".")
+    return _format(suffix) if suffix in FORMATS else None
+
+
+def format_of(graph: Graph) -> Format[Any]:
+    """Return the format of the file from which a graph was read."""
+    return _format(graph.format)
+
+
+def _format(name: str) -> Format[Any]:
+    found: Format[Any] = import_module(FORMATS[name]).FORMAT
+    return found
+
+
+def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+    """Return the model in a file, of the format that the suffix names.
+
+    Args:
+        path: the model file.
+        shapes: sizes of inputs that the file does not fix, by the input's name.
+
+    Raises:
+        RankSliceError: the suffix is unknown, or the file is not such a model, or cannot be
+            sliced.
+    """
+    found = find_format(path)
+    if found is None:
+        expected = joined([f".{suffix}" for suffix in FORMATS], "or")
+        what = "is a folder" if path.is_dir() else f"has the suffix {quoted(path.suffix)}"
+        raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
+    model: Model = found.read(path, shapes)
+    return model
+
+
+def submodel_files(
+    model: Model,
+    layers: Sequence[Layer],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    name: str,
+    conversion: Conversion = FLOAT32,
+) -> SubModelFiles:
+    """Return what to write for some of a model's layers, in the format of its sub-models.
+
+    Args:
+        model: as read by :func:`read_model`.
+        layers: in a topological order.
+        inputs: what the layers read and do not make themselves, in the plan's order.
+        outputs: what others read of what they make, in the plan's order.
+        name: name of the file to be written.
+        conversion: types of the sub-model, for a format that is converted.
+
+    Raises:
+        RankSliceError: there can be no such sub-model.
+    """
+    write = format_of(model.graph).submodel_files
+    return write(model, layers, inputs, outputs, name=name, conversion=conversion)

@@ -6,13 +6,22 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 
-__all__ = ["Piece", "coalesce", "pieces_length", "read_piece", "write_pieces"]
+__all__ = [
+    "Piece",
+    "SubModelFiles",
+    "coalesce",
+    "pieces_length",
+    "read_piece",
+    "write_pieces",
+    "write_submodel",
+]
 
 Piece: TypeAlias = bytes | ByteRange
 
@@ -25,6 +34,16 @@ _NO_KERNEL_COPY = {
     errno.EPERM,
     errno.EACCES,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SubModelFiles:
+    """What to write for one sub-model."""
+
+    model: tuple[Piece, ...]
+    """Content of its file."""
+    data: tuple[Piece, ...] | None = None
+    """Content of the file ``<name>.data`` beside it; ``None`` if there is none."""
 
 
 def pieces_length(pieces: Iterable[Piece]) -> int:
@@ -83,6 +102,13 @@ def write_pieces(pieces: Iterable[Piece], path: Path) -> None:
                 left = _copy_in_kernel(sources[piece.path], target.fileno(), piece)
             for part in _read(sources[piece.path], left):
                 target.write(part)
+
+
+def write_submodel(files: SubModelFiles, path: Path) -> None:
+    """Write a sub-model as ``path``, and what else it has beside it."""
+    write_pieces(files.model, path)
+    if files.data is not None:
+        write_pieces(files.data, path.with_name(f"{path.name}.data"))
 
 
 def read_piece(piece: ByteRange) -> bytes:

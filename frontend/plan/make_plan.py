@@ -53,7 +53,7 @@ def make_plan(
         ranks=tuple(placements),
         tensors=_tensors(partition),
         segments=tuple(
-            _segment(segment, level, placements[segment.rank].key, partition.graph.submodel_format)
+            _segment(segment, level, placements[segment.rank].key, model.format)
             for segment, level in zip(partition.segments, levels, strict=True)
         ),
         channels=tuple(_channels(partition, source, sink)),

@@ -16,7 +16,7 @@ from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.search.nsga2 import GeneticOptions
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import Profile, profile_from_json
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "models" / "digits.onnx"

@@ -17,7 +17,7 @@ import pytest
 from boards import Board, Boards, make_root, usual_root, why_no_root
 from boards.deployments import build_on, deploy, run
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

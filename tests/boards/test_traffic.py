@@ -14,7 +14,7 @@ from boards import Boards, Traffic
 from boards.deployments import build_for, deploy, run
 from boards.fixtures import skip_without_boards
 from rankslice.framework.plan import Plan, plan_from_json
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 from rankslice.networks.keras_zoo import keras_file, keras_model
 from rankslice.networks.zoo import zoo_model
 

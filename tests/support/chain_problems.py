@@ -9,7 +9,7 @@ import onnx
 
 from rankslice.exploration.problem.problem import Problem, explored_layers, make_problem
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 
 CHAIN = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -14,7 +14,7 @@ from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import build
 from rankslice.commands.build.conversion import Quantisation
-from rankslice.commands.run.run import CONVERTED, prepare, run, unsliced_outputs
+from rankslice.commands.run.run import prepare, run, unsliced_outputs
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.digits import heldout_digits
 
@@ -102,7 +102,7 @@ def answers_over_accelerators(
     assert count == finished.summary.completed
     scores = finished.results.values(0).reshape(count, -1)
     sliced = scores.argmax(axis=1)
-    converted = built.folder / CONVERTED
+    converted = built.folder / "model.tflite"
     reference = converted if converted.exists() else model
     outputs = unsliced_outputs(prepared, reference, range(count))
     # Frame after frame comes in the same memory.

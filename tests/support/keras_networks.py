@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.frontend.formats.keras.merging import with_merged_normalisations
+from rankslice.frontend.formats.conversion import FLOAT32, Conversion
+from rankslice.frontend.formats.keras.merging import merge_normalisations
 from rankslice.frontend.formats.keras.reader import KerasModel
 from rankslice.frontend.formats.keras.tensorflow import quiet
-from rankslice.frontend.formats.keras.writer import FLOAT32, Conversion, keras_submodel
+from rankslice.frontend.formats.keras.writer import keras_submodel
+from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import partition
 
 Array = NDArray[Any]
@@ -260,7 +262,7 @@ class Sliced:
 
         graph = model.graph
         self.graph = graph
-        merged = with_merged_normalisations(graph, ranks)
+        merged = merge_normalisations(graph, ranks)
         self.partition = (
             partition(graph, ranks) if literally else partition(merged.graph, merged.rank_of)
         )
@@ -268,12 +270,14 @@ class Sliced:
         self._parts = []
         for number, segment in enumerate(self.segments):
             file = folder / f"{number}.tflite"
-            args = (segment.layers, segment.inputs, segment.outputs, conversion)
-            file.write_bytes(keras_submodel(model, *args, name=file.name))
+            args = (segment.layers, segment.inputs, segment.outputs)
+            write_submodel(
+                keras_submodel(model, *args, name=file.name, conversion=conversion), file
+            )
             self._parts.append(Runner(file, xnnpack=True))
         file = folder / "whole.tflite"
-        args = (graph.layers, graph.inputs, graph.outputs, conversion)
-        file.write_bytes(keras_submodel(model, *args, name=file.name))
+        args = (graph.layers, graph.inputs, graph.outputs)
+        write_submodel(keras_submodel(model, *args, name=file.name, conversion=conversion), file)
         self._whole = Runner(file, xnnpack=True)
 
     def run(self, frame: Sequence[Array]) -> list[Array]:

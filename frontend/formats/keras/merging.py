@@ -10,29 +10,15 @@ goes where its layer goes. Its result crosses the cut instead of what it reads, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rankslice.framework.graph import Bond, Graph, Layer
+from rankslice.framework.wording import listed
+from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.partition.partition import Partition, used_layers
 
-__all__ = [
-    "Merged",
-    "merged_normalisations",
-    "split_normalisations",
-    "with_merged_normalisations",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """A model and the ranks of its layers, with normalisations where they are merged."""
-
-    graph: Graph
-    """Has a bond for each normalisation that is on the rank of its layer."""
-    rank_of: Mapping[str, int]
-    moved: tuple[str, ...]
-    """Normalisations that have another rank than they were given, by name."""
+__all__ = ["merge_normalisations", "merged_normalisations", "split_warnings"]
 
 
 def merged_normalisations(graph: Graph) -> dict[str, str]:
@@ -63,10 +49,11 @@ def _takes_factors(layer: Layer) -> bool:
     return has_weights and layer.settings.get("activation", "linear") == "linear"
 
 
-def with_merged_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Merged:
-    """Return the ranks with normalisations on those of the layers into which they are merged.
+def merge_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Arrangement:
+    """Return normalisations on the ranks of the layers into which they are merged.
 
-    A rank that has nothing else to run keeps its normalisations.
+    The graph gets a bond for each normalisation that is on the rank of its layer. A rank that has
+    nothing else to run keeps its normalisations.
 
     Args:
         graph: of a Keras model.
@@ -83,16 +70,26 @@ def with_merged_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Merg
         if ranks[layer] == ranks[name]
     )
     moved = tuple(name for name in merged if ranks[name] != rank_of[name])
-    return Merged(replace(graph, bonds=(*graph.bonds, *bonds)), ranks, moved)
+    warning = (
+        "normalisations are merged into the weights of the layers before them, and so run on"
+        f" their ranks, not on those that the mapping says: {listed(moved)}"
+    )
+    bound = replace(graph, bonds=(*graph.bonds, *bonds))
+    return Arrangement(bound, ranks, (warning,) if moved else ())
 
 
-def split_normalisations(cut: Partition) -> tuple[str, ...]:
-    """Return the normalisations that a cut keeps the converter from merging, by name."""
+def split_warnings(cut: Partition) -> Iterator[str]:
+    """Yield which normalisations a cut keeps the converter from merging, if there are any."""
     segment_of = {
         layer.name: number for number, part in enumerate(cut.segments) for layer in part.layers
     }
-    return tuple(
+    split = [
         name
         for name, layer in merged_normalisations(cut.graph).items()
         if segment_of[name] != segment_of[layer]
-    )
+    ]
+    if split:
+        yield (
+            f"cuts separate {listed(split)} from the layers before, into whose weights they would"
+            " be merged: results differ slightly, and take a little longer"
+        )

@@ -4,43 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
+from rankslice.frontend.formats.conversion import FLOAT32, Conversion
 from rankslice.frontend.formats.keras.calls import Call, replay
 from rankslice.frontend.formats.keras.reader import KerasModel
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
-from rankslice.frontend.formats.pieces import Piece
+from rankslice.frontend.formats.pieces import Piece, SubModelFiles
 from rankslice.frontend.formats.tflite.renamed import renamed_model
 
-__all__ = ["FLOAT32", "KINDS", "Conversion", "Frames", "keras_submodel"]
-
-KINDS = ("float32", "float16", "dynamic", "int8")
-"""How weights and activations are stored: both in float32; weights in float16; weights in int8,
-activations in float32; both in int8. Inputs and outputs are float32 always."""
-
-Frames: TypeAlias = Callable[[], Iterator[Sequence[NDArray[Any]]]]
-"""Gives frames, again and again: an array per model input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """How sub-models are converted."""
-
-    kind: str = "float32"
-    """One of :data:`KINDS`."""
-    frames: Frames | None = None
-    """For ``int8``: frames like those that will come. Each sub-model is calibrated for what the
-    unsliced model in float32 makes of them at its inputs, so both ends of a channel agree."""
-
-
-FLOAT32 = Conversion()
+__all__ = ["keras_submodel"]
 
 
 def keras_submodel(
@@ -48,11 +27,11 @@ def keras_submodel(
     layers: Sequence[Layer],
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
-    conversion: Conversion = FLOAT32,
     *,
     name: str,
-) -> bytes:
-    """Return the content of a ``.tflite`` file that does some calls of a Keras model.
+    conversion: Conversion = FLOAT32,
+) -> SubModelFiles:
+    """Return a ``.tflite`` file that does some calls of a Keras model.
 
     Args:
         model: as read by :func:`rankslice.frontend.formats.keras.reader.read_keras`.
@@ -60,8 +39,8 @@ def keras_submodel(
         inputs: what they read and do not make themselves; the file's inputs have this order and
             these names.
         outputs: what others read of what they make; likewise.
-        conversion: how to store weights and activations.
         name: name of the file to be written, for messages.
+        conversion: how to store weights and activations.
 
     Raises:
         RankSliceError: TensorFlow cannot convert these layers.
@@ -81,7 +60,7 @@ def keras_submodel(
     with tempfile.TemporaryDirectory(prefix="rankslice") as folder:
         file = Path(folder) / name
         file.write_bytes(content)
-        return b"".join(map(_bytes, renamed_model(file, inputs, outputs)))
+        return SubModelFiles((b"".join(map(_bytes, renamed_model(file, inputs, outputs))),))
 
 
 def _bytes(piece: Piece) -> bytes:

@@ -22,9 +22,15 @@ from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import BYTES, SMALL, varint
-from rankslice.frontend.formats.pieces import Piece, coalesce, pieces_length, read_piece
+from rankslice.frontend.formats.pieces import (
+    Piece,
+    SubModelFiles,
+    coalesce,
+    pieces_length,
+    read_piece,
+)
 
-__all__ = ["SINGLE_FILE_LIMIT", "SubModelFiles", "segment_pieces"]
+__all__ = ["SINGLE_FILE_LIMIT", "segment_pieces"]
 
 SINGLE_FILE_LIMIT = 1_000_000_000
 """Bytes; a sub-model that would be longer keeps its weights in a second file."""
@@ -33,16 +39,6 @@ _PROTOBUF_LIMIT = (1 << 31) - 1
 _PAGE = 4096  # external data starts at a page, so that engines can map it
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _LISTS_WEIGHTS_AS_INPUTS = 3  # the last ir_version that does
-
-
-@dataclass(frozen=True, slots=True)
-class SubModelFiles:
-    """What to write for one sub-model."""
-
-    model: tuple[Piece, ...]
-    """Content of the ``.onnx`` file."""
-    data: tuple[Piece, ...] | None
-    """Content of the ``.onnx.data`` file beside it; ``None`` if there is none."""
 
 
 def segment_pieces(

@@ -9,10 +9,9 @@ from rankslice.framework.graph import AttributeValue
 from rankslice.frontend.formats.tflite.schema import OPERATORS, SCALARS, TABLES
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["attributes", "flex_operators", "operator_name", "unique_names"]
+__all__ = ["attributes", "operator_name", "unique_names"]
 
 _CUSTOM = "CUSTOM"
-_FLEX = "Flex"
 _LONGEST_ATTRIBUTE = 256  # bytes
 
 
@@ -24,29 +23,6 @@ def operator_name(code: Table) -> str:
         return f"BUILTIN_{number}"
     name = OPERATORS[number]
     return code.text("custom_code") or name if name == _CUSTOM else name
-
-
-def flex_operators(root: Table, bodies: Sequence[Sequence[int]]) -> dict[int, tuple[str, ...]]:
-    """Return the operators of TensorFlow itself that operators of the main subgraph run, by number.
-
-    A converter that may use them (``SELECT_TF_OPS``) writes them as custom ones: ``FlexErf``.
-
-    Args:
-        root: the table ``Model``.
-        bodies: numbers of the subgraphs that each operator of the main subgraph runs.
-    """
-    names = [operator_name(code) for code in root.tables("operator_codes")]
-    if not any(name.startswith(_FLEX) for name in names):
-        return {}
-    subgraphs = root.tables("subgraphs")
-    found = {}
-    for position, operator in enumerate(subgraphs[0].tables("operators")):
-        inner = [one for body in bodies[position] for one in subgraphs[body].tables("operators")]
-        used = [names[one.number("opcode_index")] for one in (operator, *inner)]
-        flex = tuple(dict.fromkeys(name for name in used if name.startswith(_FLEX)))
-        if flex:
-            found[position] = flex
-    return found
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

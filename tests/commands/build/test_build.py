@@ -19,7 +19,7 @@ from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import OWN_ENTRIES, Build, build
 from rankslice.commands.deploy.deploy import SSH_CONFIG
-from rankslice.commands.run.run import CONVERTED, prepare, run
+from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import plan_from_json
@@ -259,7 +259,8 @@ def test_force_keeps_a_folder_whose_plan_no_build_made(inputs: Path) -> None:
 def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs: Path) -> None:
     out = built(inputs, inputs / "out").folder
     run(prepare(out, RunOptions(frames=2)), verify=True)
-    assert OWN_ENTRIES - {CONVERTED, SSH_CONFIG} == {path.name for path in out.iterdir()}
+    converted = {"model.onnx", "model.tflite"}
+    assert OWN_ENTRIES - {*converted, SSH_CONFIG} == {path.name for path in out.iterdir()}
     built(inputs, out, force=True)
 
 

@@ -36,7 +36,7 @@ from rankslice.framework.profile import (
     profile_to_json,
 )
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats.registry import read_model
+from rankslice.frontend.formats import read_model
 
 PLATFORM = """
 boards:

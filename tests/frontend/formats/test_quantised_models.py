@@ -15,9 +15,9 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.framework.specs.assign import assign
+from rankslice.frontend.formats.onnx.quantised_cuts import parted_groups, parted_signed_averages
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.partition.partition import Partition, partition
-from rankslice.frontend.partition.quantised_cuts import parted_groups, parted_signed_averages
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 PAIRS = (

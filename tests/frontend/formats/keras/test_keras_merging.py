@@ -9,9 +9,9 @@ import pytest
 
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor
 from rankslice.frontend.formats.keras.merging import (
+    merge_normalisations,
     merged_normalisations,
-    split_normalisations,
-    with_merged_normalisations,
+    split_warnings,
 )
 from rankslice.frontend.partition.partition import partition
 
@@ -87,9 +87,9 @@ def test_a_normalisation_is_not_merged_into_layers_without_factors(op: str) -> N
 def segments(found: Graph, ranks: Sequence[int]) -> list[tuple[int, list[str]]]:
     """Return rank and layers of each segment, for the ranks of the layers in order."""
     given = {layer.name: rank for layer, rank in zip(found.layers, ranks, strict=True)}
-    merged = with_merged_normalisations(found, given)
+    merged = merge_normalisations(found, given)
     cut = partition(merged.graph, merged.rank_of)
-    assert () == split_normalisations(cut)
+    assert [] == list(split_warnings(cut))
     return [(part.rank, [layer.name for layer in part.layers]) for part in cut.segments]
 
 
@@ -103,24 +103,26 @@ def test_a_normalisation_comes_back_from_another_rank() -> None:
 
 def test_what_was_moved_is_told() -> None:
     ranks = {"conv": 0, "norm": 1, "relu": 1, "y": 1}
-    assert ("norm",) == with_merged_normalisations(PLAIN, ranks).moved
-    assert () == with_merged_normalisations(PLAIN, {**ranks, "norm": 0}).moved
+    (warning,) = merge_normalisations(PLAIN, ranks).warnings
+    assert warning.endswith("not on those that the mapping says: 'norm'")
+    assert () == merge_normalisations(PLAIN, {**ranks, "norm": 0}).warnings
 
 
 def test_a_rank_with_nothing_else_keeps_its_normalisation() -> None:
     ranks = {"conv": 0, "norm": 1, "relu": 0, "y": 0}
-    merged = with_merged_normalisations(PLAIN, ranks)
-    assert ((), ranks, ()) == (merged.moved, merged.rank_of, merged.graph.bonds)
-    assert ("norm",) == split_normalisations(partition(merged.graph, merged.rank_of))
+    merged = merge_normalisations(PLAIN, ranks)
+    assert ((), ranks, ()) == (merged.warnings, merged.rank_of, merged.graph.bonds)
+    (warning,) = split_warnings(partition(merged.graph, merged.rank_of))
+    assert warning.startswith("cuts separate 'norm' from the layers before")
 
 
 def test_layer_and_normalisation_are_in_one_segment() -> None:
     """Two of one rank may otherwise be in two of its segments."""
-    merged = with_merged_normalisations(PLAIN, dict.fromkeys(("conv", "norm", "relu", "y"), 0))
+    merged = merge_normalisations(PLAIN, dict.fromkeys(("conv", "norm", "relu", "y"), 0))
     assert (Bond(("conv", "norm"), "become one operator"),) == merged.graph.bonds
 
 
 def test_layers_without_a_rank_are_let_be() -> None:
     found = graph(*PLAIN.layers, layer("unused", "ReLU", "x"))
     ranks = {"conv": 0, "norm": 1, "relu": 1, "y": 1}
-    assert {**ranks, "norm": 0} == with_merged_normalisations(found, ranks).rank_of
+    assert {**ranks, "norm": 0} == merge_normalisations(found, ranks).rank_of

@@ -11,12 +11,29 @@ from collections.abc import Iterator
 
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.quantisers import is_dequantiser, is_quantiser
+from rankslice.framework.wording import listed
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
-__all__ = ["parted_groups", "parted_signed_averages"]
+__all__ = ["parted_groups", "parted_signed_averages", "quantised_cut_warnings"]
 
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 """Layers that round otherwise as integers."""
+
+
+def quantised_cut_warnings(cut: Partition) -> Iterator[str]:
+    """Yield where engines round otherwise than in the unsliced model, as they merge less."""
+    if parted := parted_groups(cut):
+        yield (
+            f"cuts part {listed(parted)} from the layers with which onnxruntime merges them:"
+            " results can differ from the unsliced model's by some steps of the quantisation;"
+            " leave these layers out of the mapping (they then go with those), or cut elsewhere"
+        )
+    if averages := parted_signed_averages(cut):
+        yield (
+            f"int8 values cross cuts beside {listed(averages)}: on x86 onnxruntime computes such a"
+            " layer as integers only if no cut is beside it, so results can differ by some steps of"
+            " the quantisation; cut elsewhere, or quantise activations to uint8"
+        )
 
 
 def parted_groups(cut: Partition) -> tuple[str, ...]:

@@ -1,0 +1,106 @@
+"""What the product knows of a format of model files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from rankslice.framework.errors import Mistake
+from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.mapping import Placement
+from rankslice.frontend.formats.conversion import Conversion
+from rankslice.frontend.formats.pieces import SubModelFiles
+from rankslice.frontend.partition.partition import Partition
+
+__all__ = ["Arrangement", "Format", "Model", "Versions", "WriteSubModel"]
+
+
+class Model(Protocol):
+    """A model file that was read. Formats add what their sub-models inherit."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def graph(self) -> Graph:
+        """Its layers and tensors."""
+
+
+_M = TypeVar("_M", bound=Model)
+_M_contra = TypeVar("_M_contra", bound=Model, contravariant=True)
+
+
+class WriteSubModel(Protocol[_M_contra]):
+    """Gives what to write for a sub-model: :func:`rankslice.frontend.formats.submodel_files`."""
+
+    def __call__(
+        self,
+        model: _M_contra,
+        layers: Sequence[Layer],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        *,
+        name: str,
+        conversion: Conversion,
+    ) -> SubModelFiles:
+        """Return the files; see :func:`rankslice.frontend.formats.submodel_files`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """A model and the ranks of its layers, as a format's conversion needs them."""
+
+    graph: Graph
+    rank_of: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+    """Where the ranks are not those of the mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Versions that a model file names."""
+
+    ir_version: int | None = None
+    opsets: tuple[tuple[str, int], ...] = ()
+    """Operator sets: domain and version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format(Generic[_M]):
+    """A format of model files: how they are read, written and judged.
+
+    A new format has a folder with this record, and a row in
+    :data:`rankslice.frontend.formats.FORMATS`. What follows ``macs`` may be left out.
+    """
+
+    name: str
+    """As :attr:`rankslice.framework.graph.Graph.format` has it."""
+    submodels: str
+    """Format of its sub-models, and the suffix of their files. Engines say which of these they
+    run."""
+    read: Callable[[Path, Mapping[str, tuple[int, ...]] | None], _M]
+    """Reads a file: see :func:`rankslice.frontend.formats.read_model`."""
+    submodel_files: WriteSubModel[_M]
+    macs: Callable[[Layer], int | None]
+    """Counts the multiply-accumulate operations of a layer for one frame; ``None``: not known."""
+    conversions: tuple[str, ...] = ()
+    """Kinds of :data:`rankslice.frontend.formats.conversion.KINDS` that sub-models can have;
+    empty if they are copies of parts of the file."""
+    arrange: Callable[[Graph, Mapping[str, int]], Arrangement] = Arrangement
+    """Puts layers that converting merges on the same rank."""
+    mistakes: Callable[[_M, Partition, Sequence[Placement]], Iterable[Mistake]] = (
+        lambda model, cut, ranks: ()
+    )
+    """Finds layers that the engines of their ranks cannot run."""
+    warnings: Callable[[Partition], Iterable[str]] = lambda cut: ()
+    """Says what works but would be better with other cuts."""
+    versions: Callable[[_M], Versions] = lambda model: Versions()
+    """Says which versions the file names."""
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether sub-models are of another format than the model."""
+        return self.submodels != self.name

@@ -1,0 +1,23 @@
+"""The format of Keras models: ``.keras`` archives and HDF5 files."""
+
+from __future__ import annotations
+
+from rankslice.frontend.formats.conversion import KINDS
+from rankslice.frontend.formats.format import Format
+from rankslice.frontend.formats.keras.macs import keras_macs
+from rankslice.frontend.formats.keras.merging import merge_normalisations, split_warnings
+from rankslice.frontend.formats.keras.reader import read_keras
+from rankslice.frontend.formats.keras.writer import keras_submodel
+
+__all__ = ["FORMAT"]
+
+FORMAT = Format(
+    name="keras",
+    submodels="tflite",
+    read=read_keras,
+    submodel_files=keras_submodel,
+    macs=keras_macs,
+    conversions=KINDS,
+    arrange=merge_normalisations,
+    warnings=split_warnings,
+)

@@ -1,0 +1,70 @@
+"""Operators of TensorFlow itself in a ``.tflite`` file, which LiteRT does not have.
+
+A converter that may use them (``SELECT_TF_OPS``) writes them as custom ones: ``FlexErf``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rankslice.framework.errors import Mistake
+from rankslice.framework.mapping import Placement
+from rankslice.framework.wording import listed
+from rankslice.frontend.formats.tflite.operators import operator_name
+from rankslice.frontend.formats.tflite.reader import TfliteModel
+from rankslice.frontend.formats.tflite.wire import Table
+from rankslice.frontend.partition.partition import Partition
+
+__all__ = ["flex_mistakes"]
+
+_FLEX = "Flex"
+
+
+def flex_mistakes(
+    model: TfliteModel, cut: Partition, ranks: Sequence[Placement]
+) -> Iterator[Mistake]:
+    """Yield the ranks whose layers need operators of TensorFlow that their engine lacks.
+
+    A delegate library may have them.
+    """
+    flex = _flex_operators(model.root, model.bodies)
+    for placement in ranks if flex else ():
+        needed: dict[str, tuple[str, ...]] = {
+            layer.name: flex[position]
+            for segment in cut.segments
+            if segment.rank == placement.rank
+            for layer in segment.layers
+            if (position := model.operator_of[layer.name]) in flex
+        }
+        if not needed or placement.engine == "null" or "delegate" in dict(placement.options):
+            continue
+        operators = list(dict.fromkeys(name for names in needed.values() for name in names))
+        one = len(needed) == 1
+        layers = f"{'layer' if one else 'layers'} {listed(list(needed))}"
+        yield Mistake(
+            f"{model.path}: {layers}",
+            f"{'needs' if one else 'need'} TensorFlow's own operators, which LiteRT does not have: "
+            + listed(operators),
+            "convert the model without SELECT_TF_OPS",
+        )
+
+
+def _flex_operators(root: Table, bodies: Sequence[Sequence[int]]) -> dict[int, tuple[str, ...]]:
+    """Return the operators of TensorFlow itself that operators of the main subgraph run, by number.
+
+    Args:
+        root: the table ``Model``.
+        bodies: numbers of the subgraphs that each operator of the main subgraph runs.
+    """
+    names = [operator_name(code) for code in root.tables("operator_codes")]
+    if not any(name.startswith(_FLEX) for name in names):
+        return {}
+    subgraphs = root.tables("subgraphs")
+    found = {}
+    for position, operator in enumerate(subgraphs[0].tables("operators")):
+        inner = [one for body in bodies[position] for one in subgraphs[body].tables("operators")]
+        used = [names[one.number("opcode_index")] for one in (operator, *inner)]
+        flex = tuple(dict.fromkeys(name for name in used if name.startswith(_FLEX)))
+        if flex:
+            found[position] = flex
+    return found

@@ -100,7 +100,7 @@ def test_wrong_options_are_told(tmp_path):
         (keras, "--representative", frames): "give --quantize int8",
         (keras, "--quantize", "int8", "--representative", frames): "has no array 'image'",
         (keras, "--quantize", "int8", "--representative", tmp_path / "no"): "no such file",
-        (onnx, "--quantize", "float16"): "is no Keras model",
+        (onnx, "--quantize", "float16"): "is not converted",
     }
     for (model, *options), found in wrong.items():
         out = tmp_path / "out"

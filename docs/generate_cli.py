@@ -60,7 +60,7 @@ def _option(name: str, kind: Any, info: OptionInfo) -> str:
     # Inside Annotated the first declaration stands where a default would.
     declared = [text for text in (info.default, *(info.param_decls or ())) if str(text)[:2] == "--"]
     flag = declared[0] if declared else f"--{name.replace('_', '-')}"
-    value = info.metavar or _value(_plain(kind))
+    value = (info.metavar or "").replace("|", "\\|") or _value(_plain(kind))
     return f"`{flag} {value}`" if value else f"`{flag}`"
 
 
@@ -68,7 +68,7 @@ def _meaning(kind: Any, info: OptionInfo, parameter: inspect.Parameter) -> str:
     notes = []
     if parameter.default is inspect.Parameter.empty:
         notes.append("Required.")
-    elif parameter.default is not None and parameter.default is not False:
+    elif parameter.default is not False and parameter.default not in (None, ""):
         default = parameter.default
         notes.append(f"Default: `{default.value if isinstance(default, enum.Enum) else default}`.")
     if typing.get_origin(_without_none(kind)) is list:

@@ -36,7 +36,8 @@ from front_end import OTHERS
 from measuring import console, machine
 from numpy.typing import NDArray
 
-from rankslice.commands.profile.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.commands.profile.profile import Listener, Measuring, measure_model
+from rankslice.commands.profile_file import read_profile
 from rankslice.commands.simulate.simulate import Traffic, simulate
 from rankslice.exploration.cost.cost_model import Prediction, predict
 from rankslice.exploration.cost.evaluation import evaluate

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import typer
+from rich.cells import cell_len
 from rich.console import (
     Console,
     ConsoleOptions,
@@ -28,16 +29,21 @@ from rich.progress import (
 )
 
 from rankslice.framework.files.output_file import write_output
-from rankslice.framework.wording import harmless
+from rankslice.framework.wording import harmless, printable
 
 __all__ = [
     "end_interrupted",
     "new_console",
     "progress_bars",
     "screen",
+    "shortened",
     "talk",
     "write_json",
 ]
+
+
+_LONGEST_CELL = 32
+"""Of a name in tables that are not for copying from, in columns of a terminal."""
 
 
 class _Harmless:
@@ -70,6 +76,20 @@ talk = new_console(stderr=True)
 """Standard error: progress, warnings and mistakes."""
 screen = new_console()
 """Standard output: results."""
+
+
+def shortened(text: str, most: int = _LONGEST_CELL) -> str:
+    """Return a name on one line, printable, its middle left out if it is long."""
+    shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
+    if len(text) <= 2 * most and cell_len(shown) <= most:
+        return shown
+    head, tail = shown, shown
+    # Names that differ do so at the end more often than at the beginning.
+    while cell_len(head) > most // 3:
+        head = head[:-1]
+    while cell_len(tail) > most - most // 3 - 1:
+        tail = tail[1:]
+    return f"{head}…{tail}"
 
 
 def progress_bars() -> Progress:

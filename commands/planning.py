@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from rankslice.framework.errors import Mistake, RankSliceError, nearest
+from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, nearest
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Assignment, Placement, Placements
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -23,8 +23,6 @@ from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
 __all__ = ["MakeMapping", "Planned", "layer_numbers", "plan_mapping", "plan_model"]
-
-_T = TypeVar("_T")
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -76,7 +74,7 @@ def plan_model(
         RankSliceError: with all mistakes that were found.
     """
     on_step("reading")
-    specs = _Mistakes()
+    specs = CollectedMistakes()
     loaded = specs.catch(lambda: read_model(model, shapes))
     wanted = specs.catch(lambda: read_mapping(mapping)) if isinstance(mapping, Path) else None
     boards = specs.catch(lambda: read_platform(platform))
@@ -125,24 +123,6 @@ def _planned(
     source = _source_rank(cut, placements.ranks, source_board)
     plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
     return Planned(loaded, cut, plan, (*placements.warnings, *arranged.warnings))
-
-
-class _Mistakes:
-    """Goes on after mistakes as long as there is something to check, then raises all."""
-
-    def __init__(self) -> None:
-        self._found: list[Mistake | str] = []
-
-    def catch(self, step: Callable[[], _T]) -> _T | None:
-        try:
-            return step()
-        except RankSliceError as error:
-            self._found.extend(error.mistakes)
-            return None
-
-    def raise_all(self) -> None:
-        if self._found:  # each step has told no more than it should
-            raise RankSliceError(*self._found)
 
 
 def _model_info(model: Model) -> ModelInfo:

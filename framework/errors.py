@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 from rankslice.framework.wording import on_one_line, quoted
 
 __all__ = [
     "MAX_TOLD",
+    "CollectedMistakes",
     "InterruptedRunError",
     "Mistake",
     "RankSliceError",
     "nearest",
     "raise_mistakes",
 ]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,26 @@ def raise_mistakes(mistakes: Iterable[Mistake | str]) -> None:
         raise RankSliceError(*found, f"... and {more} more mistakes")
     if found:
         raise RankSliceError(*found)
+
+
+class CollectedMistakes:
+    """The mistakes of several steps, of which each is tried whatever came of the others."""
+
+    def __init__(self) -> None:
+        self._found: list[Mistake | str] = []
+
+    def catch(self, step: Callable[[], _T]) -> _T | None:
+        """Return what a step gives; ``None``: it raised an error, whose mistakes are kept."""
+        try:
+            return step()
+        except RankSliceError as error:
+            self._found.extend(error.mistakes)
+            return None
+
+    def raise_all(self) -> None:
+        """Raise one error with all mistakes, or return if there are none."""
+        if self._found:  # each step has told no more than it should
+            raise RankSliceError(*self._found)
 
 
 _LONGEST_COMPARED = 100

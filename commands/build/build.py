@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,13 +12,19 @@ from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.engines import ENGINES
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
+from rankslice.commands.build_folder import (
+    OWN_ENTRIES,
+    PLAN,
+    REFERENCE,
+    REFERENCE_ENGINES,
+    converted_name,
+)
+from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, plan_model
-from rankslice.commands.run.run import REFERENCE, REFERENCE_ENGINES, converted_name
 from rankslice.commands.run_folder import living_runs
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
-from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
@@ -27,7 +32,7 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reach import FILE as BOARDS_FILE
 from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.wording import listed, quoted
+from rankslice.framework.wording import quoted
 from rankslice.frontend.formats import Model, find_format, format_of, submodel_files
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
@@ -35,19 +40,9 @@ from rankslice.frontend.partition.partition import Partition
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
-__all__ = ["OWN_ENTRIES", "Build", "build"]
+__all__ = ["Build", "build"]
 
 _FLOAT32 = Quantisation()
-
-OWN_ENTRIES = frozenset(
-    {
-        *("plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"),
-        *("driver.py", "runtime", "submodels", "packages", REFERENCE),
-        *(converted_name(submodels) for submodels in REFERENCE_ENGINES),
-        *(BOARDS_FILE, "ssh_config", "results.bin", "report.json"),
-    }
-)
-"""What builds and runs put into a build folder: with anything else in it, it is not replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +141,11 @@ def build(
 
 def _foreign(folder: Path) -> str:
     """Return what shows that a folder is not, or not only, a build folder; empty: nothing."""
-    try:
-        with os.fdopen(open_ordinary(folder / "plan.json", "a plan"), "rb") as file:
-            beginning = file.read(200)
-    except (OSError, RankSliceError):
-        return "has no plan.json"
-    if f'"{FORMAT}"'.encode() not in beginning:
-        return "has a plan.json that no build made"
+    if found := other_maker(folder, PLAN, FORMAT, "build"):
+        return found
     if living_runs(folder):
         return "a run goes on in it: wait for its end"
-    foreign = sorted({path.name for path in folder.iterdir()} - OWN_ENTRIES)
-    return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""
+    return other_entries(folder, OWN_ENTRIES.__contains__)
 
 
 def _engines(model: Path) -> tuple[str, ...]:

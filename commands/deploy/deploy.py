@@ -9,16 +9,12 @@ from pathlib import Path
 from rankslice.backend.boards.deploy import Deployed, Package, deploy_packages, read_package
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.launch.mpirun import open_mpi_requirements
+from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
-from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reach import board_reaches
-from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["SSH_CONFIG", "Deployment", "deploy", "plan_deployment", "read_plan"]
-
-SSH_CONFIG = "ssh_config"
-"""Name of the file in a build folder that names accounts for ssh, if the platform does."""
+__all__ = ["Deployment", "deploy", "plan_deployment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +24,6 @@ class Deployment:
     work: tuple[tuple[BoardShell, Package], ...]
     ssh_config: Path | None = None
     """Configuration for ssh."""
-
-
-def read_plan(folder: Path) -> Plan:
-    """Return the plan of a build folder.
-
-    Raises:
-        RankSliceError: the folder is no build folder.
-    """
-    plan_file = folder / "plan.json"
-    if not plan_file.is_file():
-        found = "has no plan.json" if folder.is_dir() else "no such folder"
-        raise RankSliceError(
-            Mistake(str(folder), found, "make a build folder with: rankslice build")
-        )
-    return plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
 
 
 def plan_deployment(
@@ -59,8 +40,7 @@ def plan_deployment(
         RankSliceError: the folder is no build folder or damaged, or has no such board.
     """
     plan = read_plan(folder)
-    if ssh_config is not None and not ssh_config.is_file():
-        raise RankSliceError(Mistake(str(ssh_config), "no such file", "another --ssh-config?"))
+    check_ssh_config(ssh_config)
     reaches = board_reaches(folder, plan)
     known = [reach.board for reach in reaches]
     for board in boards:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rankslice.backend.boards.deploy import Deployed
 from rankslice.commands.deploy.deploy import Deployment
-from rankslice.commands.inspect.show import shortened
+from rankslice.commands.output import shortened
 
 __all__ = ["print_deployed", "print_deployment"]
 

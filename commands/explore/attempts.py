@@ -11,10 +11,11 @@ from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
+from rankslice.commands.build_folder import REFERENCE_ENGINES
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.explore.kept_runs import KeptRuns
 from rankslice.commands.planning import plan_mapping
-from rankslice.commands.run.run import REFERENCE_ENGINES, prepare, run
+from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Traffic, simulate_job
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.measured import (

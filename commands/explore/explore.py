@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.commands.build_folder import REFERENCE_ENGINES
 from rankslice.commands.explore.attempts import Runs, Simulations, mapping_text
 from rankslice.commands.explore.kept_runs import KeptRuns
-from rankslice.commands.profile.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.commands.own_folder import other_entries, other_maker
+from rankslice.commands.profile.profile import Listener, Measuring, measure_model
 from rankslice.commands.profile.show import refinement_text
 from rankslice.commands.profile.time_limit import left_out_of
-from rankslice.commands.run.run import REFERENCE_ENGINES
+from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
@@ -34,12 +36,11 @@ from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
-from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.wording import joined, listed, quoted
+from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.partition.spans import SpanSegments
 
@@ -312,16 +313,10 @@ def _keys(wanted: SearchOptions, platform: Platform) -> tuple[str, ...] | None:
 
 def _foreign(folder: Path) -> str:
     """Return what shows that a folder is not, or not only, an exploration's; empty: nothing."""
-    try:
-        with os.fdopen(open_ordinary(folder / RECORD, "a record"), "rb") as file:
-            beginning = file.read(200)
-    except (OSError, RankSliceError):
-        return f"has no {RECORD}"
-    if f'"{FORMAT}"'.encode() not in beginning:
-        return f"has a {RECORD} that no exploration made"
-    names = {path.name for path in folder.iterdir()} - {PAGE, TABLE, RECORD, PROFILE, RUNS}
-    foreign = sorted(name for name in names if not name.startswith(_MAPPING))
-    return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""
+    own = {PAGE, TABLE, RECORD, PROFILE, RUNS}
+    return other_maker(folder, RECORD, FORMAT, "exploration") or other_entries(
+        folder, lambda name: name in own or name.startswith(_MAPPING)
+    )
 
 
 def _write(folder: Path, exploration: Exploration) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.commands.inspect.show import shortened
+from rankslice.commands.output import shortened
 from rankslice.exploration.results.answer import (
     failure_texts,
     mappings_text,

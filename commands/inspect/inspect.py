@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.commands.build_folder import (
+    is_build_folder,
+    read_plan,
+    refuse_other_folders,
+    unsliced_model,
+)
 from rankslice.commands.planning import plan_model
-from rankslice.commands.run.run import REFERENCE
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
-from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.specs.read_text import read_text
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
@@ -85,12 +88,10 @@ def inspect_model(
         RankSliceError: the file is no model, or one that cannot be sliced; the mapping or the
             platform have mistakes; the folder's model has changed.
     """
-    if (model / "plan.json").is_file():
+    if is_build_folder(model):
         _refuse_for_folders(model, shapes, mapping, platform)
         return _inspection(*_build_folder(model))
-    if model.is_dir():
-        expected = "expected a model file, or a folder made by 'rankslice build'"
-        raise RankSliceError(Mistake(str(model), "is a folder without plan.json", expected))
+    refuse_other_folders(model)
     if mapping is None:
         if platform is not None:
             expected = "give --mapping, too: which layers go to its accelerators"
@@ -116,17 +117,8 @@ def _refuse_for_folders(model: Path, *given: object) -> None:
 
 def _build_folder(folder: Path) -> tuple[Model, Plan]:
     """Return the model and the plan of a build folder."""
-    file = folder / "plan.json"
-    plan = plan_from_json(read_text(file, "a plan"), str(file))
-    link = folder / REFERENCE
-    if not link.exists():
-        raise RankSliceError(
-            Mistake(str(link), f"does not lead to {plan.model.name}", "build again to inspect it")
-        )
-    model = link.resolve()
-    if file_sha256(model) != plan.model.sha256:
-        found = "has changed since it was sliced"
-        raise RankSliceError(Mistake(str(model), found, "build again to inspect it"))
+    plan = read_plan(folder)
+    model = unsliced_model(folder, plan, "inspect it")
     inputs = {tensor.name: tensor.shape for tensor in plan.tensors}
     shapes = {name: inputs[name] or () for name in plan.model.inputs}
     return read_model(model, shapes), plan

@@ -15,7 +15,8 @@ from rich.cells import cell_len
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import Row, assign_lanes
-from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text, shortened
+from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text
+from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.plan import Channel, Plan

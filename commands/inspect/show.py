@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +28,6 @@ __all__ = [
     "print_inspection",
     "print_parts",
     "shape_text",
-    "shortened",
 ]
 
 DEFAULT_CUTS = 9
@@ -41,8 +39,6 @@ _WIDE = 130
 """Columns from which names of output tensors, and the usual type of their elements, have room."""
 _UNBOUNDED = 1_000_000
 _MAX_NAMES = 5
-_LONGEST_CELL = 32
-"""Of a name in tables that are not for copying from, in columns of a terminal."""
 
 
 def print_inspection(
@@ -280,17 +276,3 @@ def shape_text(tensor: Tensor, *, full: bool = True) -> str:
     """
     shape = "?" if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} {tensor.dtype or '?'}" if full or tensor.dtype != "float32" else shape
-
-
-def shortened(text: str, most: int = _LONGEST_CELL) -> str:
-    """Return a name on one line, printable, its middle left out if it is long."""
-    shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
-    if len(text) <= 2 * most and cell_len(shown) <= most:
-        return shown
-    head, tail = shown, shown
-    # Names that differ do so at the end more often than at the beginning.
-    while cell_len(head) > most // 3:
-        head = head[:-1]
-    while cell_len(tail) > most - most // 3 - 1:
-        tail = tail[1:]
-    return f"{head}…{tail}"

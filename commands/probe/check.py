@@ -27,10 +27,9 @@ from rankslice.backend.boards.probe import (
 from rankslice.backend.boards.ssh import BoardShell, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
-from rankslice.commands.deploy.deploy import read_plan
+from rankslice.commands.build_folder import check_ssh_config, read_plan
 from rankslice.commands.probe.accelerators import LITERT_PACKAGES
 from rankslice.commands.probe.platform_file import Pair, measured_pairs
-from rankslice.commands.probe.probe import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Link, Platform

@@ -18,6 +18,7 @@ from rankslice.backend.boards.probe import (
     report_of,
 )
 from rankslice.backend.boards.ssh import BoardShell
+from rankslice.commands.build_folder import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.probed import BoardReport, Probed, ProbedBoard, Route
 from rankslice.framework.reach import Reach
@@ -27,7 +28,6 @@ from rankslice.framework.wording import quoted
 __all__ = [
     "HERE",
     "Probing",
-    "check_ssh_config",
     "probe",
 ]
 
@@ -87,12 +87,6 @@ def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) ->
         return ()
     addresses = {board.name: board.address for board in boards}
     return measure_routes(BoardLinks(talks, addresses), list(addresses))
-
-
-def check_ssh_config(path: Path | None) -> None:
-    """Raise if a configuration for ssh is given that is not there."""
-    if path is not None and not path.is_file():
-        raise RankSliceError(Mistake(str(path), "no such file", "another --ssh-config?"))
 
 
 def _reaches(hosts: Sequence[str]) -> list[Reach]:

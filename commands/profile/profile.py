@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
 
 from rankslice.backend.boards.deploy import Package
 from rankslice.backend.boards.profiler import (
@@ -24,6 +23,12 @@ from rankslice.backend.boards.profiler import (
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
+from rankslice.commands.build_folder import (
+    REFERENCE_ENGINES,
+    SSH_CONFIG,
+    check_ssh_config,
+    converted_name,
+)
 from rankslice.commands.profile.time_limit import (
     MOMENTS,
     Expectation,
@@ -33,7 +38,7 @@ from rankslice.commands.profile.time_limit import (
     ends_of,
     left_out_of,
 )
-from rankslice.commands.run.run import REFERENCE_ENGINES, converted_name
+from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import Problem, make_problem, usual_overheads
 from rankslice.exploration.search.fastest_slices import fastest_slices
@@ -48,7 +53,7 @@ from rankslice.exploration.times.spans import (
     kind_times,
     refine,
 )
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.files.output_file import PROFILE, check_output, write_output
@@ -60,21 +65,17 @@ from rankslice.framework.profile import (
     Profile,
     ProfiledKind,
     ProfiledModel,
-    profile_from_json,
     profile_to_json,
 )
 from rankslice.framework.profile import Span as ProfiledSpan
 from rankslice.framework.reach import Reach
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import Model, format_of, read_model, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
 
-__all__ = ["Listener", "Measuring", "measure_model", "read_profile"]
-
-_T = TypeVar("_T")
+__all__ = ["Listener", "Measuring", "measure_model"]
 
 _IDLE_S = 1.0
 _ENERGY_S = 0.25
@@ -84,11 +85,6 @@ _RUNS_AGAIN = Timings(least=3)
 _FIRST_SHARE = 0.8
 """Of a time limit: what is left after it is for the slices of plans."""
 _NO_LIMIT = TimeLimit()
-
-_MAX_BYTES = 256 << 20
-"""Of a profile: a thousand layers on ten kinds of accelerators have less."""
-
-_SSH_CONFIG = "ssh_config"
 
 
 class Listener:
@@ -108,15 +104,6 @@ class Listener:
 
     def measured(self, key: str) -> None:
         """Take note that one of them has been."""
-
-
-def read_profile(path: Path) -> Profile:
-    """Return the profile in a file.
-
-    Raises:
-        RankSliceError: it cannot be read, or is none.
-    """
-    return profile_from_json(read_text(path, "a profile", _MAX_BYTES), str(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,15 +255,14 @@ class Measuring:
 
     def _greet(self) -> None:
         """Start the programs on the boards, and begin the profile with what is known already."""
-        mistakes: list[Mistake | str] = []
+        mistakes = CollectedMistakes()
         greetings = []
         for wanted in self._wanted:
             self._listener.step(f"starting {wanted.rank.key}")
-            try:
-                greetings.append(self._accelerators[wanted.rank.key].greet(idle_s=_IDLE_S))
-            except RankSliceError as error:
-                mistakes += error.mistakes
-        raise_mistakes(mistakes)
+            greet = partial(self._accelerators[wanted.rank.key].greet, idle_s=_IDLE_S)
+            if greeting := mistakes.catch(greet):
+                greetings.append(greeting)
+        mistakes.raise_all()
         groups = _of_one_kind(self._wanted, greetings)
         self._wanted = tuple(wanted for wanted, _ in groups)
         kinds = [self._known(wanted, greeting) for wanted, greeting in groups]
@@ -610,23 +596,14 @@ def _read_files(
     Raises:
         RankSliceError: with the mistakes in all of them.
     """
-    mistakes: list[Mistake | str] = []
-
-    def caught(read: Callable[[], _T]) -> _T | None:
-        try:
-            return read()
-        except RankSliceError as error:
-            mistakes.extend(error.mistakes)
-            return None
-
-    found = caught(lambda: _read(model, shapes))
-    boards = caught(lambda: read_platform(platform))
+    mistakes = CollectedMistakes()
+    found = mistakes.catch(lambda: _read(model, shapes))
+    boards = mistakes.catch(lambda: read_platform(platform))
     old = None
     if profile is not None and profile.exists():
-        old = caught(lambda: read_profile(profile))
-    if ssh_config is not None and not ssh_config.is_file():
-        mistakes.append(Mistake(str(ssh_config), "no such file", "another --ssh-config?"))
-    raise_mistakes(mistakes)
+        old = mistakes.catch(lambda: read_profile(profile))
+    mistakes.catch(lambda: check_ssh_config(ssh_config))
+    mistakes.raise_all()
     assert found is not None
     assert boards is not None
     return found, boards, old
@@ -735,7 +712,7 @@ def _changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
 
 def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:
     reach = Reach(board.name, board.host, board.user)
-    file = folder / f"{_SSH_CONFIG}-{safe_file_name(board.name)}"
+    file = folder / f"{SSH_CONFIG}-{safe_file_name(board.name)}"
     return BoardShell(reach, write_ssh_config(file, [reach], config))
 
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from rankslice.commands.inspect.show import shortened
+from rankslice.commands.output import shortened
 from rankslice.commands.profile.profile import Listener
 from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.spans import Refinement, Slice

@@ -30,12 +30,20 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.stages import Source
 from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_results, results_of
 from rankslice.backend.runtime.sources.sources import open_source
-from rankslice.commands.deploy.deploy import plan_deployment, read_plan
+from rankslice.commands.build_folder import (
+    PLAN,
+    REFERENCE_ENGINES,
+    REPORT,
+    RESULTS,
+    converted_name,
+    read_plan,
+    unsliced_model,
+)
+from rankslice.commands.deploy.deploy import plan_deployment
 from rankslice.commands.run import unsliced
 from rankslice.commands.run.results_files import check_results, move_results
 from rankslice.commands.run_folder import run_folder
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
 from rankslice.measurement.report import MAX_REPORT_BYTES, read_report
@@ -43,24 +51,12 @@ from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Comparison, explained
 
 __all__ = [
-    "REFERENCE",
-    "REFERENCE_ENGINES",
     "FinishedRun",
     "PreparedRun",
-    "converted_name",
     "prepare",
     "run",
     "unsliced_outputs",
 ]
-
-RESULTS, REPORT = "results.bin", "report.json"
-"""Names of what a run leaves in the build folder, and on the sink's board."""
-
-REFERENCE = "model"
-"""Name of the link in the build folder that leads to the unsliced model."""
-
-REFERENCE_ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
-"""The engine that runs the unsliced model, and as a rule its sub-models, by the model's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ def prepare(
     )
     _check_runtime(folder)
     with _told_to_people():
-        source = _open_source(load_job(folder / "plan.json").inputs, options)
+        source = _open_source(load_job(folder / PLAN).inputs, options)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
         launch = launch_command(plan, folder, found, ())
@@ -200,7 +196,7 @@ def run(
             _kept(prepared, folder)
             raise
         with _told_to_people():
-            results = results_of(load_job(prepared.folder / "plan.json"), folder / RESULTS)
+            results = results_of(load_job(prepared.folder / PLAN), folder / RESULTS)
         records = read_report(folder / REPORT, prepared.plan, len(results))
         _put_in_place(prepared, folder)
     arrivals = _arrivals(records, len(results))
@@ -294,7 +290,7 @@ def _fetch(
 ) -> None:
     """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
-    outputs = load_job(prepared.folder / "plan.json").outputs
+    outputs = load_job(prepared.folder / PLAN).outputs
     most = {RESULTS: most_bytes(outputs, prepared.source.frames), REPORT: MAX_REPORT_BYTES}
     for name in names:
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
@@ -377,34 +373,11 @@ def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:
     return list(itertools.islice(kept, completed))
 
 
-def converted_name(submodels: str) -> str:
-    """Return the name of the unsliced model in a build folder, if it was converted like its slices.
-
-    Args:
-        submodels: format of the slices.
-    """
-    return f"model.{submodels}"
-
-
 def _find_reference(prepared: PreparedRun) -> Path:
     converted = prepared.folder / converted_name(prepared.plan.model.format)
     if converted.is_file():
         return converted
-    link = prepared.folder / REFERENCE
-    model = prepared.plan.model
-    if not link.exists():
-        raise RankSliceError(
-            Mistake(str(link), f"does not lead to {model.name}", "build again to verify a run")
-        )
-    if file_sha256(link) != model.sha256:
-        raise RankSliceError(
-            Mistake(
-                str(link.resolve()),
-                "has changed since it was sliced",
-                "build again to verify a run",
-            )
-        )
-    return link.resolve()
+    return unsliced_model(prepared.folder, prepared.plan, "verify a run")
 
 
 def _compared(
@@ -426,7 +399,7 @@ def _compared(
 def _optimisation_effect(prepared: PreparedRun, reference: Path, arrivals: Sequence[int]) -> float:
     """Return by which share of its range the engine's optimisation changes the unsliced model."""
     plain = replace(prepared, options=replace(prepared.options, exact=True))
-    job = load_job(prepared.folder / "plan.json")
+    job = load_job(prepared.folder / PLAN)
     comparison = Comparison([spec.name for spec in job.outputs])
     pairs = zip(
         unsliced_outputs(prepared, reference, arrivals),
@@ -459,7 +432,7 @@ def unsliced_outputs(
     """
     return unsliced.unsliced_outputs(
         model,
-        load_job(prepared.folder / "plan.json"),
+        load_job(prepared.folder / PLAN),
         REFERENCE_ENGINES.get(prepared.plan.model.format, "onnxruntime"),
         prepared.source,
         arrivals,

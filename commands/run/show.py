@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.commands.inspect.show import shortened
+from rankslice.commands.output import shortened
 from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text

@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.commands.build_folder import (
+    REFERENCE_ENGINES,
+    is_build_folder,
+    read_plan,
+    refuse_other_folders,
+)
 from rankslice.commands.planning import plan_model
-from rankslice.commands.run.run import REFERENCE_ENGINES
+from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import Overheads, usual_overheads
 from rankslice.exploration.simulator.simulator import (
@@ -28,9 +34,9 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
-from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.profile import Profile, profile_from_json
+from rankslice.framework.profile import Profile
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.specs.read_text import read_text
@@ -42,7 +48,6 @@ __all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulat
 
 _FRAMES = 1000
 _MAX_FRAMES = 10_000_000
-_MAX_PROFILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +154,7 @@ def simulate(
     plan = _plan(target, mapping, platform, shapes)
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
-    measured = None if profile is None else _profile(profile)
+    measured = None if profile is None else read_profile(profile)
     source = "profile" if profile is None else profile.name
     if measured is not None:
         raise_mistakes(_other_model(plan, measured, source))
@@ -213,10 +218,6 @@ def simulate_job(
     return Simulated(plan, times, taken, simulation, tuple(_notes(plan, links)))
 
 
-def _profile(path: Path) -> Profile:
-    return profile_from_json(read_text(path, "a profile", _MAX_PROFILE_BYTES), str(path))
-
-
 def _plan(
     target: Path,
     mapping: Path | None,
@@ -224,16 +225,13 @@ def _plan(
     shapes: Mapping[str, tuple[int, ...]] | None,
 ) -> Plan:
     """Return the plan of a build folder, or of a model and a mapping."""
-    file = target / "plan.json"
-    if file.is_file():
+    if is_build_folder(target):
         if mapping is not None or shapes:
             name = "--mapping" if mapping is not None else "--shape"
             found = f"{target} was built with a mapping and shapes of its own"
             raise RankSliceError(Mistake(name, found, "give the model's file instead"))
-        return plan_from_json(read_text(file, "a plan"), str(file))
-    if target.is_dir():
-        expected = "expected a model file, or a folder made by 'rankslice build'"
-        raise RankSliceError(Mistake(str(target), "is a folder without plan.json", expected))
+        return read_plan(target)
+    refuse_other_folders(target)
     if mapping is None:
         if not target.exists():
             expected = "expected a model file, or a folder made by 'rankslice build'"

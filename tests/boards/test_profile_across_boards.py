@@ -10,7 +10,7 @@ from command_line import Ended, rankslice
 
 from boards import Boards
 from boards.deployments import home
-from rankslice.commands.profile.profile import read_profile
+from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.times.spans import first_spans
 from rankslice.framework.profile import Profile
 

@@ -17,8 +17,8 @@ from command_line import COMMAND, rankslice
 from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import OWN_ENTRIES, Build, build
-from rankslice.commands.deploy.deploy import SSH_CONFIG
+from rankslice.commands.build.build import Build, build
+from rankslice.commands.build_folder import OWN_ENTRIES, SSH_CONFIG
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256

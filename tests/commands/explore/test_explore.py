@@ -16,7 +16,7 @@ from real_jobs import give_sensors
 
 from rankslice.commands.build.build import Build, build
 from rankslice.commands.explore.attempts import Runs
-from rankslice.commands.profile.profile import read_profile
+from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.cost.cost_model import predict_plan
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import explored_layers

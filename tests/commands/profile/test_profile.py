@@ -16,8 +16,9 @@ from command_line import COMMAND, rankslice
 from real_jobs import chain
 
 from rankslice.backend.runtime.version import RUNTIME_VERSION
-from rankslice.commands.profile.profile import Listener, Measuring, measure_model, read_profile
+from rankslice.commands.profile.profile import Listener, Measuring, measure_model
 from rankslice.commands.profile.time_limit import Expectation, TimeLimit
+from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.times.spans import Slice, first_spans, is_long
 from rankslice.framework.profile import Profile, profile_to_json
 

@@ -20,7 +20,7 @@ from real_jobs import debians_mpirun, wheels_mpirun
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
-from rankslice.commands.build.build import OWN_ENTRIES
+from rankslice.commands.build_folder import OWN_ENTRIES
 from rankslice.commands.run_folder import living_runs, run_folder
 
 LASTING = ("--fps", "30", "--verify", "exact", "--json", "-")

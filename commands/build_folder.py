@@ -1,0 +1,112 @@
+"""A build folder: the names of what lies in it, its plan, and the model that was sliced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.reach import FILE as BOARDS_FILE
+from rankslice.framework.specs.read_text import read_text
+
+__all__ = [
+    "OWN_ENTRIES",
+    "PLAN",
+    "REFERENCE",
+    "REFERENCE_ENGINES",
+    "REPORT",
+    "RESULTS",
+    "SSH_CONFIG",
+    "check_ssh_config",
+    "converted_name",
+    "is_build_folder",
+    "read_plan",
+    "refuse_other_folders",
+    "unsliced_model",
+]
+
+PLAN = "plan.json"
+REFERENCE = "model"
+"""The link that leads to the unsliced model."""
+RESULTS, REPORT = "results.bin", "report.json"
+"""What a run leaves here, and on the sink's board."""
+SSH_CONFIG = "ssh_config"
+"""Names accounts for ssh, if the platform does."""
+
+REFERENCE_ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
+"""The engine that runs the unsliced model, and as a rule its sub-models, by the model's format."""
+
+
+def converted_name(submodels: str) -> str:
+    """Return the name of the unsliced model in a build folder, if it was converted like its slices.
+
+    Args:
+        submodels: format of the slices.
+    """
+    return f"model.{submodels}"
+
+
+OWN_ENTRIES = frozenset(
+    {
+        *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
+        *("driver.py", "runtime", "submodels", "packages", REFERENCE),
+        *map(converted_name, REFERENCE_ENGINES),
+        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT),
+    }
+)
+"""What builds and runs put into a build folder: with anything else in it, it is not replaced."""
+
+
+def is_build_folder(path: Path) -> bool:
+    """Return whether a path is a folder with a plan."""
+    return (path / PLAN).is_file()
+
+
+def read_plan(folder: Path) -> Plan:
+    """Return the plan of a build folder.
+
+    Raises:
+        RankSliceError: the folder is no build folder.
+    """
+    file = folder / PLAN
+    if not file.is_file():
+        found = f"has no {PLAN}" if folder.is_dir() else "no such folder"
+        raise RankSliceError(
+            Mistake(str(folder), found, "make a build folder with: rankslice build")
+        )
+    return plan_from_json(read_text(file, "a plan"), str(file))
+
+
+def refuse_other_folders(path: Path) -> None:
+    """Raise if a path, which may be a model file, is a folder that is no build folder."""
+    if path.is_dir() and not is_build_folder(path):
+        expected = "expected a model file, or a folder made by 'rankslice build'"
+        raise RankSliceError(Mistake(str(path), f"is a folder without {PLAN}", expected))
+
+
+def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
+    """Return the file of the model that was sliced.
+
+    Args:
+        folder: made by ``build``.
+        plan: of the folder.
+        purpose: what for, in messages: ``inspect it``.
+
+    Raises:
+        RankSliceError: it is not there any more, or has changed.
+    """
+    link = folder / REFERENCE
+    hint = f"build again to {purpose}"
+    if not link.exists():
+        raise RankSliceError(Mistake(str(link), f"does not lead to {plan.model.name}", hint))
+    model = link.resolve()
+    if file_sha256(model) != plan.model.sha256:
+        raise RankSliceError(Mistake(str(model), "has changed since it was sliced", hint))
+    return model
+
+
+def check_ssh_config(path: Path | None) -> None:
+    """Raise if a configuration for ssh is given that is not there."""
+    if path is not None and not path.is_file():
+        raise RankSliceError(Mistake(str(path), "no such file", "another --ssh-config?"))

@@ -1,0 +1,53 @@
+"""How the folders of the commands use each other: one way."""
+
+from __future__ import annotations
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from rankslice.commands.app import COMMANDS, load_command, summary
+
+ROOM = Path(__file__).parents[2] / "commands"
+OF_A_COMMAND = re.compile(r"rankslice\.commands\.(\w+)\.")
+
+
+def imported(file: Path) -> set[str]:
+    """Return the modules that a file imports, with a dot at the end of each."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return {f"{node.module}." for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def used_by(command: str) -> set[str]:
+    """Return the commands whose folders a command's files import."""
+    modules = {name for file in (ROOM / command).glob("*.py") for name in imported(file)}
+    found = {match[1] for name in modules if (match := OF_A_COMMAND.match(name))}
+    return found & set(COMMANDS) - {command}
+
+
+def test_each_folder_is_a_command_and_has_its_parts() -> None:
+    folders = {path.name for path in ROOM.iterdir() if (path / "__init__.py").is_file()}
+    assert set(COMMANDS) == folders
+    for name in COMMANDS:
+        assert (ROOM / name / "cli.py").is_file()
+        assert (ROOM / name / f"{name}.py").is_file()
+        assert load_command(name).help == summary(name)
+
+
+def test_the_folders_of_commands_use_each_other_one_way() -> None:
+    uses = {command: used_by(command) for command in COMMANDS}
+    order = list(TopologicalSorter(uses).static_order())  # raises where they go in a circle
+    assert uses["explore"] >= {"build", "run", "profile"}
+    assert order.index("run") > order.index("deploy")
+
+
+def test_what_commands_share_uses_no_command() -> None:
+    shared = {file.name: imported(file) for file in ROOM.glob("*.py")}
+    assert "planning.py" in shared
+    own = {f"rankslice.commands.{name}." for name in COMMANDS}
+    assert {} == {
+        file: found
+        for file, names in shared.items()
+        if (found := {n for n in names if any(map(n.startswith, own))})
+    }

@@ -14,6 +14,7 @@ from pathlib import Path
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
 from rankslice.backend.wheels import AddWheels
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.mapping import Placement
@@ -29,19 +30,6 @@ _COMMON_FILES = (
     "rankfile",
     "hostfile",
 )
-_TAKES_PLUGINS = "onnxruntime>=1.24.4"
-_REQUIREMENTS: dict[str, tuple[str, ...]] = {
-    "litert": ("ai-edge-litert>=2.0",),
-    "litert openvino": ("ai-edge-litert==2.3.0", "openvino==2026.3.1"),  # linked with each other
-    "null": (),
-    "onnxruntime": ("onnxruntime>=1.19",),
-    "onnxruntime cuda": ("onnxruntime-gpu>=1.19",),
-    "onnxruntime tensorrt": ("onnxruntime-gpu>=1.19",),
-    "onnxruntime openvino": ("onnxruntime-openvino>=1.19",),
-    "onnxruntime qnn": (_TAKES_PLUGINS, "onnxruntime-qnn>=2.3"),
-    "onnxruntime webgpu": (_TAKES_PLUGINS, "onnxruntime-ep-webgpu>=0.4"),
-}
-"""Engine, and provider or vendor -> what pip installs on the board for it."""
 
 
 def write_driver(folder: Path, plan: Plan) -> None:
@@ -139,22 +127,21 @@ def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:
     """Return what pip installs on a board with these ranks, besides Open MPI."""
     needs = {(rank.engine, _needs(rank)) for rank in ranks}
     # The packages with a provider run CPU ranks, too, and exclude the one without.
-    special = {engine for engine, need in needs if need != _REQUIREMENTS[engine]}
-    chosen = sorted(
-        {need for engine, need in needs if engine not in special or need != _REQUIREMENTS[engine]}
-    )
+    special = {(engine, need) for engine, need in needs if need != ENGINES[engine].requirements}
+    plain = {(engine, need) for engine, need in needs if engine not in dict(special)}
+    chosen = sorted({need for _, need in special | plain})
     wanted = dict.fromkeys(name for need in chosen for name in need)
     return ("mpi4py>=4.0", "numpy>=1.26", *wanted)
 
 
 def _needs(rank: Placement) -> tuple[str, ...]:
     """Return what pip installs for a rank's engine."""
-    options = dict(rank.options)
+    engine, options = ENGINES[rank.engine], dict(rank.options)
     if plugin := options.get("plugin"):
-        return (_TAKES_PLUGINS, *(() if is_library(plugin) else (plugin,)))
+        return (*engine.plugin_requirements, *(() if is_library(plugin) else (plugin,)))
     name = options.get("provider") or options.get("vendor") or ""
-    kind = f"{rank.engine} {name.removesuffix('ExecutionProvider').lower()}"
-    return _REQUIREMENTS.get(kind, _REQUIREMENTS[rank.engine])
+    provider = name.removesuffix("ExecutionProvider").lower()
+    return engine.special_requirements.get(provider, engine.requirements)
 
 
 def _write_manifest(package: Path, board: str) -> None:

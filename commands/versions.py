@@ -8,16 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rankslice import __version__
 from rankslice.backend.launch.mpirun import find_mpirun
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import RankSliceError
 
 __all__ = ["version_lines"]
 
 _NEEDED = ("mpi4py", "numpy", "onnx")
-_ENGINES = {
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
-    "LiteRT": ("ai-edge-litert", "tflite-runtime", "tensorflow"),
-}
-"""Engine -> the packages that have it; the first that is installed is used."""
 
 
 def version_lines() -> Iterator[str]:
@@ -30,9 +26,11 @@ def version_lines() -> Iterator[str]:
     yield _open_mpi()
     for package in _NEEDED:
         yield f"{package} {_version(package) or 'is not installed'}"
-    for engine, packages in _ENGINES.items():
+    for engine in ENGINES.values():
+        packages = engine.distributions
         installed = [f"{name} {number}" for name in packages if (number := _version(name))]
-        yield f"{engine}: {', '.join(installed) or 'is not installed'}"
+        if packages:
+            yield f"{engine.title}: {', '.join(installed) or 'is not installed'}"
 
 
 def _open_mpi() -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Committed, Done, Received
 from rankslice.backend.boards.ssh import BoardShell
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.specs.read_json import read_json
@@ -41,14 +42,17 @@ class Package:
         return sum(int(entry["bytes"]) for entry in self.files.values())
 
     @property
-    def requirements(self) -> list[str]:
-        """What pip installs on the board for it."""
-        return (self.folder / "requirements.txt").read_text().split("\n")[:-1]
-
-    @property
     def short_name(self) -> str:
         """Name of the folder that holds the package on its board."""
         return self.manifest_sha256[:SHORT]
+
+    def needs(self) -> dict[str, Any]:
+        """Return what a board is told of what must be installed for the package."""
+        stand_ins = {
+            name: module for engine in ENGINES.values() for name, module in engine.stand_ins.items()
+        }
+        wanted = (self.folder / "requirements.txt").read_text().split("\n")[:-1]
+        return {"requirements": wanted, "stand_ins": stand_ins}
 
     def identity(self) -> dict[str, Any]:
         """Return what a board is told of the package."""

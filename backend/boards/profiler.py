@@ -328,8 +328,8 @@ class Accelerator:
             self._far = self._shell.start(local, folder=self._package.folder)
             return self._far
         self._far = self._shell.start()
-        details = {"what": what, "requirements": self._package.requirements}
-        self._far.write(self._shell.request("measure", **details, **self._package.identity()))
+        details = {"what": what, **self._package.needs(), **self._package.identity()}
+        self._far.write(self._shell.request("measure", **details))
         return self._far
 
     def _end(self) -> None:

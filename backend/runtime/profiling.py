@@ -33,7 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .affinity import bind_to_cores
-from .engines import Engine, engine_settings, open_engine, prepare_engine
+from .engines import (
+    Engine,
+    engine_settings,
+    engine_version,
+    open_engine,
+    prepare_engine,
+)
 from .environment import start_again_with
 from .errors import JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
@@ -42,7 +48,6 @@ from .figures.sensors import SensorError, find_sensor
 from .job import RankSpec, TensorSpec
 from .pipeline.slots import Ring
 from .sources.sources import RandomSource
-from .version import RUNTIME_VERSION
 
 __all__ = ["main"]
 
@@ -152,7 +157,7 @@ class _Service:
                 idle_mw = round(1e3 * sensor.joules() / sensor.seconds)
         open_engine(self._rank.engine, self._settings).close()
         return {
-            "engine_version": _engine_version(self._rank.engine),
+            "engine_version": engine_version(self._rank.engine),
             "rank_bytes": round(1e6 * peak_memory_mb()),
             "sensor": sensor.name if sensor is not None else None,
             "idle_mw": idle_mw,
@@ -430,18 +435,6 @@ def _text(path: Path) -> str:
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text().strip()
     return ""
-
-
-def _engine_version(engine: str) -> str:
-    if engine == "onnxruntime":
-        from .engines.onnxruntime_package import load_onnxruntime
-
-        return f"onnxruntime {load_onnxruntime().__version__}"
-    if engine == "litert":
-        from .engines.litert_package import find_package
-
-        return find_package().name
-    return f"{engine} {RUNTIME_VERSION}"
 
 
 # Processes

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.backend.runtime.engines import ENGINES
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
 from rankslice.commands.build_folder import (
@@ -22,6 +21,7 @@ from rankslice.commands.build_folder import (
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.run_folder import living_runs
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder

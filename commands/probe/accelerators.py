@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.probed import BoardReport, Device, Environment, Library
 from rankslice.framework.wording import joined
 
-__all__ = ["LITERT_PACKAGES", "Accelerators", "Usable", "accelerators_of"]
-
-LITERT_PACKAGES = ("ai-edge-litert", "tflite-runtime", "tensorflow")
-"""Any of them has LiteRT's interpreter."""
+__all__ = ["Accelerators", "Usable", "accelerators_of"]
 
 _SOFTWARE_DRIVERS = ("lvp", "llvmpipe", "swiftshader", "pocl")
 """Parts of names of Vulkan and OpenCL drivers that compute on the CPU."""
@@ -51,8 +49,8 @@ class _Way:
     devices: tuple[str, ...]
     """Patterns of device files, of which one is enough."""
     engine: str
-    packages: tuple[str, ...] = LITERT_PACKAGES
-    """Distributions with the engine, of which one is enough."""
+    packages: tuple[str, ...] = ()
+    """Distributions with the engine, of which one is enough; empty: any that has it."""
     delegate: str = ""
     libraries: tuple[str, ...] = ()
     """Patterns of libraries, all needed besides the delegate; ``a|b``: one of them."""
@@ -77,7 +75,6 @@ _WAYS = (
         "onnxruntime with CUDA",
         ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/nvmap"),
         "onnxruntime",
-        packages=(),
         provider="CUDA",
     ),
     _Way(
@@ -102,7 +99,6 @@ _WAYS = (
         "onnxruntime with WebGPU",
         _GPU_NODES,
         "onnxruntime",
-        packages=(),
         provider="WebGPU",
         plugin="onnxruntime-ep-webgpu",
         libraries=("libvulkan.so*",),
@@ -123,7 +119,6 @@ _WAYS = (
         "onnxruntime with QNN",
         _DSP_NODES,
         "onnxruntime",
-        packages=(),
         provider="QNN",
         plugin="onnxruntime-qnn",
         bundled=("libQnnHtp.so*",),
@@ -221,9 +216,10 @@ def _missing_engine(way: _Way, environment: Environment) -> list[str]:
             return []
         wanted = f"{way.plugin}, or " if way.plugin else ""
         return [f"{wanted}an onnxruntime with {way.provider} in {environment.python}"]
-    if any(environment.version_of(package) is not None for package in way.packages):
+    packages = way.packages or tuple(ENGINES[way.engine].distributions)
+    if any(environment.version_of(package) is not None for package in packages):
         return []
-    return [f"{joined(way.packages, 'or')} in {environment.python}"]
+    return [f"{joined(packages, 'or')} in {environment.python}"]
 
 
 def _has_plugin(way: _Way, environment: Environment) -> bool:

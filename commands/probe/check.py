@@ -28,8 +28,8 @@ from rankslice.backend.boards.ssh import BoardShell, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
 from rankslice.commands.build_folder import check_ssh_config, read_plan
-from rankslice.commands.probe.accelerators import LITERT_PACKAGES
 from rankslice.commands.probe.platform_file import Pair, measured_pairs
+from rankslice.framework.engines import ENGINES, computes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
@@ -329,7 +329,7 @@ def _package_findings(answer: _Answer, package: Package, launcher: MpiRun) -> li
         "look",
         run="",
         open_mpi=list(launcher.version[:2]),
-        requirements=package.requirements,
+        **package.needs(),
         **package.identity(),
     )
     if told.problems:
@@ -380,30 +380,21 @@ def _engine_findings(board: Board, environment: Environment) -> Iterator[Finding
     named = dict.fromkeys([*([board.engine] if board.engine else []), *(u.engine for u in units)])
     for engine in named:
         there = _engine_packages(engine, environment)
-        if there or engine == "null":
+        if there or not computes(engine):
             yield Finding(board.name, engine, OK, joined(there) or "needs nothing")
         else:
             yield Finding(board.name, engine, FAIL, f"{environment.python} has none", _VENV)
     if not named:
-        there = [
-            text
-            for engine in ("onnxruntime", "litert")
-            for text in _engine_packages(engine, environment)
-        ]
+        there = [text for engine in ENGINES for text in _engine_packages(engine, environment)]
         remedy = "" if there else _VENV
         found = joined(there) or f"{environment.python} has none"
         yield Finding(board.name, "engine", OK if there else FAIL, found, remedy)
 
 
 def _engine_packages(engine: str, environment: Environment) -> list[str]:
-    """Return the distributions with an engine that are installed, with their versions."""
-    return [
-        f"{name} {version}".strip()
-        for name, version in environment.packages
-        if name == engine
-        or (engine == "litert" and name in LITERT_PACKAGES)
-        or (engine == "onnxruntime" and name.startswith("onnxruntime-"))
-    ]
+    """Return the installed packages of an engine, with their versions."""
+    known = ENGINES[engine].packages if engine in ENGINES else (engine,)
+    return [f"{name} {version}".strip() for name, version in environment.packages if name in known]
 
 
 # GPUs and NPUs

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.commands.probe.accelerators import LITERT_PACKAGES, accelerators_of
+from rankslice.commands.probe.accelerators import accelerators_of
 from rankslice.commands.probe.check import FAIL, OK, WARN, Finding
 from rankslice.commands.probe.platform_file import measured_pairs
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.probed import BoardReport, Cluster, Probed
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import on_one_line
@@ -47,7 +48,7 @@ def _engines(report: BoardReport) -> str:
     names = [
         f"{name} {version}".strip()
         for name, version in report.environment.packages
-        if name in LITERT_PACKAGES or name.startswith("onnxruntime")
+        if any(name in engine.packages for engine in ENGINES.values())
     ]
     return ", ".join(names) or "-"
 

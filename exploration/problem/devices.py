@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
@@ -78,7 +79,7 @@ def kinds_and_devices(
     keys: Sequence[str],
     platform: Platform,
     *,
-    default_engine: str = "onnxruntime",
+    default_engine: str = USUAL_ENGINE,
     alike: Sequence[Collection[str]] = (),
 ) -> tuple[tuple[Kind, ...], tuple[Device, ...]]:
     """Return what kinds of accelerators mapping keys name, and each key's device.

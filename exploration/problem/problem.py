@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.problem.devices import Device, Kind, default_keys, kinds_and_devices
 from rankslice.exploration.problem.links import LOCAL_LINK, LinkSpeeds
+from rankslice.framework.engines import USUAL_ENGINE, computes
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.platform import Board, Link, Platform
@@ -167,7 +168,8 @@ USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte
 
 def usual_overheads(engines: Iterable[str]) -> Overheads:
     """Return what is usual for ranks of these engines."""
-    return SLEEPING_OVERHEADS if {*engines} == {"null"} else USUAL_OVERHEADS
+    computing = {computes(engine) for engine in engines}
+    return SLEEPING_OVERHEADS if computing == {False} else USUAL_OVERHEADS
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ def make_problem(
     *,
     keys: Sequence[str] | None = None,
     spans: SpanTimes | None = None,
-    default_engine: str = "onnxruntime",
+    default_engine: str = USUAL_ENGINE,
     alike: Sequence[Collection[str]] = (),
     local_link: Link = LOCAL_LINK,
     overheads: Overheads = NO_OVERHEADS,

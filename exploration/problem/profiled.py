@@ -17,6 +17,7 @@ from rankslice.exploration.problem.problem import (
     usual_overheads,
 )
 from rankslice.exploration.times.spans import measured_times
+from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Platform
@@ -31,7 +32,7 @@ def profiled_problem(
     platform: Platform,
     *,
     keys: Sequence[str] | None = None,
-    default_engine: str = "onnxruntime",
+    default_engine: str = USUAL_ENGINE,
     overheads: Overheads | None = None,
     source: str = "profile.json",
 ) -> Problem:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import Overheads
+from rankslice.framework.engines import computes
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.rings import rings_of
@@ -300,8 +301,8 @@ class _Wiring:
         for number, segment in enumerate(self.plan.segments):
             rank = self.ranks[segment.rank]
             first = self.overheads.frame_s if not rank.stages else 0.0
-            computes = self.plan.ranks[segment.rank].engine != "null"
-            first += self.overheads.slice_s if computes else 0.0
+            if computes(self.plan.ranks[segment.rank].engine):
+                first += self.overheads.slice_s
             times = (np.atleast_1d(compute_s[number]) + around[number] + first).tolist()
             stage = SimulatedStage(segment.index, times, rank.ready)
             for name in segment.inputs:
@@ -402,4 +403,4 @@ def _held_cores(plan: Plan) -> Iterator[tuple[Placement, int]]:
 
 def _computes(placement: Placement) -> bool:
     """Tell whether a rank computes on its cores; those of the null engine sleep."""
-    return placement.accelerator == "cpu" and placement.engine != "null"
+    return placement.accelerator == "cpu" and computes(placement.engine)

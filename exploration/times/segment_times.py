@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.times.spans import KindTimes, kind_times
+from rankslice.framework.engines import computes
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
@@ -86,7 +87,7 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
 
 def slept_s(rank: Placement) -> float | None:
     """Return how long each segment of a rank sleeps instead of computing; ``None``: it computes."""
-    if rank.engine != "null":
+    if computes(rank.engine):
         return None
     try:
         return float(dict(rank.options).get("sleep_ms", "0")) / 1e3

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
@@ -38,7 +39,7 @@ def place_ranks(
     platform: Platform,
     *,
     share_cores: bool = False,
-    default_engine: str = "onnxruntime",
+    default_engine: str = USUAL_ENGINE,
 ) -> Placements:
     """Return where each rank of the mapping runs: board, accelerator, cores and engine.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import (
@@ -22,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.framework.specs.cores import CORES_PATTERN, core_list, count_or_list, each_once
@@ -166,16 +166,14 @@ def _without_delegate(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
-def _of_engine(engine: str) -> Callable[[str, ValidationInfo], str]:
-    """Return a check that a value stands beside the engine that it means something to."""
-
-    def check(value: str, info: ValidationInfo) -> str:
-        found = info.data.get("engine", engine)
-        if found != engine:
-            raise ValueError(f"the engine {found} takes no {info.field_name}, only {engine} does")
-        return value
-
-    return check
+def _taken(value: str, info: ValidationInfo) -> str:
+    """Check that the engine beside which a value stands takes one."""
+    engine = info.data.get("engine")
+    takers = [each.name for each in ENGINES.values() if info.field_name in each.platform_keys]
+    if engine is not None and engine not in takers:
+        does = f"{joined(takers)} {'does' if len(takers) == 1 else 'do'}"
+        raise ValueError(f"the engine {engine} takes no {info.field_name}, only {does}")
+    return value
 
 
 def _with_provider(plugin: str, info: ValidationInfo) -> str:
@@ -190,17 +188,17 @@ class _AcceleratorSpec(_Spec):
         Field(description="an inference engine, such as onnxruntime or litert"),
     ]
     delegate: Annotated[
-        Annotated[str, AfterValidator(_of_engine("litert"))],
+        Annotated[str, AfterValidator(_taken)],
         Field(description="the file of a delegate library"),
     ] = ""
     provider: Annotated[
-        Annotated[str, AfterValidator(_of_engine("onnxruntime"))],
+        Annotated[str, AfterValidator(_taken)],
         Field(description="an execution provider, such as CUDA or OpenVINO"),
     ] = ""
     plugin: Annotated[
         Annotated[
             str,
-            AfterValidator(_of_engine("onnxruntime")),
+            AfterValidator(_taken),
             AfterValidator(_with_provider),
             AfterValidator(check_plugin),
             _named("plugin"),

@@ -1,8 +1,9 @@
-"""Inference engines: one file each, found by name."""
+"""Inference engines: one file ``<name>_engine.py`` each, found by its name."""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,20 +13,20 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import RankSpec, TensorSpec
+from ..version import RUNTIME_VERSION
 from .acceleration import Acceleration
 
 __all__ = [
-    "ENGINES",
     "Acceleration",
     "Engine",
     "EngineSettings",
     "engine_settings",
+    "engine_version",
     "open_engine",
     "prepare_engine",
 ]
 
-ENGINES = {"onnxruntime": "onnxruntime_engine", "litert": "litert_engine", "null": "null_engine"}
-"""Name in the platform file -> module in this folder."""
+_SUFFIX = "_engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ def open_engine(name: str, settings: EngineSettings) -> Engine:
         JobError: the name is unknown, the engine's package is not installed here, or an option
             is not one of the engine's.
     """
-    if name not in ENGINES:
-        raise JobError(f"engine {name!r} is not one of {', '.join(sorted(ENGINES))}")
+    if name not in _names():
+        raise JobError(f"engine {name!r} is not one of {', '.join(_names())}")
     try:
         engine: Engine = _module(name).open_engine(settings)
     except ImportError as error:
@@ -111,10 +112,25 @@ def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None
 
     What is wrong with the settings is told later, by :func:`open_engine`.
     """
-    prepare = getattr(_module(name), "prepare", None) if name in ENGINES else None
+    prepare = getattr(_module(name), "prepare", None) if name in _names() else None
     if prepare is not None:
         prepare(settings, sub_models)
 
 
+def engine_version(name: str) -> str:
+    """Return the package that the engine called ``name`` uses here, and its version.
+
+    Raises:
+        ImportError: the package is not installed here, or cannot be loaded.
+    """
+    version = getattr(_module(name), "version", None)
+    return str(version()) if version is not None else f"{name} {RUNTIME_VERSION}"
+
+
+def _names() -> list[str]:
+    files = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+
+
 def _module(name: str) -> Any:
-    return importlib.import_module(f".{ENGINES[name]}", __package__)
+    return importlib.import_module(f".{name}{_SUFFIX}", __package__)

@@ -25,7 +25,7 @@ from .own_process import OwnProcessEngine, start_processes
 from .signature import FileTensor, match_tensors
 from .tflite_file import kept_by_a_run
 
-__all__ = ["InterpreterEngine", "open_engine", "prepare", "replaced_operators"]
+__all__ = ["InterpreterEngine", "open_engine", "prepare", "replaced_operators", "version"]
 
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
@@ -33,6 +33,11 @@ _COMPILED = "litert_compiled"
 
 _UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
 _UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
+
+
+def version() -> str:
+    """Return the package that has LiteRT here, and its version."""
+    return find_package().name
 
 
 def open_engine(settings: EngineSettings) -> Engine:

@@ -18,7 +18,7 @@ from .onnx_file import Operator, find_operators
 from .onnxruntime_package import load_onnxruntime
 from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
-__all__ = ["OnnxRuntimeEngine", "open_engine"]
+__all__ = ["OnnxRuntimeEngine", "open_engine", "version"]
 
 _DTYPES = {
     "tensor(float)": ("float32", 1),
@@ -58,6 +58,11 @@ _TRAINED_DROPOUT = 3
 
 _MAX_BINDINGS = 64
 """Bindings kept per segment: one for each combination of slots that occurs."""
+
+
+def version() -> str:
+    """Return ``onnxruntime`` and its version."""
+    return f"onnxruntime {load_onnxruntime().__version__}"
 
 
 def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:

@@ -17,6 +17,7 @@ from rankslice.backend.boards.agent.probe.files import by_number
 from rankslice.backend.boards.agent.probe.hardware import hardware
 from rankslice.backend.boards.agent.probe.interfaces import interfaces
 from rankslice.backend.boards.agent_program import agent_program
+from rankslice.backend.boards.probe import packages_of_jobs
 
 PROGRAM = agent_program("probe", "main()").partition(b"\n")[2].decode()
 TREES = {"RUBIK Pi": RUBIK_PI, "Raspberry Pi": RASPBERRY_PI, "Jetson": JETSON, "PC": PC}
@@ -42,7 +43,7 @@ def test_an_older_python_without_any_package_tells_all_the_same() -> None:
     older = sorted(PYENV.glob("3.8.*/bin/python3"))
     if not older:
         pytest.skip(f"there is no Python 3.8 in {PYENV} (pyenv install 3.8)")
-    (told,) = answers(older[0], {"action": "report"})
+    (told,) = answers(older[0], {"action": "report", "packages": packages_of_jobs()})
     (own,) = told["environments"]  # type: ignore[misc]
     assert own["version"].startswith("3.8.")
     assert {} == own["packages"]
@@ -60,7 +61,7 @@ def test_a_python_that_does_not_run_tells_why(program: str, why: str, tmp_path: 
     python = tmp_path / "python3"
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
-    told = environment(str(python))
+    told = environment(str(python), {})
     assert "" == told["version"]
     assert why in told["library"]
 

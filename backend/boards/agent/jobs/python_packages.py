@@ -82,11 +82,11 @@ def requirement_problems(request: Request) -> list[str]:
     return [
         f"{complaint}; install what it needs there: rankslice deploy OUT --venv"
         for requirement in request["requirements"]
-        for complaint in _complaints_about(requirement)
+        for complaint in _complaints_about(requirement, request["stand_ins"])
     ]
 
 
-def _complaints_about(requirement: str) -> Iterator[str]:
+def _complaints_about(requirement: str, stand_ins: dict[str, str]) -> Iterator[str]:
     match = re.fullmatch(r"([A-Za-z0-9._-]+)\s*(?:(>=|==)\s*([0-9.]+))?", requirement.strip())
     if match is None:
         return
@@ -94,7 +94,7 @@ def _complaints_about(requirement: str) -> Iterator[str]:
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        if not _is_there_otherwise(name):
+        if not _has_module(stand_ins.get(name, name.replace("-", "_"))):
             yield f"{sys.executable} has no {name}"
         return
     if relation == ">=" and _numbers(found) < _numbers(wanted):
@@ -103,9 +103,8 @@ def _complaints_about(requirement: str) -> Iterator[str]:
         yield f"{sys.executable} has {name} {found}, and {wanted} is needed"
 
 
-def _is_there_otherwise(name: str) -> bool:
-    """Tell whether the module can be imported although it came in a package of another name."""
-    module = {"ai-edge-litert": "tflite_runtime"}.get(name, name.replace("-", "_"))
+def _has_module(module: str) -> bool:
+    """Return whether a module can be imported: it may be in a package of another name."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

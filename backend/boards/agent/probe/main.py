@@ -49,7 +49,7 @@ def main() -> None:
 def report(request: Request) -> Answer:
     """Return a description of the board."""
     with ThreadPoolExecutor(8) as pool:
-        own = pool.map(environment, pythons())
+        own = pool.map(lambda python: environment(python, request["packages"]), pythons())
         versions = pool.map(open_mpi, mpiruns())
         return {
             "hostname": socket.gethostname(),

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     "backend",
@@ -40,6 +42,16 @@ ALLOWED = {
     "commands": tuple(f"rankslice.{room}" for room in ROOMS),
 }
 """Room -> what its modules may import of ours, besides their own room and the package's version."""
+
+PARTS = {
+    "frontend": {
+        "partition": (),
+        "formats": ("partition",),
+        "costs": ("formats", "partition"),
+        "plan": ("partition",),
+    },
+}
+"""Room -> its parts -> the other parts that they may import."""
 
 HEAVY = frozenset(
     {
@@ -124,6 +136,17 @@ def not_allowed(file: Path) -> list[Import]:
 
 def test_a_room_imports_only_what_it_may() -> None:
     assert [] == [text for file in FILES for text in told(file, not_allowed(file))]
+
+
+@pytest.mark.parametrize("room", PARTS)
+def test_a_part_of_a_room_imports_only_what_it_may(room: str) -> None:
+    parts = PARTS[room]
+    assert parts.keys() == {file.parent.name for file in (ROOT / room).glob("*/__init__.py")}
+    for part, others in parts.items():
+        refused = tuple(f"rankslice.{room}.{name}" for name in parts if name not in (part, *others))
+        for file in (ROOT / room / part).rglob("*.py"):
+            found = (item for item in imports(file) if is_within(item.module, refused))
+            assert [] == told(file, found)
 
 
 def test_nothing_is_imported_by_its_bare_name() -> None:

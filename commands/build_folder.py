@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rankslice.framework.engines import submodel_formats
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
@@ -14,7 +15,6 @@ __all__ = [
     "OWN_ENTRIES",
     "PLAN",
     "REFERENCE",
-    "REFERENCE_ENGINES",
     "REPORT",
     "RESULTS",
     "SSH_CONFIG",
@@ -34,9 +34,6 @@ RESULTS, REPORT = "results.bin", "report.json"
 SSH_CONFIG = "ssh_config"
 """Names accounts for ssh, if the platform does."""
 
-REFERENCE_ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
-"""The engine that runs the unsliced model, and as a rule its sub-models, by the model's format."""
-
 
 def converted_name(submodels: str) -> str:
     """Return the name of the unsliced model in a build folder, if it was converted like its slices.
@@ -51,7 +48,7 @@ OWN_ENTRIES = frozenset(
     {
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
         *("driver.py", "runtime", "submodels", "packages", REFERENCE),
-        *map(converted_name, REFERENCE_ENGINES),
+        *map(converted_name, submodel_formats()),
         *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT),
     }
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +15,12 @@ from rankslice.commands.build_folder import (
     OWN_ENTRIES,
     PLAN,
     REFERENCE,
-    REFERENCE_ENGINES,
     converted_name,
 )
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.run_folder import living_runs
-from rankslice.framework.engines import ENGINES
+from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
@@ -32,7 +31,7 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reach import FILE as BOARDS_FILE
 from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, find_format, format_of, submodel_files
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
@@ -99,7 +98,7 @@ def build(
     def where(wanted: LayerMapping, found: Platform) -> Placements:
         nonlocal boards
         boards = found.boards
-        return _place(wanted, found, share_cores, _engines(model))
+        return _place(wanted, found, share_cores, _submodel_format(model))
 
     planned = plan_model(
         model,
@@ -148,26 +147,28 @@ def _foreign(folder: Path) -> str:
     return other_entries(folder, OWN_ENTRIES.__contains__)
 
 
-def _engines(model: Path) -> tuple[str, ...]:
-    """Return the engines that run a model's sub-models, the usual one first."""
+def _submodel_format(model: Path) -> str:
+    """Return the format of a model's sub-models; empty if its suffix is unknown."""
     found = find_format(model)
-    return (REFERENCE_ENGINES.get(found.submodels if found else "", "onnxruntime"), "null")
+    return found.submodels if found else ""
 
 
 def _place(
-    mapping: LayerMapping, platform: Platform, share_cores: bool, engines: Sequence[str]
+    mapping: LayerMapping, platform: Platform, share_cores: bool, submodels: str
 ) -> Placements:
     """Return where the ranks run; refuse engines that do not run the model."""
-    placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=engines[0])
+    usual = default_engine(submodels)
+    placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=usual)
+    fitting = dict.fromkeys((usual, *engines_for(submodels)))
     raise_mistakes(
         Mistake(
             f"{mapping.name}: {rank.key}",
             f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}, which"
             + (" runs models of another format" if rank.engine in ENGINES else " is unknown"),
-            f"expected {engines[0]} for this model",
+            f"expected {joined([*filter(computes, fitting)], 'or')} for this model",
         )
         for rank in placements.ranks
-        if rank.engine not in engines
+        if rank.engine not in fitting
     )
     raise_mistakes(
         Mistake(
@@ -176,7 +177,7 @@ def _place(
             "expected one beside the engine, such as `provider: CUDA`",
         )
         for rank in placements.ranks
-        if rank.engine == "onnxruntime" and rank.accelerator != "cpu"
+        if ENGINES[rank.engine].needs_provider and rank.accelerator != "cpu"
         if "provider" not in dict(rank.options)
     )
     return placements

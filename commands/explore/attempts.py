@@ -11,7 +11,6 @@ from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
-from rankslice.commands.build_folder import REFERENCE_ENGINES
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.explore.kept_runs import KeptRuns
 from rankslice.commands.planning import plan_mapping
@@ -26,6 +25,7 @@ from rankslice.exploration.results.measured import (
 )
 from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.times.segment_times import KnownTimes
+from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry
@@ -68,7 +68,7 @@ class Simulations:
         """
         entries = [MappingEntry(load.key, load.layers) for load in candidate.ranks]
         mapping = LayerMapping("mapping", tuple(entries))
-        engine = REFERENCE_ENGINES[format_of(self.model.graph).submodels]
+        engine = default_engine(format_of(self.model.graph).submodels)
         placements = place_ranks(mapping, self.boards, default_engine=engine)
         found = simulate_job(
             plan_mapping(self.model, mapping, placements).plan,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.commands.build_folder import REFERENCE_ENGINES
 from rankslice.commands.explore.attempts import Runs, Simulations, mapping_text
 from rankslice.commands.explore.kept_runs import KeptRuns
 from rankslice.commands.own_folder import other_entries, other_maker
@@ -33,6 +32,7 @@ from rankslice.exploration.results.records import (
 from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
 from rankslice.exploration.search.scoring import OBJECTIVES, available_objectives
 from rankslice.exploration.times.segment_times import KnownTimes
+from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
@@ -248,7 +248,7 @@ class _Measured:
             loaded.graph,
             boards,
             keys=_keys(self.wanted, boards),
-            default_engine=REFERENCE_ENGINES[format_of(loaded.graph).submodels],
+            default_engine=default_engine(format_of(loaded.graph).submodels),
             source=source,
         )
         return _Inputs(loaded, boards, measured, problem)

@@ -24,7 +24,6 @@ from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build_folder import (
-    REFERENCE_ENGINES,
     SSH_CONFIG,
     check_ssh_config,
     converted_name,
@@ -53,6 +52,7 @@ from rankslice.exploration.times.spans import (
     kind_times,
     refine,
 )
+from rankslice.framework.engines import default_engine, engines_for
 from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.names import safe_file_name
@@ -168,10 +168,10 @@ class Measuring:
         self._listener.step("reading")
         files = _read_files(model, shapes, platform, None if fresh else out, ssh_config)
         self._model, self._platform, old = files
-        engine = REFERENCE_ENGINES[format_of(self._model.graph).submodels]
+        self._format = format_of(self._model.graph).submodels
         chosen = tuple(keys) or default_keys(self._platform, per_core=per_core)
         self._chosen = chosen
-        self._wanted = tuple(_wanted(chosen, self._platform, engine, alone=alone))
+        self._wanted = tuple(_wanted(chosen, self._platform, self._format, alone=alone))
         self._segments = SpanSegments(self._model.graph)
         self._out = out
         self._venv, self._wheels, self._ssh_config = venv, wheels, ssh_config
@@ -316,7 +316,7 @@ class Measuring:
             times.times_s,
             keys=self._chosen,
             spans=times,
-            default_engine=REFERENCE_ENGINES[format_of(self._model.graph).submodels],
+            default_engine=default_engine(self._format),
             alike=[wanted.keys for wanted in self._wanted],
             overheads=usual_overheads(wanted.rank.engine for wanted in self._wanted),
             times_source=str(self._out),
@@ -619,11 +619,12 @@ def _describe(model: Model, segments: SpanSegments) -> ProfiledModel:
 
 
 def _wanted(
-    keys: Sequence[str], platform: Platform, engine: str, *, alone: bool
+    keys: Sequence[str], platform: Platform, submodels: str, *, alone: bool
 ) -> Iterator[_Wanted]:
     """Yield the kinds of accelerators that mapping keys name, each where it is measured."""
     if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         raise RankSliceError(Mistake("--accelerators", f"names {listed(repeated)} twice"))
+    engine = default_engine(submodels)
     mapping = LayerMapping("--accelerators", tuple(MappingEntry(key, ()) for key in keys))
     ranks = place_ranks(mapping, platform, share_cores=True, default_engine=engine).ranks
     raise_mistakes(
@@ -631,7 +632,7 @@ def _wanted(
             f"--accelerators: {rank.key}", f"its engine {quoted(rank.engine)} runs no such model"
         )
         for rank in ranks
-        if rank.engine not in (engine, "null")
+        if rank.engine not in engines_for(submodels)
     )
     kinds, devices = kinds_and_devices(keys, platform, default_engine=engine)
     for number, kind in enumerate(kinds):

@@ -32,7 +32,6 @@ from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_re
 from rankslice.backend.runtime.sources.sources import open_source
 from rankslice.commands.build_folder import (
     PLAN,
-    REFERENCE_ENGINES,
     REPORT,
     RESULTS,
     converted_name,
@@ -43,6 +42,7 @@ from rankslice.commands.deploy.deploy import plan_deployment
 from rankslice.commands.run import unsliced
 from rankslice.commands.run.results_files import check_results, move_results
 from rankslice.commands.run_folder import run_folder
+from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 from rankslice.framework.plan import Plan
@@ -430,10 +430,11 @@ def unsliced_outputs(
     Yields:
         One array per model output; they are overwritten by a later frame.
     """
+    plan = prepared.plan
     return unsliced.unsliced_outputs(
         model,
         load_job(prepared.folder / PLAN),
-        REFERENCE_ENGINES.get(prepared.plan.model.format, "onnxruntime"),
+        reference_engine(plan.model.format, (rank.engine for rank in plan.ranks)),
         prepared.source,
         arrivals,
         exact=prepared.options.exact,

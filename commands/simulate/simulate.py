@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.commands.build_folder import (
-    REFERENCE_ENGINES,
     is_build_folder,
     read_plan,
     refuse_other_folders,
@@ -30,6 +29,7 @@ from rankslice.exploration.simulator.simulator import (
 )
 from rankslice.exploration.simulator.simulator import simulate as simulate_plan
 from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, segment_times
+from rankslice.framework.engines import computes, default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -239,7 +239,7 @@ def _plan(
         expected = "give a mapping file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake("--mapping", "is missing: where do the layers run?", expected))
     kind = find_format(target)
-    engine = REFERENCE_ENGINES.get(kind.submodels if kind else "", "onnxruntime")
+    engine = default_engine(kind.submodels if kind else "")
 
     def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
         return place_ranks(wanted, boards, share_cores=True, default_engine=engine)
@@ -381,8 +381,8 @@ def _shared_cores(plan: Plan, simulation: Simulation) -> Iterable[tuple[float, s
     """Yield for how much of the time cores are busy that several ranks have."""
     users: dict[tuple[str, int], list[int]] = {}
     for rank in plan.ranks:
-        computes = rank.accelerator == "cpu" and rank.engine != "null"
-        for core in rank.cores if computes else ():
+        on_cores = rank.accelerator == "cpu" and computes(rank.engine)
+        for core in rank.cores if on_cores else ():
             users.setdefault((rank.board, core), []).append(rank.rank)
     for (board, core), ranks in users.items():
         if len(ranks) > 1:

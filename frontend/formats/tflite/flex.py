@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake
 from rankslice.framework.mapping import Placement
 from rankslice.framework.wording import listed
@@ -36,15 +37,16 @@ def flex_mistakes(
             for layer in segment.layers
             if (position := model.operator_of[layer.name]) in flex
         }
-        if not needed or placement.engine == "null" or "delegate" in dict(placement.options):
+        engine = ENGINES[placement.engine]
+        if not needed or not engine.lacks_flex or "delegate" in dict(placement.options):
             continue
         operators = list(dict.fromkeys(name for names in needed.values() for name in names))
         one = len(needed) == 1
         layers = f"{'layer' if one else 'layers'} {listed(list(needed))}"
         yield Mistake(
             f"{model.path}: {layers}",
-            f"{'needs' if one else 'need'} TensorFlow's own operators, which LiteRT does not have: "
-            + listed(operators),
+            f"{'needs' if one else 'need'} TensorFlow's own operators, which {engine.title} does"
+            f" not have: {listed(operators)}",
             "convert the model without SELECT_TF_OPS",
         )
 

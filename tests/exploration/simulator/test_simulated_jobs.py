@@ -1,0 +1,44 @@
+"""Figures of some random jobs, which stay as they are unless the simulator is meant to change.
+
+``pytest tests/exploration/simulator --regenerate-golden`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_jobs import simulated_job
+
+GOLDEN = Path(__file__).with_name("simulated_jobs.json")
+SEEDS = range(16)
+
+
+def figures(seed: int) -> dict[str, Any]:
+    """Return what ``simulate --json`` tells of a job, and the mean time of its steps."""
+    found = simulated_job(seed)
+    middle_s = sum(step.begin_s + step.end_s for step in found.steps) / len(found.steps) / 2
+    return {**found.to_json(), "steps_mean_s": middle_s}
+
+
+def test_jobs_show_what_they_showed(request: pytest.FixtureRequest) -> None:
+    found = {str(seed): figures(seed) for seed in SEEDS}
+    if request.config.getoption("--regenerate-golden"):
+        lines = (f"{json.dumps(seed)}: {json.dumps(job)}" for seed, job in found.items())
+        GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    expected = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    before, now = flat(expected), flat(found)
+    assert list(before) == list(now)
+    for name, value in before.items():
+        same = pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+        assert now[name] == same, name
+
+
+def flat(values: Any, name: str = "") -> dict[str, Any]:
+    """Return the numbers and texts of nested values, by their paths."""
+    if not isinstance(values, dict | list):
+        return {name: values}
+    items = values.items() if isinstance(values, dict) else enumerate(values)
+    return {key: value for at, each in items for key, value in flat(each, f"{name}.{at}").items()}

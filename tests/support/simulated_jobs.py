@@ -1,0 +1,84 @@
+"""Random jobs for the simulator, the same for the same seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from line_graphs import line_graph
+from placements import placements
+from plans import planned
+from problems import board
+
+from rankslice.exploration.problem.links import LinkSpeeds
+from rankslice.exploration.problem.problem import Overheads
+from rankslice.exploration.simulator.simulator import (
+    Arrivals,
+    Simulation,
+    at_rate,
+    jittered,
+    simulate,
+)
+from rankslice.framework.mapping import Placement
+from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Link, Platform
+
+__all__ = ["simulated_job"]
+
+
+def simulated_job(seed: int) -> Simulation:
+    """Return what a random job shows: skips, several boards, shared cores, windows and clocks."""
+    draw = np.random.default_rng(seed)
+    plan = _plan(draw)
+    names = tuple(dict.fromkeys(rank.board for rank in plan.ranks))
+    link = Link(float(draw.choice([0.001, 0.01, 1000.0])), float(draw.choice([0.0, 1.0, 5.0])))
+    local = Link(float(draw.choice([0.01, 1.0, 110_000.0])), float(draw.choice([0.0, 0.1])))
+    links = LinkSpeeds(Platform("boards.yaml", tuple(map(board, names)), link), local)
+    variation = float(draw.choice([0.0, 0.4]))
+    times = [jittered(float(draw.uniform(0.001, 0.02)), variation, 30, draw) for _ in plan.segments]
+    return simulate(plan, times, links, **_options(draw, plan))
+
+
+def _plan(draw: np.random.Generator) -> Plan:
+    count = int(draw.integers(2, 9))
+    lines = []
+    for layer in range(count):
+        earlier = draw.integers(0, layer + 1, int(draw.integers(0, 3))).tolist()
+        reads = " ".join(f"t{n}" for n in sorted({layer, *earlier}))
+        lines.append(f"l{layer}: {reads} -> t{layer + 1}")
+    outputs = " ".join(f"t{n}" for n in sorted({count, int(draw.integers(1, count + 1))}))
+    drawn = draw.integers(0, int(draw.integers(1, 6)), count).tolist()
+    numbers = list(dict.fromkeys(drawn))
+    ranks = {f"l{n}": numbers.index(rank) for n, rank in enumerate(drawn)}
+    boards = int(draw.integers(1, 4))
+    keys = [f"b{rank % boards}_cpu{rank}" for rank in range(len(numbers))]
+    found = tuple(_varied(draw, rank) for rank in placements(*keys))
+    source = int(draw.integers(len(found))) if draw.random() < 0.3 else None
+    return planned(line_graph("\n".join(lines), outputs, "t0"), ranks, found, source)
+
+
+def _varied(draw: np.random.Generator, rank: Placement) -> Placement:
+    kind = draw.choice(["core", "cores", "shared", "gpu", "null"], p=[0.4, 0.1, 0.3, 0.1, 0.1])
+    changes: dict[str, dict[str, Any]] = {
+        "core": {},
+        "cores": {"cores": (rank.rank, 90 + rank.rank)},
+        "shared": {"cores": (99,)},
+        "gpu": {"accelerator": "gpu", "cores": (99,)},
+        "null": {"engine": "null"},
+    }
+    return replace(rank, **changes[str(kind)])
+
+
+def _options(draw: np.random.Generator, plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {"frames": 30, "traced": 2}
+    if draw.random() < 0.3:
+        arriving = at_rate(30, float(draw.uniform(20, 300)))
+        found["arrivals"] = Arrivals(arriving, int(draw.integers(1, 6)))
+    if draw.random() < 0.5:
+        found["window"] = int(draw.integers(1, 8))
+    if draw.random() < 0.7:
+        found["overheads"] = Overheads(
+            frame_s=1e-3, message_s=2e-4, source="given", slice_s=3e-4, network_s_per_byte=1e-6
+        )
+    return found

@@ -28,6 +28,7 @@ __all__ = [
     "Plan",
     "Segment",
     "plan_from_json",
+    "plan_record",
     "plan_schema",
     "plan_to_json",
 ]
@@ -110,12 +111,17 @@ class Plan:
 
 def plan_to_json(plan: Plan) -> str:
     """Return the text of ``plan.json``: ASCII, indented, the same bytes for the same plan."""
+    return json.dumps(plan_record(plan), indent=1, ensure_ascii=True) + "\n"
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """Return what ``plan.json`` holds."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(plan)}
     for rank in record["ranks"]:
         rank["options"] = dict(rank["options"])
         rank["environment"] = dict(rank["environment"])
     record["window"] = plan.window
-    return json.dumps(record, indent=1, ensure_ascii=True) + "\n"
+    return record
 
 
 def plan_schema() -> dict[str, Any]:

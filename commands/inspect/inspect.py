@@ -12,6 +12,7 @@ from rankslice.commands.build_folder import (
     refuse_other_folders,
     unsliced_model,
 )
+from rankslice.commands.inspect.rank_costs import RankCost, rank_costs
 from rankslice.commands.planning import plan_model
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, constant_layers
@@ -23,7 +24,6 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
-from rankslice.frontend.costs.rank_costs import RankCost, rank_costs
 from rankslice.frontend.formats import Model, format_of, read_model
 
 __all__ = ["Inspection", "Totals", "inspect_model"]

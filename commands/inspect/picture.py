@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import Row, assign_lanes
+from rankslice.commands.inspect.rank_costs import layer_places
 from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text
 from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
@@ -24,7 +25,6 @@ from rankslice.framework.quantities import bytes_text, count_text, share_text
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
-from rankslice.frontend.costs.rank_costs import layer_places
 
 __all__ = ["picture_of"]
 

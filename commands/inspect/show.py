@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankslice.commands.inspect.inspect import Inspection
+from rankslice.commands.inspect.rank_costs import RankCost, layer_places
 from rankslice.commands.planning import layer_numbers
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
@@ -19,7 +20,6 @@ from rankslice.framework.wording import joined, printable
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
-from rankslice.frontend.costs.rank_costs import RankCost, layer_places
 
 __all__ = [
     "DEFAULT_CUTS",

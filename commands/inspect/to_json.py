@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from rankslice.commands.inspect.inspect import Inspection
+from rankslice.commands.inspect.rank_costs import RankCost, layer_places
 from rankslice.framework.graph import AttributeValue, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
-from rankslice.frontend.costs.rank_costs import RankCost, layer_places
 
 __all__ = ["FORMAT", "VERSION", "inspection_to_json"]
 

@@ -8,12 +8,53 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Overheads, Problem
 
-__all__ = ["Messages", "first_readers", "messages_of", "producer_of"]
+__all__ = [
+    "MessageCosts",
+    "Messages",
+    "first_readers",
+    "message_costs",
+    "messages_of",
+    "producer_of",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCosts:
+    """What messages take, in seconds; all arrays are (messages,)."""
+
+    copy_s: Floats
+    """Of the cores at each end, to copy it: inside a board, or into and out of the network."""
+    link_s: Floats
+    """Of the links of both boards; 0 inside one board."""
+    latency_s: Floats
+
+
+def message_costs(
+    nbytes: Floats,
+    bandwidth_bytes_s: Floats,
+    latency_s: Floats,
+    is_local: NDArray[np.bool_],
+    overheads: Overheads,
+) -> MessageCosts:
+    """Return what messages take of cores and links.
+
+    Args:
+        nbytes: size of each; infinite for one that cannot be sent.
+        bandwidth_bytes_s: between its boards, or inside its board.
+        latency_s: the same.
+        is_local: whether it stays inside one board.
+        overheads: what the network's code takes of the cores.
+    """
+    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
+    carry_s = sent / bandwidth_bytes_s
+    copy_s = np.where(is_local, carry_s, sent * overheads.network_s_per_byte)
+    link_s = np.where(is_local, 0.0, carry_s)
+    return MessageCosts(np.where(np.isfinite(nbytes), copy_s, np.inf), link_s, latency_s)
 
 
 @dataclass(frozen=True, slots=True)

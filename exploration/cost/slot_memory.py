@@ -1,6 +1,6 @@
 """Memory of the slots in which assignments keep tensors: as many as the runtime allocates.
 
-How many slots a tensor gets on a rank follows from levels, see :mod:`rankslice.framework.rings`.
+How many slots a tensor gets on a rank follows from levels, as in the runtime's ``wiring.py``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.pipeline.wiring import slots
 from rankslice.exploration.cost.messages import Messages, producer_of
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
-from rankslice.framework.rings import slots
 
 __all__ = ["slot_bytes"]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rankslice.framework.platform import Link, Platform
 
@@ -27,6 +31,16 @@ class LinkSpeeds:
     def between(self, origin: str, target: str) -> Link:
         """Return the link from a board to another or to itself, by their names."""
         return self._found(origin, target)[0]
+
+    def figures(
+        self, pairs: Iterable[tuple[str, str]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return bandwidths in bytes/s and latencies in s of pairs of boards, (pairs,) each."""
+        links = [self.between(*pair) for pair in pairs]
+        return (
+            np.array([link.bandwidth_mbps * 1e6 / 8 for link in links]),
+            np.array([link.latency_ms / 1e3 for link in links]),
+        )
 
     def source(self, origin: str, target: str) -> str:
         """Return where :meth:`between` has its figures from."""

@@ -391,12 +391,10 @@ def _links(
     """Return bandwidths, latencies and where they are from, (boards, boards)."""
     links = LinkSpeeds(platform, local_link)
     names = [board.name for board in platform.boards]
-    table = [[links.between(one, other) for other in names] for one in names]
-    return (
-        np.array([[link.bandwidth_mbps * 1e6 / 8 for link in row] for row in table]),
-        np.array([[link.latency_ms / 1e3 for link in row] for row in table]),
-        tuple(tuple(links.source(one, other) for other in names) for one in names),
-    )
+    shape = len(names), len(names)
+    bandwidths, latencies = links.figures(itertools.product(names, names))
+    sources = tuple(tuple(links.source(one, other) for other in names) for one in names)
+    return bandwidths.reshape(shape), latencies.reshape(shape), sources
 
 
 def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -27,10 +27,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulator.parts import Pipe, Rank, Ring, SimulatedStage, parts_of
-from rankslice.framework.mapping import Placement
+from rankslice.exploration.simulator.assembly import assemble
+from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage
 from rankslice.framework.plan import Plan
 from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps
 
@@ -41,7 +42,6 @@ __all__ = [
     "Simulation",
     "Step",
     "at_rate",
-    "has_threadless_source",
     "jittered",
     "sampled",
     "simulate",
@@ -184,11 +184,6 @@ class Simulation:
         }
 
 
-def has_threadless_source(rank: Placement) -> bool:
-    """Whether frames that do not come by the clock are let in by the thread that computes."""
-    return rank.accelerator == "cpu" and len(rank.cores) == 1
-
-
 def simulate(
     plan: Plan,
     compute_s: Sequence[Times],
@@ -198,9 +193,6 @@ def simulate(
     arrivals: Arrivals | None = None,
     window: int | None = None,
     overheads: Overheads = NO_OVERHEADS,
-    host_shares: Mapping[int, float] | None = None,
-    source_s: float = 0.0,
-    sink_s: float = 0.0,
     traced: int = 0,
 ) -> Simulation:
     """Return what a job would show; the same arguments give the same answer.
@@ -214,16 +206,9 @@ def simulate(
         arrivals: frames that come by the clock.
         window: most frames inside; the plan's by default.
         overheads: processor time of a rank besides computing.
-        host_shares: by rank: share of its time in which it keeps its cores busy; by default 1 of
-            a CPU, and 0 of a GPU, an NPU, or the ``null`` engine, which sleeps.
-        source_s: time to read a frame, by the thread that lets it in.
-        sink_s: time to take a result, in a thread of its own on no particular core.
         traced: for how many frames from the first the steps are kept.
     """
-    machine = _Machine(
-        plan, compute_s, links, window or plan.window, overheads, host_shares or {}, traced
-    )
-    machine.source_s, machine.sink_s = source_s, sink_s
+    machine = _Machine(plan, compute_s, links, window or plan.window, overheads, traced)
     machine.run(frames, arrivals)
     return machine.outcome()
 
@@ -238,15 +223,13 @@ class _Machine:
         links: LinkSpeeds,
         window: int,
         overheads: Overheads,
-        host_shares: Mapping[int, float],
         traced: int,
     ) -> None:
         self.plan, self.window, self.traced = plan, window, traced
-        self.parts = parts_of(plan, compute_s, links, window, overheads, host_shares)
+        self.parts = assemble(plan, compute_s, links, window, overheads)
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
-        self.source_s = self.sink_s = 0.0
         self.joined_source: Rank | None = None
         """The rank whose thread that computes lets frames in, too."""
         self.waiting: deque[tuple[int, float]] = deque()
@@ -256,8 +239,6 @@ class _Machine:
         self.left = 0
         self.entered = 0
         self.credited = 0
-        self.is_reading = False
-        self.is_writing = False
         self.arrived_s: list[float] = []
         self.latencies_s: list[float] = []
         self.completed_s: list[float] = []
@@ -265,7 +246,7 @@ class _Machine:
         self.credit_s = 0.0
         if plan.sink != plan.source:
             ends = plan.ranks[plan.sink].board, plan.ranks[plan.source].board
-            self.credit_s = links.between(*ends).latency_ms / 1e3
+            self.credit_s = float(links.figures([ends])[1][0])
         self._connect()
 
     def _connect(self) -> None:
@@ -275,13 +256,13 @@ class _Machine:
             ring.on_written.append(self._try_sink)
         for ring in parts.source.outputs:
             ring.on_freed.append(self._try_source)
-        for ring, rank in {pipe.origin: parts.ranks[pipe.source] for pipe in parts.pipes}.items():
+        for ring, rank in {pipe.origin: pipe.sender for pipe in parts.pipes}.items():
             ring.on_freed.append(partial(self._try_rank, rank))
         for pipe in parts.pipes:
             advance = partial(self._try_pipe, pipe)
             pipe.origin.on_written.append(advance)
             pipe.target.on_freed.append(advance)
-            pipe.target.on_written.append(partial(self._try_rank, parts.ranks[pipe.destination]))
+            pipe.target.on_written.append(partial(self._try_rank, pipe.receiver))
 
     # Running.
 
@@ -294,9 +275,9 @@ class _Machine:
         self.arrivals = arrivals
         if arrivals is None:
             self.left = frames
-            source = self.plan.ranks[self.plan.source]
-            if has_threadless_source(source):
-                self.joined_source = self.parts.ranks[source.rank]
+            source = self.plan.source
+            if "source" in threadless_stages(self.parts.job.ranks[source], is_timed=False):
+                self.joined_source = self.parts.ranks[source]
         else:
             self.is_pulled = False
             frames = len(arrivals.times_s)
@@ -320,17 +301,18 @@ class _Machine:
         self.waiting_max = max(self.waiting_max, len(self.waiting))
 
     def _try_source(self) -> None:
-        while not self.is_reading and self._has_next() and self._may_enter():
+        while self._has_next() and self._may_enter():
             if self.is_pulled:
                 self.left -= 1
                 self.arrived_s.append(self.now)
             else:
                 self.arrived_s.append(self.waiting.popleft()[1])
-            if self.source_s:
-                self._occupy_source(True)
-                self._at(self.now + self.source_s, self._read, None)
-            else:
-                self._let_in()
+            self.entered += 1
+            for ring in self.parts.source.outputs:
+                ring.put()
+                for tell in ring.on_written:
+                    tell()
+            self._try_rank(self.parts.ranks[self.plan.source])
 
     def _has_next(self) -> bool:
         return self.left > 0 if self.is_pulled else bool(self.waiting)
@@ -342,32 +324,6 @@ class _Machine:
         if rank is not None and (rank.is_busy or rank.ready):
             return False
         return not self.parts.source.lacking
-
-    def _occupy_source(self, is_reading: bool) -> None:
-        self.is_reading = is_reading
-        if self.joined_source is not None:
-            self.joined_source.is_busy = is_reading
-
-    def _read(self, _: Any) -> None:
-        self._occupy_source(False)
-        self._let_in()
-        self._try_source()
-
-    def _let_in(self) -> None:
-        self.entered += 1
-        for ring in self.parts.source.outputs:
-            self._put(ring)
-        self._try_rank(self.parts.ranks[self.plan.source])
-
-    def _put(self, ring: Ring) -> None:
-        ring.put()
-        for tell in ring.on_written:
-            tell()
-
-    def _free(self, ring: Ring, place: int) -> None:
-        if ring.free(place):
-            for tell in ring.on_freed:
-                tell()
 
     def _try_rank(self, rank: Rank) -> None:
         if rank.is_busy:
@@ -386,21 +342,19 @@ class _Machine:
         end_s = self.now + seconds
         if stage.frame < self.traced:
             self.steps.append(Step(rank.number, stage.index, stage.frame, self.now, end_s))
-        if rank.cores and rank.held_share < 1:
-            self._at(self.now + rank.held_share * seconds, self._release_cores, rank)
         self._at(end_s, self._finish, (rank, stage))
 
     def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
         rank, stage = about
         rank.is_busy = False
-        rank.count_step(min(ring.written - ring.read[place] for ring, place in stage.inputs) - 1)
+        rank.count_step(min(ring.written - ring.read[reader] for ring, reader in stage.inputs) - 1)
         rank.frames.step(stage.frame)
         stage.frame += 1
-        freed = [ring for ring, place in stage.inputs if ring.free(place)]
+        freed = [ring for ring, reader in stage.inputs if ring.free(reader)]
         for ring in stage.outputs:
             ring.put()
         stage.line_up()
-        if rank.cores and rank.held_share >= 1:
+        if rank.cores:
             self._release_cores(rank)
         else:
             self._try_rank(rank)
@@ -444,14 +398,14 @@ class _Machine:
             there_s = self.now
             if pipe.ports is not None:
                 out, into = pipe.ports
-                passed_s = out.take(self.now, pipe.carry_s)
+                passed_s = out.take(self.now, pipe.link_s)
                 # What leaves one board enters the other meanwhile, unless that one is taken.
-                there_s = into.take(passed_s - pipe.carry_s, pipe.carry_s)
+                there_s = into.take(passed_s - pipe.link_s, pipe.link_s)
             self._at(there_s + pipe.latency_s, self._arrive_by_pipe, pipe)
 
     def _arrive_by_pipe(self, pipe: Pipe) -> None:
         pipe.target.put()
-        freed = pipe.origin.free(pipe.place)
+        freed = pipe.origin.free(pipe.reader)
         for tell in pipe.target.on_written:
             tell()
         for tell in pipe.origin.on_freed if freed else ():
@@ -459,24 +413,13 @@ class _Machine:
         self._try_pipe(pipe)
 
     def _try_sink(self) -> None:
-        while not self.is_writing and not self.parts.sink.lacking:
-            if self.sink_s:
-                self.is_writing = True
-                self._at(self.now + self.sink_s, self._write, None)
-            else:
-                self._complete()
-
-    def _write(self, _: Any) -> None:
-        self.is_writing = False
-        self._complete()
-        self._try_sink()
-
-    def _complete(self) -> None:
-        self.completed_s.append(self.now)
-        self._at(self.now + self.credit_s, self._credit, None)
-        for ring, place in self.parts.sink.inputs:
-            self._free(ring, place)
-        self._try_rank(self.parts.ranks[self.plan.sink])
+        while not self.parts.sink.lacking:
+            self.completed_s.append(self.now)
+            self._at(self.now + self.credit_s, self._credit, None)
+            for ring, reader in self.parts.sink.inputs:
+                for tell in ring.on_freed if ring.free(reader) else ():
+                    tell()
+            self._try_rank(self.parts.ranks[self.plan.sink])
 
     def _credit(self, _: Any) -> None:
         self.latencies_s.append(self.now - self.arrived_s[self.credited])

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from ..job import Job, RankSpec, SegmentSpec, TensorSpec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..job import ChannelSpec, Job, RankSpec, SegmentSpec, TensorSpec
 from .slots import Ring
 
 __all__ = [
@@ -25,14 +29,30 @@ __all__ = [
     "StageSpec",
     "Wiring",
     "connect",
+    "slots",
     "threadless_stages",
     "wire",
+    "wire_all",
 ]
 
 CREDIT = TensorSpec("completion credit", "uint64", (1,))
 """Number of a frame that has left the pipeline, sent from the sink to the source."""
 
 CREDIT_CHANNEL = 0
+
+_Levels = TypeVar("_Levels", int, NDArray[np.int64])
+
+
+def slots(written: _Levels, last_read: _Levels) -> _Levels:
+    """Return how many slots a tensor needs, unless the window is smaller.
+
+    Args:
+        written: level of what writes it: of a segment, 0 of the source, and for a tensor that was
+            received one more than the level of the segment that made it.
+        last_read: highest level of what reads it: of segments, of the sink, and for a tensor that
+            is sent one more than ``written``.
+    """
+    return last_read - written + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +136,40 @@ class _Rings:
         specs = []
         for ring, (tensor, level) in enumerate(zip(self.tensors, self.writer_levels, strict=True)):
             readers = self.reader_levels[ring]
-            depth = max(readers, default=level) - level + 1
+            depth = slots(level, max(readers, default=level))
             specs.append(RingSpec(tensor, min(self.window, depth), len(readers)))
         return tuple(specs)
 
 
 def wire(job: Job, rank: int, window: int) -> Wiring:
     """Return what ``rank`` sets up to run ``job`` with at most ``window`` frames inside."""
-    rings = _Rings(window)
+    return _wire(job, rank, window, _producer_levels(job))
+
+
+def wire_all(job: Job, window: int) -> tuple[Wiring, ...]:
+    """Return what each rank sets up: :func:`wire` of all, in a time that grows with the job."""
     levels = _producer_levels(job)
+    segments: dict[int, list[SegmentSpec]] = defaultdict(list)
+    channels: dict[int, list[ChannelSpec]] = defaultdict(list)
+    for segment in job.segments:
+        segments[segment.rank].append(segment)
+    for channel in job.channels:
+        channels[channel.sender].append(channel)
+        channels[channel.destination].append(channel)
+    return tuple(
+        _wire(
+            replace(job, segments=tuple(segments[rank]), channels=tuple(channels[rank])),
+            rank,
+            window,
+            levels,
+        )
+        for rank in range(len(job.ranks))
+    )
+
+
+def _wire(job: Job, rank: int, window: int, levels: Mapping[str, int]) -> Wiring:
+    """Return the wiring of a rank whose segments and channels, at least, a job has."""
+    rings = _Rings(window)
     segments = job.segments_of(rank)
     sink_level = job.path_length + 1
     is_source, is_sink = rank == job.source_rank, rank == job.sink_rank

@@ -10,18 +10,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from placements import many_placements, placements
-from plans import FIGURE_2, FIGURE_2_RANKS, job_of, planned, plans
+from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 
-from rankslice.backend.runtime.pipeline.wiring import threadless_stages, wire
 from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulator.parts import parts_of
+from rankslice.exploration.problem.problem import Overheads
 from rankslice.exploration.simulator.simulator import (
     Arrivals,
     at_rate,
-    has_threadless_source,
     jittered,
     sampled,
     simulate,
@@ -123,31 +120,6 @@ def test_every_frame_comes_out_in_any_plan_and_window(plan, window):
     assert np.all(np.diff(found.completed_s) >= 0)
 
 
-@given(plans(), st.integers(1, 12))
-@settings(max_examples=80, deadline=None)
-def test_tensors_have_as_many_slots_as_the_runtime_gives_them(plan, window):
-    seconds = took(*[0.01] * len(plan.segments))
-    parts = parts_of(plan, seconds, links(), window, NO_OVERHEADS, {})
-    for rank in plan.ranks:
-        rings = wire(job_of(plan), rank.rank, window).rings
-        expected = {r.tensor.name: (r.depth, r.readers) for r in rings}
-        expected.pop("completion credit", None)
-        own = {n: ring for (number, n), ring in parts.rings.items() if number == rank.rank}
-        assert expected == {name: (ring.depth, len(ring.read)) for name, ring in own.items()}
-
-
-@pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
-@pytest.mark.parametrize("cores", [(), (0,), (0, 1)])
-def test_frames_are_let_in_by_the_thread_that_lets_them_in_in_the_runtime(accelerator, cores):
-    plan = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
-    first = replace(plan.ranks[0], accelerator=accelerator, cores=cores)
-    spec = job_of(replace(plan, ranks=(first, *plan.ranks[1:]))).ranks[0]
-    in_runtime = threadless_stages(spec, is_timed=False)
-    assert has_threadless_source(first) is ("source" in in_runtime)
-    # The simulator lets timed frames in by themselves, whatever the rank.
-    assert "source" not in threadless_stages(spec, is_timed=True)
-
-
 @given(assigned_problems())
 @settings(max_examples=60, deadline=None)
 def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
@@ -244,11 +216,6 @@ def test_links_are_told_by_direction():
     ]
 
 
-def test_writing_results_takes_a_thread_of_its_own():
-    found = simulate(THREE, took(0.001, 0.001, 0.015), links(), frames=200, sink_s=0.02)
-    assert found.throughput_fps == pytest.approx(50)
-
-
 ELSEWHERE = [{"cores": (0, 7)}, {"accelerator": "gpu"}]
 """Where another thread than the one that computes lets frames in."""
 
@@ -256,13 +223,6 @@ ELSEWHERE = [{"cores": (0, 7)}, {"accelerator": "gpu"}]
 def with_first_rank(**fields):
     first, second = placements("board_cpu0", "board_cpu1")
     return planned(CHAIN, {"a": 0, "b": 1, "c": 1}, (replace(first, **fields), second))
-
-
-def test_on_a_single_core_the_thread_that_computes_reads_frames():
-    times = {"frames": 200, "source_s": 0.01}
-    assert rate(with_first_rank(), 0.01, 0.001, **times) == pytest.approx(50)
-    for fields in ELSEWHERE:
-        assert rate(with_first_rank(**fields), 0.01, 0.001, **times) == pytest.approx(100)
 
 
 def test_a_frame_waits_for_a_slow_first_rank_only_if_another_thread_lets_it_in():
@@ -352,13 +312,15 @@ def turns(count: int) -> Plan:
 
 
 def lines_run(plan: Plan) -> int:
-    """Return how many lines of the simulator the simulation of some frames runs."""
+    """Return how many lines of the simulator and the wiring the simulation of frames runs."""
     count = 0
 
     def trace(frame, event, about):
         nonlocal count
         count += event == "line"
-        return trace if "simulat" in Path(frame.f_code.co_filename).name else None
+        return (
+            trace if {"simulator", "pipeline"} & {*Path(frame.f_code.co_filename).parts} else None
+        )
 
     before = sys.gettrace()
     sys.settrace(trace)

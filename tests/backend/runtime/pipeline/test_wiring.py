@@ -8,7 +8,7 @@ from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
 from rankslice.backend.runtime.job import Job
-from rankslice.backend.runtime.pipeline.wiring import CREDIT, CREDIT_CHANNEL, Wiring, wire
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, CREDIT_CHANNEL, Wiring, wire, wire_all
 from rankslice.framework.plan import Plan
 
 
@@ -78,9 +78,16 @@ def test_a_rank_that_is_source_and_sink_keeps_the_credit_to_itself() -> None:
 
 
 @given(plans(), st.integers(1, 9))
+def test_all_ranks_at_once_are_wired_as_each_wires_itself(plan: Plan, window: int) -> None:
+    job = job_of(plan)
+    each = tuple(wire(job, rank, window) for rank in range(len(job.ranks)))
+    assert each == wire_all(job, window)
+
+
+@given(plans(), st.integers(1, 9))
 def test_every_channel_has_two_ends_of_the_same_tensor(plan: Plan, window: int) -> None:
     job = job_of(plan)
-    wirings = [wire(job, rank, window) for rank in range(len(job.ranks))]
+    wirings = wire_all(job, window)
     sends = {
         (s.channel, rank, s.destination, wiring.rings[s.reader.ring].tensor)
         for rank, wiring in enumerate(wirings)

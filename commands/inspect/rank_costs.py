@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rankslice.backend.runtime.job import make_job
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, Wiring, wire_all
 from rankslice.framework.graph import Graph
-from rankslice.framework.plan import Plan
-from rankslice.framework.rings import rings_of
+from rankslice.framework.plan import Plan, plan_record
 from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
 
 __all__ = ["RankCost", "layer_places", "rank_costs"]
@@ -57,12 +57,10 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
     """
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
-    held = Counter[int]()
-    for ring in rings_of(plan):
-        held[ring.rank] += ring.nbytes
+    wirings = wire_all(make_job(plan_record(plan)), plan.window)
     return tuple(
-        _rank_cost(graph, plan, rank.rank, macs_of, all_macs, held[rank.rank])
-        for rank in plan.ranks
+        _rank_cost(graph, plan, rank, macs_of, all_macs, wiring)
+        for rank, wiring in enumerate(wirings)
     )
 
 
@@ -72,7 +70,7 @@ def _rank_cost(
     rank: int,
     macs_of: Mapping[str, int],
     all_macs: int,
-    slot_bytes: int,
+    wiring: Wiring,
 ) -> RankCost:
     segments = plan.of_rank(rank)
     run = {name for segment in segments for name in segment.layers}
@@ -82,7 +80,8 @@ def _rank_cost(
     for layer in layers:
         parameters |= parameters_of(layer, macs_of[layer.name])
     macs = _macs(plan, rank, macs_of)
-    sent = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    rings = [ring for ring in wiring.rings if ring.tensor is not CREDIT]
     return RankCost(
         rank=rank,
         segments=len(segments),
@@ -91,9 +90,9 @@ def _rank_cost(
         share=macs / all_macs if all_macs else 0.0,
         parameters=sum(parameters.values()),
         weight_bytes=sum(size.values()),
-        received_bytes=sum(sent[c.tensor] for c in plan.channels if c.destination == rank),
-        sent_bytes=sum(sent[c.tensor] for c in plan.channels if c.source == rank),
-        slot_bytes=slot_bytes,
+        received_bytes=sum(nbytes[c.tensor] for c in plan.channels if c.destination == rank),
+        sent_bytes=sum(nbytes[c.tensor] for c in plan.channels if c.source == rank),
+        slot_bytes=sum(ring.depth * nbytes[ring.tensor.name] for ring in rings),
     )
 
 

@@ -1,0 +1,165 @@
+"""From a plan to the parts of a simulated job, put together as the runtime's wiring says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.job import Job, make_job
+from rankslice.backend.runtime.pipeline.wiring import StageSpec, Wiring, wire_all
+from rankslice.exploration.cost.messages import MessageCosts, message_costs
+from rankslice.exploration.problem.links import LinkSpeeds
+from rankslice.exploration.problem.problem import Overheads
+from rankslice.exploration.simulator.parts import Core, Pipe, Port, Rank, Ring, SimulatedStage
+from rankslice.framework.engines import computes
+from rankslice.framework.plan import Plan, plan_record
+
+__all__ = ["Parts", "assemble"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All parts of a job; completion credits have none, as they take nothing of ranks and links."""
+
+    job: Job
+    """The plan as the runtime reads it."""
+    ranks: list[Rank]
+    source: SimulatedStage
+    """Writes the model inputs, where frames enter."""
+    sink: SimulatedStage
+    """Reads the model outputs, where results leave."""
+    pipes: list[Pipe]
+    ports: dict[tuple[str, bool], Port]
+    """By board, and whether messages leave it."""
+
+
+def assemble(
+    plan: Plan,
+    compute_s: Sequence[NDArray[np.float64]],
+    links: LinkSpeeds,
+    window: int,
+    overheads: Overheads,
+) -> Parts:
+    """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
+    job = make_job(plan_record(plan))
+    wirings = wire_all(job, window)
+    rings = [[Ring(spec.depth, spec.readers) for spec in wiring.rings] for wiring in wirings]
+    ranks = [Rank(number) for number in range(len(wirings))]
+    source, sink = SimulatedStage(), SimulatedStage()
+    for rank, wiring, own in zip(ranks, wirings, rings, strict=True):
+        for segment, spec in wiring.segments:
+            rank.stages.append(_joined(SimulatedStage(segment.index, rank), spec, own))
+        rank.frames.count = len(rank.stages)
+        if wiring.source is not None:
+            _joined(source, StageSpec((), wiring.source.outputs), own)
+        if wiring.sink is not None:
+            _joined(sink, StageSpec(wiring.sink.inputs, ()), own)
+    costs = _message_costs(plan, links, overheads)
+    ports: dict[tuple[str, bool], Port] = defaultdict(Port)
+    pipes = list(_pipes(plan, wirings, rings, ranks, costs, ports))
+    message_s = _message_s(pipes, costs.copy_s + overheads.message_s)
+    _set_times(plan, compute_s, ranks, message_s, overheads)
+    _share_cores(plan, ranks)
+    return Parts(job, ranks, source, sink, pipes, dict(ports))
+
+
+def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> SimulatedStage:
+    """Return a stage that reads and writes some rings of its rank."""
+    for reader in spec.inputs:
+        stage.reads(rings[reader.ring], reader.index)
+    for ring in spec.outputs:
+        stage.writes(rings[ring])
+    return stage
+
+
+def _message_costs(plan: Plan, links: LinkSpeeds, overheads: Overheads) -> MessageCosts:
+    """Return what the messages of a plan's channels take."""
+    boards = [rank.board for rank in plan.ranks]
+    ends = [(boards[channel.source], boards[channel.destination]) for channel in plan.channels]
+    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    return message_costs(
+        np.array([sizes[channel.tensor] for channel in plan.channels], np.float64),
+        *links.figures(ends),
+        np.array([one == other for one, other in ends], bool),
+        overheads,
+    )
+
+
+def _pipes(
+    plan: Plan,
+    wirings: Sequence[Wiring],
+    rings: Sequence[Sequence[Ring]],
+    ranks: Sequence[Rank],
+    costs: MessageCosts,
+    ports: dict[tuple[str, bool], Port],
+) -> Iterator[Pipe]:
+    """Yield the channels, in the plan's order."""
+    readers = {send.channel: send.reader for wiring in wirings for send in wiring.sends}
+    targets = {receive.channel: receive.ring for wiring in wirings for receive in wiring.receives}
+    for number, channel in enumerate(plan.channels):
+        sender, receiver = channel.source, channel.destination
+        reader = readers[channel.number]
+        out, into = plan.ranks[sender].board, plan.ranks[receiver].board
+        yield Pipe(
+            ranks[sender],
+            ranks[receiver],
+            rings[sender][reader.ring],
+            reader.index,
+            rings[receiver][targets[channel.number]],
+            float(costs.link_s[number]),
+            float(costs.latency_s[number]),
+            None if out == into else (ports[out, True], ports[into, False]),
+        )
+
+
+def _message_s(
+    pipes: Sequence[Pipe], at_each_end_s: NDArray[np.float64]
+) -> dict[SimulatedStage, float]:
+    """Return what messages take of the cores of segments, in seconds.
+
+    The maker of a tensor pays for sending it, its first reader on a rank for receiving it. What
+    no segment makes or reads is paid by the source's first segment and the sink's last.
+    """
+    found: dict[SimulatedStage, float] = defaultdict(float)
+    for pipe, seconds in zip(pipes, at_each_end_s.tolist(), strict=True):
+        maker = next(_segments([pipe.origin.writer]), pipe.sender.stages[0])
+        reader = next(_segments(pipe.target.readers), pipe.receiver.stages[-1])
+        found[maker] += seconds
+        found[reader] += seconds
+    return found
+
+
+def _segments(stages: Iterable[SimulatedStage | None]) -> Iterator[SimulatedStage]:
+    return (stage for stage in stages if stage is not None and stage.rank is not None)
+
+
+def _set_times(
+    plan: Plan,
+    compute_s: Sequence[NDArray[np.float64]],
+    ranks: Sequence[Rank],
+    message_s: Mapping[SimulatedStage, float],
+    overheads: Overheads,
+) -> None:
+    for segment, times in zip(plan.segments, compute_s, strict=True):
+        stage = ranks[segment.rank].stages[segment.index]
+        around_s = overheads.frame_s if not segment.index else 0.0
+        if computes(plan.ranks[segment.rank].engine):
+            around_s += overheads.slice_s
+        stage.times = (np.atleast_1d(times) + message_s.get(stage, 0.0) + around_s).tolist()
+
+
+def _share_cores(plan: Plan, ranks: Sequence[Rank]) -> None:
+    """Let ranks that compute on a core in common take turns on it; those that sleep share none."""
+    users: dict[tuple[str, int], list[Rank]] = defaultdict(list)
+    for placement, rank in zip(plan.ranks, ranks, strict=True):
+        if placement.accelerator == "cpu" and computes(placement.engine):
+            for core in placement.cores:
+                users[placement.board, core].append(rank)
+    for sharers in users.values():
+        shared = Core()
+        for rank in sharers if len(sharers) > 1 else ():
+            rank.cores.append(shared)

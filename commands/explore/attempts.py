@@ -82,7 +82,7 @@ class Simulations:
             raise RankSliceError(_too_few(found.completed))
         figures = replace(
             candidate.figures[0],
-            source="simulated",
+            basis="simulated",
             throughput_fps=found.throughput_fps,
             latency_s=found.latency_ms["p50"] / 1e3,
         )

@@ -152,11 +152,12 @@ def explore(
     from dataclasses import replace
 
     from rankslice.commands.explore.explore import explore as explore_mappings
-    from rankslice.commands.explore.explore import parse_objectives, unfinished_files
+    from rankslice.commands.explore.explore import unfinished_files
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.profile import Listener
     from rankslice.commands.profile.show import ProfileTalk
-    from rankslice.exploration.results.records import exploration_to_json
+    from rankslice.exploration.objectives import parse_objectives
+    from rankslice.exploration.results.files import exploration_to_json
     from rankslice.exploration.search.methods import EVALUATIONS, SearchOptions, default_genetics
 
     if evaluate is _Evaluate.model:

@@ -17,34 +17,28 @@ from rankslice.commands.profile.profile import Listener, Measuring, measure_mode
 from rankslice.commands.profile.show import refinement_text
 from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.profile_file import read_profile
+from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.answer import answer
+from rankslice.exploration.results.files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.records import (
-    FORMAT,
-    Candidate,
-    Exploration,
-    candidates_csv,
-    exploration_to_json,
-)
+from rankslice.exploration.results.records import Candidate, Exploration
 from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
-from rankslice.exploration.search.scoring import OBJECTIVES, available_objectives
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
-from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.partition.spans import SpanSegments
 
-__all__ = ["explore", "parse_objectives", "unfinished_files"]
+__all__ = ["explore", "unfinished_files"]
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
 PROFILE, RUNS = "profile.json", "runs.jsonl"
@@ -61,25 +55,6 @@ class _Inputs:
     boards: Platform
     profile: Profile
     problem: Problem
-
-
-def parse_objectives(text: str) -> tuple[str, ...]:
-    """Return the objectives of a list such as ``throughput,memory``.
-
-    Raises:
-        RankSliceError: one is unknown.
-    """
-    names = tuple(name.strip() for name in text.split(","))
-    raise_mistakes(
-        Mistake(
-            "--objectives",
-            f"there is no objective {quoted(name)}",
-            nearest(name, OBJECTIVES) or f"expected {joined(OBJECTIVES, 'or')}",
-        )
-        for name in names
-        if name not in OBJECTIVES
-    )
-    return names
 
 
 def unfinished_files(out: Path) -> tuple[Path, ...]:
@@ -181,7 +156,7 @@ def _hints(problem: Problem, wanted: SearchOptions, fastest: Candidate) -> Itera
         )
     period_s = 1 / fastest.best_known.throughput_fps
     runtime_s = problem.overheads.frame_s + problem.overheads.slice_s
-    if fastest.best_known.source != "measured" and runtime_s > _ROUGH * period_s:
+    if fastest.best_known.basis != "measured" and runtime_s > _ROUGH * period_s:
         yield (
             "Rates are rough where layers take so little: of the"
             f" {1e3 * period_s:.3g} ms that the fastest mapping takes for a frame,"

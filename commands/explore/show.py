@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rankslice.commands.output import shortened
+from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.answer import (
     failure_texts,
     mappings_text,
     objectives_text,
-    rate_text,
     tried_text,
 )
 from rankslice.exploration.results.records import Candidate, Exploration, Figures
-from rankslice.framework.quantities import bytes_text, joules_text
 
 __all__ = ["print_exploration"]
 
@@ -34,22 +33,19 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
     """
     table = Table(
         "mapping",
-        "frames/s",
-        "latency",
-        "memory",
-        "energy",
+        *(row.head for row in columns()),
         "boards",
         "accelerators",
         caption=f"memory and energy per frame: of the board that needs most{_star(exploration)}",
     )
-    for column in table.columns[:6]:
+    for column in table.columns[:-1]:
         column.justify = "right"
     for candidate in exploration.candidates:
         for figures in candidate.figures:
             table.add_row(*_row(candidate, figures))
     console.print(table)
-    if sources := _energy_sources(exploration.candidates):
-        console.print(escape(sources), soft_wrap=True)
+    for sentence in _bases(exploration.candidates):
+        console.print(escape(sentence), soft_wrap=True)
     console.print(
         escape(f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"),
         soft_wrap=True,
@@ -75,31 +71,25 @@ def _star(exploration: Exploration) -> str:
     return f"; *: not on the front, as another mapping is at least as good in {objectives}"
 
 
-def _energy_sources(candidates: Sequence[Candidate]) -> str:
-    """Say where energy comes from, by where figures come from; empty: it is not known."""
-    kinds: dict[str, dict[str, None]] = {}
-    for figures in (figures for candidate in candidates for figures in candidate.figures):
-        if figures.energy_source is not None:
-            kinds.setdefault(figures.source, {})[figures.energy_source] = None
-    texts = [f"{' or '.join(found)} in {source} figures" for source, found in kinds.items()]
-    return f"energy is {', '.join(texts)}" if texts else ""
+def _bases(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield where an objective's values come from, if they have a basis of their own."""
+    every = [figures for candidate in candidates for figures in candidate.figures]
+    for row in columns():
+        kinds: dict[str, dict[str, None]] = {}
+        for figures in every:
+            if row.basis and (basis := row.basis(figures)):
+                kinds.setdefault(figures.basis, {})[basis] = None
+        texts = [f"{' or '.join(found)} in {basis} figures" for basis, found in kinds.items()]
+        if texts:
+            yield f"{row.name} is {', '.join(texts)}"
 
 
 def _row(candidate: Candidate, figures: Figures) -> list[str]:
-    if figures.source != "predicted":
-        return ["", *_figures(figures), "", figures.source]
+    cells = [row.cell(candidate, figures, "-") for row in columns()]
+    if figures.basis != "predicted":
+        return ["", *cells, "", figures.basis]
     number = f"{candidate.number}" if candidate.on_front else f"{candidate.number}*"
-    return [number, *_figures(figures), str(len(candidate.boards)), escape(_keys(candidate))]
-
-
-def _figures(figures: Figures) -> list[str]:
-    memory, energy = figures.memory_bytes, figures.energy_j
-    return [
-        rate_text(figures.throughput_fps),
-        f"{1e3 * figures.latency_s:.3g} ms",
-        "-" if memory is None else bytes_text(memory),
-        "-" if energy is None else joules_text(energy),
-    ]
+    return [number, *cells, str(len(candidate.boards)), escape(_keys(candidate))]
 
 
 def _keys(candidate: Candidate) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from rankslice.exploration.objectives import OBJECTIVES, rate_text
 from rankslice.exploration.results.records import Candidate, Exploration, Failure
-from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.wording import joined
 
 __all__ = [
@@ -14,7 +15,6 @@ __all__ = [
     "failure_texts",
     "mappings_text",
     "objectives_text",
-    "rate_text",
     "recommended",
     "tried_text",
 ]
@@ -61,7 +61,7 @@ def _sources(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield a sentence that says which figures were only predicted."""
     by_source: dict[str, list[int]] = {}
     for candidate in candidates:
-        by_source.setdefault(candidate.best_known.source, []).append(candidate.number)
+        by_source.setdefault(candidate.best_known.basis, []).append(candidate.number)
     known = {source: numbers for source, numbers in by_source.items() if source != "predicted"}
     for source, numbers in known.items():
         which = f"mapping{'s' if len(numbers) > 1 else ''} {joined(list(map(str, numbers)))}"
@@ -109,12 +109,6 @@ def _some(names: Sequence[str], most: int) -> str:
 def mappings_text(count: int) -> str:
     """Return ``1 mapping``, ``32,768 mappings``."""
     return f"{count:,} mapping{'s' if count != 1 else ''}"
-
-
-def rate_text(fps: float) -> str:
-    """Return a rate with about three digits: ``31.4``, ``812``."""
-    decimals = 2 if fps < 9.995 else 1 if fps < 99.95 else 0
-    return f"{fps:.{decimals}f}"
 
 
 def boards_text(count: int) -> str:
@@ -176,16 +170,12 @@ def _enough(best: dict[int, Candidate], use: Candidate, target_fps: float) -> st
 
 def _frugal(candidates: Sequence[Candidate]) -> Candidate:
     """Return the one that needs least: energy and memory, as far as these are known of all."""
-    figures = [candidate.best_known for candidate in candidates]
-    known = all(each.energy_j is not None for each in figures)
-    sized = all(each.memory_bytes is not None for each in figures)
-
-    def needs(candidate: Candidate) -> tuple[float, float, float]:
-        energy = candidate.best_known.energy_j if known else None
-        memory = candidate.best_known.memory_bytes if sized else None
-        return energy or 0.0, float(memory or 0), -_rate(candidate)
-
-    return min(candidates, key=needs)
+    rows = [
+        row
+        for row in OBJECTIVES.values()
+        if row.extreme and all(math.isfinite(row.cost_of(each)) for each in candidates)
+    ]
+    return min(candidates, key=lambda each: (*(row.cost_of(each) for row in rows), -_rate(each)))
 
 
 def _capital(text: str) -> str:
@@ -193,23 +183,12 @@ def _capital(text: str) -> str:
 
 
 def _extremes(candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Yield what needs least, if there is anything to choose from."""
-    if len(candidates) == 1:
-        return
-    known = [candidate for candidate in candidates if candidate.best_known.energy_j is not None]
-    if known:
-        least = min(known, key=lambda candidate: candidate.best_known.energy_j or 0.0)
-        joules = joules_text(least.best_known.energy_j or 0.0)
-        yield (
-            f"The least energy per board and frame, {joules} ({least.best_known.energy_source}):"
-            f" mapping {least.number}, {rate_text(_rate(least))} frames/s on"
-            f" {boards_text(len(least.boards))}."
-        )
-    sized = [candidate for candidate in candidates if candidate.best_known.memory_bytes is not None]
-    if sized:
-        least = min(sized, key=lambda candidate: candidate.best_known.memory_bytes or 0)
-        yield (
-            f"The least memory per board, {bytes_text(least.best_known.memory_bytes or 0)}:"
-            f" mapping {least.number}, {rate_text(_rate(least))} frames/s on"
-            f" {boards_text(len(least.boards))}."
-        )
+    """Yield which mapping needs least, if there is anything to choose from."""
+    for row in OBJECTIVES.values():
+        best = min(candidates, key=row.cost_of)
+        if row.extreme and len(candidates) > 1 and math.isfinite(row.cost_of(best)):
+            value = f"{row.cell(best, best.best_known, '')}{row.basis_text(best.best_known)}"
+            yield (
+                f"{row.extreme}, {value}: mapping {best.number}, {rate_text(_rate(best))} frames/s"
+                f" on {boards_text(len(best.boards))}."
+            )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rankslice.exploration.cost.cost_model import BoardCost, Prediction, predict
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive, spread_out
-from rankslice.exploration.results.records import Candidate, Channel, Figures, RankLoad
+from rankslice.exploration.results.records import Candidate, Figures, RankLoad, RankTraffic
 
 __all__ = ["Selection", "candidates_of", "predicted_candidate", "predicted_figures", "selected"]
 
@@ -76,7 +76,7 @@ def predicted_candidate(problem: Problem, assignment: NDArray[np.int64]) -> Cand
     return Candidate(
         number=0,
         ranks=tuple(_loads(problem, assignment, prediction)),
-        channels=tuple(_channels(prediction)),
+        traffic=tuple(_traffic(prediction)),
         figures=(predicted_figures(prediction),),
         bottleneck=f"{prediction.bottleneck}, {1e3 * prediction.bottleneck_s:.3g} ms per frame",
         on_front=True,
@@ -89,16 +89,16 @@ def predicted_figures(prediction: Prediction) -> Figures:
     known = [each for each in joules if each is not None]
     is_known = len(known) == len(joules)
     return Figures(
-        source="predicted",
+        basis="predicted",
         throughput_fps=prediction.throughput_fps,
         latency_s=prediction.latency_s,
         memory_bytes=round(max(board.memory_bytes for board in prediction.boards)),
         energy_j=max(known) if is_known else None,
-        energy_source=_energy_source(prediction.boards) if is_known else None,
+        energy_basis=_energy_basis(prediction.boards) if is_known else None,
     )
 
 
-def _energy_source(boards: Iterable[BoardCost]) -> str:
+def _energy_basis(boards: Iterable[BoardCost]) -> str:
     """Return ``measured`` if all of it was."""
     sources = {board.energy_source for board in boards}
     return "measured" if sources == {"measured"} else "modelled"
@@ -124,7 +124,7 @@ def _integers(assignment: NDArray[np.int64]) -> Sequence[int]:
     return [int(device) for device in assignment]
 
 
-def _channels(prediction: Prediction) -> Iterator[Channel]:
+def _traffic(prediction: Prediction) -> Iterator[RankTraffic]:
     """Yield what each rank sends to each other one, all tensors together."""
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for channel in prediction.channels:
@@ -132,4 +132,4 @@ def _channels(prediction: Prediction) -> Iterator[Channel]:
         total[0] += channel.nbytes
         total[1] += channel.seconds
     for (origin, target), (nbytes, seconds) in sums.items():
-        yield Channel(origin, target, round(nbytes), seconds)
+        yield RankTraffic(origin, target, round(nbytes), seconds)

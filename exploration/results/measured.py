@@ -63,14 +63,14 @@ def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> C
     for load, rank in zip(ranks, run.ranks, strict=True):
         memory[load.board] += rank.memory_bytes
     measured = replace(candidate, ranks=ranks)
-    energy_j, energy_source = _worst_energy(problem, measured, run)
+    energy_j, energy_basis = _worst_energy(problem, measured, run)
     figures = Figures(
-        source="measured",
+        basis="measured",
         throughput_fps=1e9 / run.period_ns,
         latency_s=run.latency_ns / 1e9,
         memory_bytes=max(memory.values()),
         energy_j=energy_j,
-        energy_source=energy_source,
+        energy_basis=energy_basis,
     )
     return replace(measured, figures=(*candidate.figures, figures))
 

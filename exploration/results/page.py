@@ -1,122 +1,34 @@
 """An exploration as one HTML page: the front in projections, and what each mapping does.
 
-The page needs nothing else, neither a network nor a server. Charts are drawn here; a script of a
-few lines shows the mapping that is clicked, and without it all are shown.
+The page needs nothing else, neither a network nor a server. A script of a few lines shows the
+mapping that is clicked; without the script all are shown.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rankslice.exploration.objectives import OBJECTIVES, columns, rate_text
 from rankslice.exploration.results.answer import (
     boards_text,
     failure_texts,
     mappings_text,
     objectives_text,
-    rate_text,
     recommended,
     tried_text,
 )
+from rankslice.exploration.results.charts import Chart, charts_of
 from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.quantities import bytes_text, joules_text
+from rankslice.framework.quantities import bytes_text
+from rankslice.framework.wording import joined
 
 __all__ = ["page_of"]
 
-_WIDTH, _HEIGHT = 460, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 26, 268
-_MAX_TICKS = 6
-_MARGIN = 0.06
 _LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """One figure of a mapping, as it is drawn."""
-
-    name: str
-    label: str
-    value: Callable[[Figures], float | None]
-    text: Callable[[float], str]
-    larger_is_better: bool = False
-
-
-def _megabytes(figures: Figures) -> float | None:
-    return None if figures.memory_bytes is None else figures.memory_bytes / 1e6
-
-
-_AXES = {
-    "throughput": _Axis(
-        "throughput",
-        "throughput, frames/s",
-        lambda figures: figures.throughput_fps,
-        lambda value: f"{rate_text(value)} frames/s",
-        larger_is_better=True,
-    ),
-    "energy": _Axis(
-        "energy",
-        "worst energy per board, J per frame",
-        lambda figures: figures.energy_j,
-        joules_text,
-    ),
-    "memory": _Axis(
-        "memory",
-        "worst memory per board, MB",
-        _megabytes,
-        lambda value: bytes_text(round(value * 1e6)),
-    ),
-    "latency": _Axis(
-        "latency",
-        "latency, ms",
-        lambda figures: 1e3 * figures.latency_s,
-        lambda value: f"{value:.3g} ms",
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Tick:
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    number: int
-    x: float
-    y: float
-    on_front: bool
-    label: str
-
-    @property
-    def number_y(self) -> float:
-        """Where the number stands: above the point, or below where the axis is labelled above."""
-        return round(self.y + (21 if self.y < _TOP + 24 else -13), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """One projection of the front; all lengths are pixels."""
-
-    title: str
-    x_label: str
-    y_label: str
-    x_ticks: tuple[_Tick, ...]
-    y_ticks: tuple[_Tick, ...]
-    points: tuple[_Point, ...]
-    target: float | None
-    """Where the wanted rate is on the horizontal axis."""
-    width: int = _WIDTH
-    height: int = _HEIGHT
-    left: int = _LEFT
-    right: int = _RIGHT
-    top: int = _TOP
-    bottom: int = _BOTTOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +79,7 @@ class _Page:
     objectives: str
     better: str
     target: str
-    charts: tuple[_Chart, ...]
+    charts: tuple[Chart, ...]
     figure_names: tuple[str, ...]
     columns: tuple[str, ...]
     text_columns: tuple[int, ...]
@@ -185,7 +97,9 @@ def page_of(exploration: Exploration) -> str:
 def _page(exploration: Exploration) -> _Page:
     candidates = exploration.candidates
     mappings = {candidate.number: _mapping(candidate, exploration) for candidate in candidates}
-    columns = _columns(exploration)
+    rate, *others = (row.head for row in columns())
+    predicted = [f"predicted {rate}"] if exploration.tried_by else []
+    heads = ("mapping", rate, *predicted, *others, "boards", "accelerators", "figures")
     local = exploration.platform == "local"
     return _Page(
         title=f"Mappings of {exploration.model} on {exploration.platform}",
@@ -197,21 +111,14 @@ def _page(exploration: Exploration) -> _Page:
         objectives=objectives_text(exploration.objectives),
         better=_better(exploration),
         target="" if exploration.target_fps is None else _needs(exploration.target_fps),
-        charts=tuple(_charts(exploration)),
-        figure_names=("frames/s", "latency", "memory", "energy"),
-        columns=columns,
-        text_columns=tuple(columns.index(name) for name in ("accelerators", "figures")),
+        charts=tuple(charts_of(exploration)),
+        figure_names=(rate, *others),
+        columns=heads,
+        text_columns=tuple(heads.index(name) for name in ("accelerators", "figures")),
         mappings=tuple(mappings.values()),
         recommended=mappings[recommended(candidates, exploration.target_fps).number],
         notes=_notes(exploration),
     )
-
-
-def _columns(exploration: Exploration) -> tuple[str, ...]:
-    """Return the heads of the table of all mappings."""
-    predicted = ["predicted frames/s"] if exploration.tried_by else []
-    others = ("latency", "memory", "energy", "boards", "accelerators", "figures")
-    return ("mapping", "frames/s", *predicted, *others)
 
 
 def _count(candidates: Sequence[Candidate]) -> str:
@@ -226,8 +133,15 @@ def _needs(target_fps: float) -> str:
 
 
 def _better(exploration: Exploration) -> str:
-    words = {True: "to the right for throughput", False: "down or to the left for all else"}
-    return ", ".join(words.values()) if len(exploration.objectives) > 1 else words[True]
+    """Return in which direction of the charts mappings are better."""
+    others = [OBJECTIVES[name] for name in exploration.objectives if name != "throughput"]
+    larger = [row.name for row in others if row.larger_is_better]
+    texts = ["to the right for throughput"]
+    if larger:
+        texts.append(f"up or to the right for {joined(larger)}")
+    if len(larger) < len(others):
+        texts.append("down or to the left for all else")
+    return ", ".join(texts)
 
 
 def _notes(exploration: Exploration) -> tuple[str, ...]:
@@ -245,79 +159,8 @@ def _notes(exploration: Exploration) -> tuple[str, ...]:
     )
 
 
-def _charts(exploration: Exploration) -> Iterator[_Chart]:
-    """Yield a projection for each two objectives; throughput is always shown."""
-    names = list(dict.fromkeys(("throughput", *exploration.objectives)))
-    if len(names) < 2:
-        names.append("latency")
-    for x, y in itertools.combinations([_AXES[name] for name in names], 2):
-        yield _chart(x, y, exploration)
-
-
-def _chart(x: _Axis, y: _Axis, exploration: Exploration) -> _Chart:
-    values = [
-        (candidate, horizontal, vertical)
-        for candidate in exploration.candidates
-        if (horizontal := x.value(candidate.best_known)) is not None
-        if (vertical := y.value(candidate.best_known)) is not None
-    ]
-    wanted = exploration.target_fps if x.name == "throughput" else None
-    x_low, x_high, x_values = _scale([v[1] for v in values], wanted)
-    y_low, y_high, y_values = _scale([v[2] for v in values], None)
-
-    def across(value: float) -> float:
-        return round(_LEFT + (_RIGHT - _LEFT) * (value - x_low) / (x_high - x_low), 1)
-
-    def down(value: float) -> float:
-        return round(_BOTTOM - (_BOTTOM - _TOP) * (value - y_low) / (y_high - y_low), 1)
-
-    return _Chart(
-        title=f"{x.name.capitalize()} and {y.name}",
-        x_label=x.label,
-        y_label=y.label,
-        x_ticks=tuple(_Tick(across(value), f"{value:g}") for value in x_values),
-        y_ticks=tuple(_Tick(down(value), f"{value:g}") for value in y_values),
-        points=tuple(
-            _Point(
-                candidate.number,
-                across(horizontal),
-                down(vertical),
-                candidate.on_front,
-                _label(candidate, (x.text(horizontal), y.text(vertical))),
-            )
-            # Those of the front lie on top.
-            for candidate, horizontal, vertical in sorted(values, key=lambda v: v[0].on_front)
-        ),
-        target=None if wanted is None else across(wanted),
-    )
-
-
-def _label(candidate: Candidate, texts: Iterable[str]) -> str:
-    return ", ".join((f"mapping {candidate.number}: {boards_text(len(candidate.boards))}", *texts))
-
-
-def _scale(values: Sequence[float], wanted: float | None) -> tuple[float, float, tuple[float, ...]]:
-    """Return the ends of an axis and the round values on it."""
-    shown = [*values, *([] if wanted is None else [wanted])] or [0.0, 1.0]
-    low, high = min(shown), max(shown)
-    room = (high - low) * _MARGIN or abs(high) * 0.1 or 1.0
-    # An axis begins at zero unless that would press all points together.
-    low = 0.0 if low < 0.5 * high else low - room
-    high += room
-    step = _round_step((high - low) / _MAX_TICKS)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return low, high, tuple(round(number * step, 12) for number in range(first, last + 1))
-
-
-def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 2.5 and 5 times a power of ten that is no less."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999)
-
-
 def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
-    rate, *others = _cells(candidate.best_known)
+    rate, *others = _cells(candidate, candidate.best_known)
     predicted = [rate_text(candidate.figures[0].throughput_fps)] if exploration.tried_by else []
     return _Mapping(
         number=candidate.number,
@@ -333,9 +176,11 @@ def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
             *others,
             str(len(candidate.boards)),
             ", ".join(load.key for load in candidate.ranks),
-            candidate.best_known.source,
+            candidate.best_known.basis,
         ),
-        figures=tuple(_FiguresRow(each.source, _cells(each)) for each in candidate.figures),
+        figures=tuple(
+            _FiguresRow(each.basis, _cells(candidate, each)) for each in candidate.figures
+        ),
         bars=tuple(_bars(candidate)),
     )
 
@@ -352,23 +197,17 @@ def _standing(candidate: Candidate, exploration: Exploration) -> str:
     return f"The fastest found on {boards_text(boards)}; a{worse}"
 
 
-def _cells(figures: Figures) -> tuple[str, str, str, str]:
-    energy = "–"
-    if figures.energy_j is not None:
-        energy = f"{joules_text(figures.energy_j)} ({figures.energy_source})"
-    return (
-        rate_text(figures.throughput_fps),
-        f"{1e3 * figures.latency_s:.3g} ms",
-        "–" if figures.memory_bytes is None else bytes_text(figures.memory_bytes),
-        energy,
+def _cells(candidate: Candidate, figures: Figures) -> tuple[str, ...]:
+    return tuple(
+        f"{row.cell(candidate, figures, '–')}{row.basis_text(figures)}" for row in columns()
     )
 
 
 def _bars(candidate: Candidate) -> Iterator[_Bar]:
-    """Yield a bar for each rank, then one for each channel, all on one scale."""
+    """Yield a bar for each rank, then one for what goes from rank to rank, all on one scale."""
     times = [load.busy_s for load in candidate.ranks]
     times += [load.measured_s for load in candidate.ranks if load.measured_s is not None]
-    times += [channel.seconds for channel in candidate.channels]
+    times += [traffic.seconds for traffic in candidate.traffic]
     longest = max(times, default=0) or 1.0
     slowest = max((load.busy_s for load in candidate.ranks), default=0)
 
@@ -387,12 +226,12 @@ def _bars(candidate: Candidate) -> Iterator[_Bar]:
             None if measured is None else f"{_milliseconds(measured)} measured",
             0.0 if measured is None else width(measured),
         )
-    for channel in candidate.channels:
+    for traffic in candidate.traffic:
         yield _Bar(
-            f"{channel.source} → {channel.destination}",
+            f"{traffic.sender} → {traffic.receiver}",
             "link",
-            width(channel.seconds),
-            f"{_milliseconds(channel.seconds)} sending {bytes_text(channel.nbytes)}",
+            width(traffic.seconds),
+            f"{_milliseconds(traffic.seconds)} sending {bytes_text(traffic.nbytes)}",
             False,
             None,
             0.0,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rankslice.exploration.objectives import OBJECTIVES, check_evaluation, rate_text
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.answer import rate_text
 from rankslice.exploration.results.candidates import Selection, candidates_of, selected
 from rankslice.exploration.results.front import Archive, nondominated
 from rankslice.exploration.results.records import Candidate, Failure
@@ -76,6 +76,14 @@ class SearchOptions:
     """How many mappings are simulated or run at most."""
     frames: int | None = None
     """Of each run or simulation; ``None``: those of three seconds, or 100."""
+
+    def __post_init__(self) -> None:
+        """Check that what evaluates mappings knows the objectives.
+
+        Raises:
+            RankSliceError: it does not know all of them.
+        """
+        check_evaluation(self.objectives, self.evaluate)
 
 
 def default_genetics(evaluate: str, evaluations: int) -> GeneticOptions:
@@ -152,8 +160,10 @@ class _Searching:
     ) -> None:
         self._problem, self._wanted, self._on_progress = problem, wanted, on_progress
         self._objectives = objectives
-        self._space = space_of(problem, objectives, coarse=wanted.coarse)
-        self._score = FastestFound(scorer(problem, objectives), len(problem.devices))
+        predicted = [name for name in objectives if OBJECTIVES[name].evaluated]
+        self._has_unpredicted = len(predicted) < len(objectives)
+        self._space = space_of(problem, predicted, coarse=wanted.coarse)
+        self._score = FastestFound(scorer(problem, predicted), len(problem.devices))
         self._proof: Proof | None = None
         self._expected = wanted.evaluations
 
@@ -186,10 +196,11 @@ class _Searching:
 
     def _kept_by_trials(self, trials: Trials) -> Selection:
         wanted = self._wanted
+        space = replace(self._space, objectives=len(self._objectives))
         if wanted.method == "exhaustive":
             self._expected = min(self._mappings, wanted.evaluations)
             otherwise = "raise --evaluations, or take nsga2 or exact"
-            every = exhaustive(trials, self._space, wanted.evaluations, otherwise=otherwise)
+            every = exhaustive(trials, space, wanted.evaluations, otherwise=otherwise)
             return selected(every, wanted.keep)
         best = self._best_by_model(
             replace(wanted.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
@@ -198,9 +209,7 @@ class _Searching:
             return self._ranked_anew(selected(best, wanted.keep), trials)
         size = wanted.genetics.population
         first, _ = self._most_worth(selected(best, size), min(size, wanted.evaluations))
-        found = nsga2(
-            trials, self._space, wanted.genetics, first, is_enough=lambda: trials.is_exhausted
-        )
+        found = nsga2(trials, space, wanted.genetics, first, is_enough=lambda: trials.is_exhausted)
         return selected(found, wanted.keep)
 
     def _best_by_model(self, genetics: GeneticOptions) -> Archive:
@@ -267,14 +276,18 @@ class _Searching:
     def _ranked_anew(self, kept: Selection, trials: Trials) -> Selection:
         """Return mappings, and which of them are on the front now that the best were tried.
 
-        What failed is left out; what there was no trial left for counts as predicted.
+        What failed is left out; what there was no trial left for counts as predicted, if all
+        objectives can be.
         """
         chosen, others = self._most_worth(kept, self._wanted.evaluations)
         self._expected = len(chosen)
-        tried, predicted = trials(chosen), self._score(others)
+        tried = trials(chosen)
         ran = tried.excess <= 0
-        rows = np.concatenate([chosen[ran], others])
-        front = nondominated(np.concatenate([tried.values[ran], predicted.values]))
+        rows, values = chosen[ran], tried.values[ran]
+        if not self._has_unpredicted:
+            rows = np.concatenate([rows, others])
+            values = np.concatenate([values, self._score(others).values])
+        front = nondominated(values)
         return [(row, number in front) for number, row in enumerate(rows)]
 
     def _most_worth(self, kept: Selection, most: int) -> tuple[Population, Population]:

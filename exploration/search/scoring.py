@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.search.coarse_blocks import coarse_blocks
 from rankslice.exploration.search.nsga2 import Population, Score, Scores, SearchSpace
 from rankslice.exploration.search.seeds import crossing_bytes
-from rankslice.framework.wording import listed
 
-__all__ = ["OBJECTIVES", "available_objectives", "clashing_devices", "scorer", "space_of"]
-
-OBJECTIVES = ("throughput", "energy", "memory", "latency")
-"""Frames per second; then energy and memory of the board that needs most, and the time of a frame
-that is alone."""
+__all__ = ["clashing_devices", "scorer", "space_of"]
 
 _BLOCKS_PER_DEVICE = 4
 """With ``--coarse``: enough to balance the devices, few enough to be searched well."""
 
 _MIN_BLOCKS = 24
-
-
-def available_objectives(
-    problem: Problem, wanted: Iterable[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the objectives that are known, and sentences that say which are not, and why."""
-    names = tuple(dict.fromkeys(wanted))
-    if "energy" not in names or problem.has_energy:
-        return names, ()
-    left = tuple(name for name in names if name != "energy")
-    if problem.platform == "local":
-        return left, (
-            "Energy is left out: the profile has none, and no platform file gives power figures of"
-            " this machine (idle_w, busy_w).",
-        )
-    powerless = [board.name for board in problem.boards if board.idle_w is None]
-    where = f" of {listed(powerless)}" if powerless else ""
-    return left, (
-        f"Energy is left out: the profile has none, and {problem.platform} gives no power figures"
-        f"{where} (idle_w, busy_w).",
-    )
 
 
 def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = False) -> SearchSpace:
@@ -61,21 +36,24 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
     """Return what scores a population: its values in the order of the objectives.
 
+    The values of objectives that the cost model cannot tell are NaN.
+
     A mapping is impossible to the extent that layers stand where they cannot run, ranks want the
     same cores, memory does not suffice, or what belongs together is apart.
     """
+    rows = [OBJECTIVES[name] for name in objectives]
     clashes = clashing_devices(problem)
     cannot_run = ~np.isfinite(problem.times_s)
     capacity = max((board.memory_bytes or 0 for board in problem.boards), default=0) or 1
 
     def score(population: Population) -> Scores:
-        found = evaluate(problem, population, latency="latency" in objectives)
-        columns = {
-            "throughput": found.bottleneck_s,
-            "energy": found.energy_j,
-            "memory": found.memory_bytes,
-            "latency": found.latency_s,
-        }
+        found = evaluate(problem, population, latency=any(row.needs_latency for row in rows))
+        costs = [
+            np.full(len(population), np.nan)
+            if row.evaluated is None
+            else row.evaluated(problem, population, found)
+            for row in rows
+        ]
         layers = np.arange(population.shape[1])
         excess = cannot_run[problem.device_kinds[population], layers].sum(axis=1).astype(np.float64)
         used = _used(population, len(problem.devices))
@@ -84,7 +62,7 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
         excess += found.excess_bytes / capacity
         excess += np.where((excess == 0) & ~np.isfinite(found.bottleneck_s), 1.0, 0.0)
         boards = _used(problem.device_boards[population], len(problem.boards)).sum(axis=1)
-        return Scores(np.stack([columns[name] for name in objectives], axis=1), excess, boards)
+        return Scores(np.stack(costs, axis=1), excess, boards)
 
     return score
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import predicted_candidate
-from rankslice.exploration.results.records import Candidate, Failure, Figures
+from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.nsga2 import Population, Scores
 from rankslice.exploration.search.scoring import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
@@ -47,7 +48,7 @@ class Trials:
             most: how many mappings may be tried.
             on_trial: told how many were.
         """
-        self._problem, self._objectives = problem, tuple(objectives)
+        self._problem, self._rows = problem, [OBJECTIVES[name] for name in objectives]
         self._by_model = scorer(problem, objectives)
         self._attempt, self._most, self._on_trial = attempt, most, on_trial
         self._known: dict[bytes, Candidate | None] = {}
@@ -63,7 +64,7 @@ class Trials:
             if candidate is None:
                 excess[row] = _IMPOSSIBLE
             else:
-                values[row] = self._values(candidate.best_known, values[row])
+                values[row] = self._values(candidate, values[row])
         return Scores(values, excess, predicted.groups)
 
     def _tried(self, assignment: NDArray[np.int64]) -> Candidate | None:
@@ -76,25 +77,25 @@ class Trials:
 
     def _try(self, candidate: Candidate) -> Candidate | None:
         try:
-            return self._attempt(candidate)
+            found = self._attempt(candidate)
+            self._check(found)
         except InterruptedRunError:
             raise KeyboardInterrupt from None
         except RankSliceError as error:
             self.failures.append(Failure(candidate.mapping, str(error.mistakes[0])))
             return None
+        return found
 
-    def _values(self, found: Figures, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the values of a mapping's objectives: as found, or else as predicted."""
-        known = {
-            "throughput": 1 / found.throughput_fps,
-            "energy": found.energy_j,
-            "memory": found.memory_bytes,
-            "latency": found.latency_s,
-        }
-        values = [known[name] for name in self._objectives]
-        return np.array(
-            [old if new is None else new for new, old in zip(values, predicted, strict=True)]
-        )
+    def _check(self, found: Candidate) -> None:
+        """Check that a trial told what the cost model cannot predict."""
+        for row in self._rows:
+            if row.evaluated is None and row.value(found, found.best_known) is None:
+                raise RankSliceError(f"the run did not measure {row.name}")
+
+    def _values(self, found: Candidate, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the costs of a mapping: as found, or else as predicted."""
+        costs = [row.cost_of(found) for row in self._rows]
+        return np.where(np.isfinite(costs), costs, predicted)
 
     @property
     def candidates(self) -> dict[bytes, Candidate]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rankslice.exploration.results.answer import answer
 from rankslice.exploration.results.records import (
     Candidate,
-    Channel,
     Exploration,
     Failure,
     Figures,
     RankLoad,
+    RankTraffic,
 )
 
 
@@ -64,7 +64,7 @@ def measured(found: Candidate) -> Candidate:
     return Candidate(
         found.number,
         (load(GPU, 9, 20.0, 21.5), load(GPU_2, 11, 22.0, 22.4)),
-        (Channel(GPU, GPU_2, 1_540_000, 0.0125),),
+        (RankTraffic(GPU, GPU_2, 1_540_000, 0.0125),),
         (*found.figures, figures(41.25, 155, 0.41, "measured")),
         "edge02_gpu computes 22 ms per frame",
         found.on_front,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice
@@ -18,6 +19,7 @@ from rankslice.commands.build.build import Build, build
 from rankslice.commands.explore.attempts import Runs
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.cost.cost_model import predict_plan
+from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.profiled import profiled_problem
@@ -599,3 +601,45 @@ def test_a_profile_of_other_boards_is_refused(folder: Path) -> None:
     ended = explore()
     assert 1 == ended.code
     assert "profile.json: measured no accelerator of these boards" in ended.err
+
+
+def test_an_objective_that_a_row_adds_is_explored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Objective(
+        name="ranks",
+        value=lambda candidate, _: len(candidate.ranks),
+        evaluated=lambda _, rows, __: np.array([float(len({*row})) for row in rows.tolist()]),
+        text=lambda value: f"{value:.0f}",
+        unit="ranks",
+        axis=Column("ranks"),
+        json=Column("ranks_used"),
+        csv=Column("ranks_used"),
+        extreme="The fewest ranks",
+    )
+    monkeypatch.setitem(OBJECTIVES, "ranks", ranks)
+    ended = explore("--objectives", "throughput,ranks")
+    assert (0, "") == (ended.code, ended.err)
+    assert "The fewest ranks, 1: mapping 2" in ended.out
+    mappings = record(folder)["mappings"]
+    assert isinstance(mappings, list)
+    assert [(2, True), (1, True)] == [
+        (each["figures"][0]["ranks_used"], each["on_front"]) for each in mappings
+    ]
+    with (folder / "explored" / "front.csv").open() as table:
+        assert ["2", "1"] == [line["ranks_used"] for line in csv.DictReader(table)]
+    page = (folder / "explored" / "index.html").read_text()
+    assert "Throughput and ranks" in page
+
+
+def test_an_objective_of_runs_alone_says_so_before_anything_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OBJECTIVES, "latency", replace(OBJECTIVES["latency"], evaluated=None))
+    ended = explore_unmeasured("--objectives", "latency", "--method", "exhaustive")
+    assert (1, "") == (ended.code, ended.out)
+    assert (
+        "error: --objectives: only runs tell 'latency', and mappings are not run;"
+        " add --evaluate run\n"
+    ) == ended.err
+    assert not (folder / "explored").exists()

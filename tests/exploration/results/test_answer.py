@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from explorations import CPU, CPU_2, GPU, GPU_2, candidate, candidates, measured
 
+from rankslice.exploration.objectives import rate_text
 from rankslice.exploration.results.answer import (
     answer,
     boards_text,
     mappings_text,
     objectives_text,
-    rate_text,
     recommended,
 )
 from rankslice.framework.quantities import joules_text

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from chain_problems import platform, problem
 
+from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.problem import Problem, SummedTimes
 from rankslice.exploration.results.candidates import candidates_of, selected
 from rankslice.exploration.search.exhaustive import exhaustive
 from rankslice.exploration.search.planned import device_sets, planned_seeds, planned_sweep
 from rankslice.exploration.search.scoring import (
-    available_objectives,
     clashing_devices,
     scorer,
     space_of,

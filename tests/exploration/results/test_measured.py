@@ -32,7 +32,7 @@ def test_figures_are_those_of_the_run(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1))
     candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), run())
     predicted, measured = candidate.figures
-    assert ("predicted", "measured") == (predicted.source, measured.source)
+    assert ("predicted", "measured") == (predicted.basis, measured.basis)
     assert (50.0, 0.045) == (measured.throughput_fps, measured.latency_s)
     assert [0.008, 0.006] == [load.measured_s for load in candidate.ranks]
 
@@ -52,13 +52,13 @@ def test_energy_is_power_times_what_was_measured(tmp_path: Path) -> None:
     messages_s = sum(load.busy_s - load.compute_s for load in predicted.ranks)
     expected = 2 * 0.020 + 4 * (0.008 + 0.006 + messages_s)
     assert candidate.best_known.energy_j == pytest.approx(expected)
-    assert "modelled" == candidate.best_known.energy_source
+    assert "modelled" == candidate.best_known.energy_basis
 
 
 def test_energy_that_nobody_knows_stays_unknown(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1))
     candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), run())
-    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_source)
+    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 @pytest.mark.parametrize("power", [True, False])
@@ -66,7 +66,7 @@ def test_energy_that_the_boards_sensor_told_is_measured(tmp_path: Path, power: b
     one_board = problem(tmp_path, platform(1, power=power))
     told = run(20, MeasuredEnergy("b1", 170_000))
     candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), told)
-    assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_source)
+    assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 BOTH = np.array([0] * 3 + [2] * 3)
@@ -77,14 +77,14 @@ def test_of_boards_that_all_told_it_the_one_that_takes_most_counts(tmp_path: Pat
     boards = problem(tmp_path, platform(2))
     told = run(20, MeasuredEnergy("b1", 170_000), MeasuredEnergy("b2", 180_000))
     candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
-    assert (0.18, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_source)
+    assert (0.18, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 def test_where_one_board_has_no_sensor_energy_is_not_called_measured(tmp_path: Path) -> None:
     boards = problem(tmp_path, platform(2, power=True))
     told = run(20, MeasuredEnergy("b1", 900_000))
     candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
-    assert (0.9, "modelled") == (candidate.best_known.energy_j, candidate.best_known.energy_source)
+    assert (0.9, "modelled") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 def test_where_a_board_without_a_sensor_has_no_power_figures_energy_is_unknown(
@@ -93,4 +93,4 @@ def test_where_a_board_without_a_sensor_has_no_power_figures_energy_is_unknown(
     boards = problem(tmp_path, platform(2))
     told = run(20, MeasuredEnergy("b1", 900_000))
     candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
-    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_source)
+    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_basis)

@@ -12,8 +12,9 @@ from html.parser import HTMLParser
 import pytest
 from explorations import CPU, GPU, candidate, candidates, exploration, measured
 
+from rankslice.exploration.results.files import candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.records import Failure, candidates_csv, exploration_to_json
+from rankslice.exploration.results.records import Failure
 
 
 class Elements(HTMLParser):

@@ -36,7 +36,7 @@ def two_boards(tmp_path: Path) -> Problem:
 def slow_gpus(candidate: Candidate) -> Candidate:
     """GPUs take ten times what the model believes: CPUs alone are best."""
     busy_s = [s.busy_s * (10 if s.accelerator == "gpu" else 1) for s in candidate.ranks]
-    figures = replace(candidate.figures[0], source="measured", throughput_fps=1 / max(busy_s))
+    figures = replace(candidate.figures[0], basis="measured", throughput_fps=1 / max(busy_s))
     return replace(candidate, figures=(*candidate.figures, figures))
 
 
@@ -65,7 +65,7 @@ def test_a_search_by_trials_finds_what_is_best_in_trials(tmp_path: Path, method:
     found = found_by(small, method)
     # 1 + 2 ms on one CPU and 3 ms on the other; a GPU would take 10 ms for the last layer.
     assert {"b1_cpu0-3", "b2_cpu0-3"} == keys(found.candidates[0])
-    assert ["predicted", "measured"] == [each.source for each in found.candidates[0].figures]
+    assert ["predicted", "measured"] == [each.basis for each in found.candidates[0].figures]
     assert found.tried <= 64
     best = max(candidate.best_known.throughput_fps for candidate in found.candidates)
     assert best == found.candidates[0].best_known.throughput_fps

@@ -30,7 +30,7 @@ def ran(candidate: Candidate, throughput_fps: float = 7.0) -> Candidate:
     """Return a mapping with the figures of a run that told nothing of energy and memory."""
     found = replace(
         candidate.figures[0],
-        source="measured",
+        basis="measured",
         throughput_fps=throughput_fps,
         energy_j=None,
         memory_bytes=None,

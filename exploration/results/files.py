@@ -1,0 +1,116 @@
+"""What an exploration found, as it stands in ``front.json`` and ``front.csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rankslice.exploration.objectives import columns
+from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
+
+__all__ = ["FORMAT", "VERSION", "candidates_csv", "exploration_to_json"]
+
+FORMAT = "rankslice-front"
+VERSION = 1
+
+
+def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
+    """Return what stands in ``front.json``; what is not known is ``null``."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": exploration.model,
+        "platform": exploration.platform,
+        "profile": exploration.profile,
+        "method": exploration.method,
+        "objectives": list(exploration.objectives),
+        "left_out": list(exploration.left_out),
+        "evaluations": exploration.evaluations,
+        "tried_by": exploration.tried_by,
+        "tried": exploration.tried,
+        "failures": [
+            {"mapping": failure.mapping, "reason": failure.reason}
+            for failure in exploration.failures
+        ],
+        "target_fps": exploration.target_fps,
+        "answer": list(exploration.answer),
+        "mappings": [_candidate(candidate) for candidate in exploration.candidates],
+    }
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "number": candidate.number,
+        "file": candidate.file,
+        "on_front": candidate.on_front,
+        "boards": list(candidate.boards),
+        "bottleneck": candidate.bottleneck,
+        "figures": [_figures(candidate, figures) for figures in candidate.figures],
+        "ranks": [_load(load) for load in candidate.ranks],
+        "channels": [
+            {
+                "source": each.sender,
+                "destination": each.receiver,
+                "bytes": each.nbytes,
+                "ms": 1e3 * each.seconds,
+            }
+            for each in candidate.traffic
+        ],
+    }
+
+
+def _figures(candidate: Candidate, figures: Figures) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": figures.basis}
+    for row in columns():
+        value = row.value(candidate, figures)
+        found[row.json.name] = None if value is None else row.json.convert(value)
+        if row.basis:
+            found[f"{row.name}_source"] = row.basis(figures)
+    return found
+
+
+def _load(load: RankLoad) -> dict[str, Any]:
+    return {
+        "key": load.key,
+        "board": load.board,
+        "layers": list(load.layers),
+        "layer_count": load.layer_count,
+        "compute_ms": 1e3 * load.compute_s,
+        "busy_ms": 1e3 * load.busy_s,
+        "measured_ms": None if load.measured_s is None else 1e3 * load.measured_s,
+        "gpu_bytes": load.gpu_bytes,
+    }
+
+
+def candidates_csv(candidates: Sequence[Candidate]) -> str:
+    """Return a table with a line for each mapping and basis of its figures."""
+    lines = [_cells(candidate, each) for candidate in candidates for each in candidate.figures]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, lines[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _cells(candidate: Candidate, figures: Figures) -> dict[str, object]:
+    return {
+        "mapping": candidate.number,
+        "file": candidate.file,
+        "on_front": "yes" if candidate.on_front else "no",
+        "source": figures.basis,
+        **dict(_figure_cells(candidate, figures)),
+        "boards": len(candidate.boards),
+        "ranks": len(candidate.ranks),
+        "accelerators": "+".join(candidate.accelerators),
+        "bottleneck": candidate.bottleneck,
+    }
+
+
+def _figure_cells(candidate: Candidate, figures: Figures) -> Iterator[tuple[str, str]]:
+    for row in columns():
+        value = row.value(candidate, figures)
+        yield row.csv.name, "" if value is None else f"{row.csv.convert(value):.4g}"
+        if row.basis:
+            yield f"{row.name}_source", row.basis(figures) or ""

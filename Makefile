@@ -7,11 +7,12 @@ N ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+KERAS_TESTS := tests/frontend/formats/keras/with_tensorflow
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test test-all test-keras lint format docs wheel golden fuzz boards boards-down clean
+.PHONY: help demo test test-ci test-all test-keras lint format docs wheel golden fuzz boards boards-down clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,15 +22,19 @@ help: ## show this list
 demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 over two
 	$(BIN)/rankslice demo
 
-test: $(VENV)/.test ## run the tests, but for the slow ones (minutes)
-	$(PYTEST) -m "not slow"
+# Three tiers, by the marks of tests: none, ci and slow.
+test: $(VENV)/.test ## run each module's tests and one real job of each kind (under 5 minutes)
+	$(PYTEST) -m "not ci and not slow"
 
-test-all: $(VENV)/.test .venv-keras/.made ## run all tests
-	.venv-keras/bin/python -m pytest tests/frontend/formats/keras/with_tensorflow tests/end_to_end/test_keras_networks.py
-	$(PYTEST)
+test-ci: $(VENV)/.test ## run what else must pass: matrices, both Open MPIs, boards, accelerators
+	$(PYTEST) -m "ci and not slow"
 
 test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an environment of their own
-	.venv-keras/bin/python -m pytest -m "not slow" tests/frontend/formats/keras/with_tensorflow
+	.venv-keras/bin/python -m pytest -m "not slow" $(KERAS_TESTS)
+
+test-all: $(VENV)/.test .venv-keras/.made ## run all tests, networks of real size and long runs too
+	.venv-keras/bin/python -m pytest $(KERAS_TESTS) tests/end_to_end/test_keras_networks.py
+	$(PYTEST)
 
 lint: $(VENV)/.test $(VENV)/.dev ## check style and types
 	$(BIN)/ruff check .

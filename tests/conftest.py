@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 import pytest
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("rankslice", deadline=None)
 hypothesis.settings.load_profile("rankslice")
+
+# A shell that starts the tests in the background lets them ignore SIGINT, and all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

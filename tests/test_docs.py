@@ -79,6 +79,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if steps(page)], ids=lambda page: page.name
 )

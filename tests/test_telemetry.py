@@ -53,6 +53,7 @@ def test_the_name_server_sees_who_is_asked_for(tmp_path: Path) -> None:
     assert "Name or service not known" in asked.output
 
 
+@pytest.mark.ci
 @has_name_server
 def test_build_run_and_profile_ask_for_nobody_and_keep_nothing(tmp_path: Path) -> None:
     mapping = ROOT / "mappings" / "digits-two-ranks.json"

@@ -10,6 +10,8 @@ import pytest
 from boards import Board, Boards
 from boards.transfer import bytes_per_second
 
+pytestmark = pytest.mark.ci
+
 MEGABYTE = 1_000_000
 HEADERS = 1514 / 1448
 """Bytes on the wire for a byte of TCP payload: Ethernet, IP and TCP headers with time stamps."""

@@ -15,6 +15,8 @@ from boards import Boards
 from boards.deployments import build_for, damage, deploy, home, package, run, submodel
 from boards.fixtures import skip_without_boards
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 THIS_KIND = {"arch": platform.machine(), "python": ".".join(platform.python_version_tuple()[:2])}

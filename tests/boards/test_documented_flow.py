@@ -17,6 +17,8 @@ from boards import Boards
 from boards.fixtures import skip_without_boards
 from rankslice.networks.keras_zoo import keras_file
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "several-boards.md"
 DOCUMENTED_RACK = "/run/rsb0/"

@@ -12,6 +12,8 @@ from boards.emulation import why_no_emulation
 from boards.fixtures import skip_without_boards
 from boards.roots import why_no_root
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(autouse=True)
 def _another_machine(monkeypatch: pytest.MonkeyPatch) -> None:

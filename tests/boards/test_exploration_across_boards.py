@@ -12,6 +12,8 @@ from real_jobs import chain
 
 from boards import Boards
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.slow
 def test_every_mapping_is_run_on_the_boards(rack: Boards, tmp_path: Path) -> None:

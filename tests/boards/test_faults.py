@@ -15,6 +15,8 @@ from boards.board import faketime_library
 from boards.disks import PYENV
 from boards.system import is_running, status_field
 
+pytestmark = pytest.mark.ci
+
 
 def pings(board: Board, patience_s: int = 1) -> bool:
     command = ["ping", "-c", "1", "-W", str(patience_s), board.address]

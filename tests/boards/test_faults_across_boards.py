@@ -36,7 +36,7 @@ from boards.failure_matrix import ENDS, End
 from boards.fixtures import skip_without_boards
 from rankslice.backend.runtime.sinks.results import read_results
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
 SLEEP_MS = 20
 WIDTH = 4096

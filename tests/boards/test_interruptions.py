@@ -27,6 +27,8 @@ from boards.deployments import (
 )
 from rankslice.backend.runtime.sinks.results import read_results
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 OTHER = {"board1_cpu0": ["conv1..conv3"], "board2_cpu0": ["relu3..softmax"]}

@@ -18,6 +18,8 @@ from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import build
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 FRAMES = 200
 CHANNEL_BYTES = 1536

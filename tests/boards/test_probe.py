@@ -25,6 +25,8 @@ from boards.fixtures import skip_without_boards
 from rankslice.framework.platform import Link
 from rankslice.framework.specs.read_platform import read_platform
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 CUT_OFF = "it cannot be reached; is it on, and its cable plugged in?"

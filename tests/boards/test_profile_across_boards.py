@@ -14,6 +14,8 @@ from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.times.spans import first_spans
 from rankslice.framework.profile import Profile
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 UNANSWERED_BYTES = 100_000
 """What a board that has all it needs is sent at most: ssh's handshakes, and our programs."""

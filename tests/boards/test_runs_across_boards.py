@@ -27,7 +27,9 @@ def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("open_mpi", [wheels_mpirun, debians_mpirun])
+@pytest.mark.parametrize(
+    "open_mpi", [wheels_mpirun, pytest.param(debians_mpirun, marks=pytest.mark.ci)]
+)
 def test_boards_give_what_the_unsliced_model_gives(
     open_mpi: Callable[[], Path], rack: Boards, out: Path, tmp_path: Path
 ) -> None:
@@ -41,6 +43,7 @@ def test_boards_give_what_the_unsliced_model_gives(
     assert ["board1", "board2"] == [rank["host"] for rank in told["ranks"]]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("source", ["board1", "board2"])
 def test_frames_of_a_file_enter_on_the_board_that_was_chosen(
     source: str, rack: Boards, tmp_path: Path
@@ -54,6 +57,7 @@ def test_frames_of_a_file_enter_on_the_board_that_was_chosen(
     assert "7 frames compared" in ended.out
 
 
+@pytest.mark.ci
 def test_the_line_of_a_dry_run_can_be_typed(rack: Boards, out: Path) -> None:
     assert 0 == run(rack, out, "--frames", "3").code
     line = shlex.split(run(rack, out, "--frames", "3", "--dry-run").out)
@@ -65,6 +69,7 @@ def test_the_line_of_a_dry_run_can_be_typed(rack: Boards, out: Path) -> None:
     assert 1 == sum("results.bin" in entries.split() for entries in lists)
 
 
+@pytest.mark.ci
 def test_a_wrong_version_of_the_engine_is_found_before_the_start(rack: Boards, out: Path) -> None:
     set_version(rack[1], "onnxruntime", "1.2.3")
     try:
@@ -77,6 +82,7 @@ def test_a_wrong_version_of_the_engine_is_found_before_the_start(rack: Boards, o
     assert "rankslice deploy OUT --venv" in ended.err
 
 
+@pytest.mark.ci
 def test_a_missing_open_mpi_is_found_before_the_start(rack: Boards, out: Path) -> None:
     daemon = str(wheels_mpirun().with_name("prted"))
     rack[1].run(["mv", daemon, f"{daemon}.away"])
@@ -89,6 +95,7 @@ def test_a_missing_open_mpi_is_found_before_the_start(rack: Boards, out: Path) -
     assert "all must be of one series" in ended.err
 
 
+@pytest.mark.ci
 def test_a_missing_engine_is_found_before_the_start(out: Path) -> None:
     with Boards(2, disk_mb=64) as boards:
         folder = build_for(boards, out.parent / "bare", DIGITS, MAPPING)

@@ -19,6 +19,8 @@ from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.framework.plan import plan_from_json
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 COUNTS = (60, 45)

@@ -18,6 +18,8 @@ from rankslice.frontend.formats import read_model
 from rankslice.networks.keras_zoo import keras_file, keras_model
 from rankslice.networks.zoo import zoo_model
 
+pytestmark = pytest.mark.ci
+
 WIDTH = 1 << 16
 FRAMES = 200
 ON_THE_WIRE = 1 + 66 / 1448

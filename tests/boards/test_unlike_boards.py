@@ -19,6 +19,8 @@ from boards.disks import CHECKOUT, PYENV
 from boards.fixtures import skip_without_boards
 from boards.system import command
 
+pytestmark = pytest.mark.ci
+
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 HALVES = (["conv1..pool1"], ["conv3..softmax"])
 

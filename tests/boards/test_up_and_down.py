@@ -16,6 +16,8 @@ from boards.fixtures import skip_without_boards
 from boards.leftovers import links_of, namespaces_of, remove_rack
 from boards.system import is_running, mounts_below
 
+pytestmark = pytest.mark.ci
+
 TESTS = Path(__file__).parents[1]
 
 

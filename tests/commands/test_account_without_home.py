@@ -39,6 +39,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mpirun", [wheels_mpirun, debians_mpirun])
 def test_a_job_runs(out: Path, mpirun: Callable[[], Path]) -> None:
     ended = by_nobody("run", out, "--frames", "3", "--mpirun", mpirun())

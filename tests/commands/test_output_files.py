@@ -67,6 +67,11 @@ QUICK = [
 ]
 """Options of those commands that do their work within a second or two."""
 
+IN_TIERS = [
+    pytest.param(*each, marks=[] if each[0] in ("inspect", "build") else pytest.mark.ci)
+    for each in QUICK
+]
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -228,7 +233,7 @@ def test_force_reaches_platform_files_only(target: Callable[[Path], str], tmp_pa
     assert before == entries(tmp_path)
 
 
-@pytest.mark.parametrize(("command", "option"), QUICK)
+@pytest.mark.parametrize(("command", "option"), IN_TIERS)
 def test_a_file_of_the_same_kind_is_replaced_and_keeps_its_permissions(
     command: str, option: str, line: Any, tmp_path: Path
 ) -> None:
@@ -266,7 +271,12 @@ def test_a_result_replaces_no_json_of_the_users(beginning: str, line: Any, tmp_p
 
 @pytest.mark.parametrize(
     ("command", "option"),
-    [("inspect", "--svg"), ("build", "--json"), ("run", "--results"), ("probe", "--out")],
+    [
+        ("inspect", "--svg"),
+        ("build", "--json"),
+        pytest.param("run", "--results", marks=pytest.mark.ci),
+        pytest.param("probe", "--out", marks=pytest.mark.ci),
+    ],
 )
 def test_dev_null_takes_everything_and_stays_what_it_is(
     command: str, option: str, line: Any, tmp_path: Path
@@ -310,6 +320,7 @@ def test_no_file_steers_the_terminal_that_is_standard_output(
     assert "owned" in told
 
 
+@pytest.mark.ci
 def test_results_go_to_standard_output(built: Path, tmp_path: Path) -> None:
     with (tmp_path / "r").open("wb") as file:
         command = [*COMMAND, "run", built, "--frames", "3", "--results", "/dev/stdout"]
@@ -359,6 +370,7 @@ def test_a_read_only_place_is_told_before_the_work(line: Any, tmp_path: Path) ->
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.ci
 def test_a_full_disk_is_told_and_older_files_stay(line: Any, tmp_path: Path) -> None:
     place, after = tmp_path / "place", tmp_path / "after"
     place.mkdir()
@@ -381,6 +393,7 @@ def test_a_full_disk_is_told_and_older_files_stay(line: Any, tmp_path: Path) -> 
         assert "Traceback" not in ended.err
 
 
+@pytest.mark.ci
 def test_an_npz_of_results_is_read_by_numpy(built: Path, tmp_path: Path) -> None:
     ended = rankslice(
         *("run", built, "--frames", "7", "--results", tmp_path / "r.npz", "--verify", "exact")
@@ -415,16 +428,19 @@ def redirected(built: Path, words: str, redirection: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("words", ["", "--json -", "--svg /dev/stdout"])
 def test_standard_output_that_takes_nothing_is_told(words: str, built: Path) -> None:
     expected = "error: standard output: cannot be written: No space left on device\n"
     assert (1, expected) == redirected(built, words, "> /dev/full")
 
 
+@pytest.mark.ci
 def test_a_reader_that_has_seen_enough_is_no_mistake(built: Path) -> None:
     assert (1, "") == redirected(built, "--json -", "| true")
 
 
+@pytest.mark.ci
 def test_a_closed_standard_output_is_told_where_it_is_wanted(built: Path) -> None:
     expected = "error: standard output: is closed; choose another --json\n"
     assert (1, expected) == redirected(built, "--json -", ">&-")

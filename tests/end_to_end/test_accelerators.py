@@ -32,7 +32,7 @@ from rankslice.commands.build.build import build
 from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.errors import RankSliceError
 
-pytestmark = needs_litert
+pytestmark = [pytest.mark.ci, needs_litert]
 
 FRAMES = 12
 

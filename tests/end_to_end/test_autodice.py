@@ -174,6 +174,7 @@ def test_a_mapping_that_omits_layers_ends_the_command_with_code_1(tmp_path: Path
     assert ["mapping.json", "model.onnx"] == sorted(path.name for path in tmp_path.iterdir())
 
 
+@pytest.mark.ci
 def test_boards_with_dashes_and_underscores_run(tmp_path: Path) -> None:
     needs_cores(0, 1)
     mapping = {"pi-4_b-1_cpu0": names(HEAD), "jetson_nx-2_arm1": names(TAIL)}
@@ -200,6 +201,7 @@ def test_cores_from_ten_on_reach_the_rankfile(tmp_path: Path, suffix: str) -> No
     assert expected == (result.folder / "rankfile").read_text()
 
 
+@pytest.mark.ci
 def test_cores_from_ten_on_run_where_they_are(tmp_path: Path) -> None:
     needs_cores(10, 11)
     mapping = {"xeon_cpu10-10": names(HEAD), "xeon_cpu11-11": names(TAIL)}
@@ -225,6 +227,7 @@ kinds (float[1, 8] x) => (float[1, 4] y, float[1, 8] z) <int64[1] four = {4}, in
 """
 
 
+@pytest.mark.ci
 def test_types_outputs_and_constants_that_autodice_cannot_cut_run(tmp_path: Path) -> None:
     """Two outputs of one layer, int64, int8 and bool, and a constant on both sides of a cut."""
     needs_cores(0, 1)

@@ -8,7 +8,7 @@ import pytest
 from digits_over_accelerators import MODELS, ON_ACCELERATORS, answers_over_accelerators
 from litert_engines import needs_litert, needs_openvino, needs_swiftshader
 
-pytestmark = [needs_litert, needs_swiftshader, needs_openvino]
+pytestmark = [pytest.mark.ci, needs_litert, needs_swiftshader, needs_openvino]
 
 LAYERS = {
     "digits.tflite": ("CONV_2D_0..MAX_POOL_2D_2", "CONV_2D_3..ADD_6", "MAX_POOL_2D_7..SOFTMAX_10"),

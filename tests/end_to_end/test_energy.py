@@ -29,6 +29,8 @@ from rankslice.commands.build.build import build
 from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.plan import Plan
 
+pytestmark = pytest.mark.ci
+
 WATTS = 5.0
 FRAMES = 30
 

@@ -25,6 +25,8 @@ from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
 
+pytestmark = pytest.mark.ci
+
 EXPORTS = Path(__file__).parents[1] / "models" / "exports"
 MODELS = sorted(EXPORTS.glob("*.onnx"))
 FRAMES = 3

@@ -12,6 +12,8 @@ from plugin_providers import needs_plugins, needs_plugins_and_gpu, plugin_board
 
 from rankslice.framework.errors import RankSliceError
 
+pytestmark = pytest.mark.ci
+
 MAPPING = MODELS.parent / "mappings" / "virtual-rubikpi-digits.json"
 LAYERS: list[str | list[str]] = list(json.loads(MAPPING.read_text()).values())
 

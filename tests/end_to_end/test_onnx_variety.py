@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from command_line import rankslice
 from jobs import build_folder, write_mapping
 from onnx_models import save
@@ -52,6 +53,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.ci
 def test_a_model_with_much_of_what_there_is_runs_over_interleaved_ranks(tmp_path: Path) -> None:
     model = save(tmp_path, TEXT)
     mapping = write_mapping(tmp_path / "mapping.json", {n: i % 3 for i, n in enumerate(LAYERS)})
@@ -67,6 +69,7 @@ def test_a_model_with_much_of_what_there_is_runs_over_interleaved_ranks(tmp_path
         assert "bit-equal" in ended.out
 
 
+@pytest.mark.ci
 def test_weights_in_several_files_reach_the_ranks_that_need_them(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
         g (float[1, 64] x) => (float[1, 64] y)

@@ -15,6 +15,8 @@ from rankslice.commands.run.run import prepare, run
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
+pytestmark = pytest.mark.ci
+
 FRAMES = 4
 
 

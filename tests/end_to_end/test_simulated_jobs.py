@@ -7,6 +7,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Traffic, simulate
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.parametrize(
     ("ranks", "slowest", "window"),

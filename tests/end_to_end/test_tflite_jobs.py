@@ -44,6 +44,7 @@ def run_sliced(
     return built.plan, finished.summary.verify
 
 
+@pytest.mark.ci
 def test_what_litert_says_of_its_delegate_is_not_shown(tmp_path):
     run_sliced(model_file("cnn_float32"), in_turn(model_file("cnn_float32"), 1), tmp_path)
     ended = rankslice_process("run", tmp_path / "out", "--frames", "2", "--verify")
@@ -57,7 +58,12 @@ def in_turn(model: Path, ranks: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("cnn_int8", 3), ("cnn_float16", 2), ("control_flow", 3)]
+    ("name", "ranks"),
+    [
+        ("cnn_int8", 3),
+        pytest.param("cnn_float16", 2, marks=pytest.mark.ci),
+        pytest.param("control_flow", 3, marks=pytest.mark.ci),
+    ],
 )
 def test_an_interleaved_job_gives_the_bits_of_the_unsliced_model(name, ranks, tmp_path):
     plan, verdict = run_sliced(model_file(name), in_turn(model_file(name), ranks), tmp_path)
@@ -66,12 +72,14 @@ def test_an_interleaved_job_gives_the_bits_of_the_unsliced_model(name, ranks, tm
     assert {".tflite"} == {Path(segment.file).suffix for segment in plan.segments}
 
 
+@pytest.mark.ci
 def test_a_job_as_deployed_gives_the_unsliced_models_results(tmp_path):
     model = model_file("cnn_float32")
     _, verdict = run_sliced(model, in_turn(model, 2), tmp_path, exact=False)
     assert ("", FRAMES) == (verdict.complaint, verdict.frames)
 
 
+@pytest.mark.ci
 def test_a_variable_keeps_its_value_from_frame_to_frame(tmp_path):
     model = model_file("variable")
     apart = ("MUL", "RELU")
@@ -81,6 +89,7 @@ def test_a_variable_keeps_its_value_from_frame_to_frame(tmp_path):
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
 
 
+@pytest.mark.ci
 def test_inputs_of_another_size_are_followed_through_the_job(tmp_path):
     model = model_file("open_batch")
     shapes = {read_tflite(model).graph.inputs[0].name: (3, 8, 8, 1)}
@@ -89,6 +98,7 @@ def test_inputs_of_another_size_are_followed_through_the_job(tmp_path):
     assert (3, 3) == next(t.shape for t in plan.tensors if t.name == plan.model.outputs[0])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("exact", [True, False])
 def test_variables_begin_alike_where_inputs_have_another_size(exact, tmp_path):
     model = model_file("open_variable")
@@ -100,6 +110,7 @@ def test_variables_begin_alike_where_inputs_have_another_size(exact, tmp_path):
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
 
 
+@pytest.mark.ci
 def test_tensors_without_names_of_their_own_arrive(tmp_path):
     model = model_file("same_names")
     _, verdict = run_sliced(model, in_turn(model, 2), tmp_path)

@@ -24,6 +24,8 @@ from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
 from rankslice.networks.zoo import zoo_model, zoo_names
 
+pytestmark = pytest.mark.ci
+
 CORES = sorted(os.sched_getaffinity(0))
 KINDS = ("contiguous", "random", "interleaved")
 FRAMES = 2
@@ -182,6 +184,7 @@ def test_optimised_engines_agree_within_tolerance(zoo: Zoo, workshop: Path, case
     check_as_deployed(case, zoo(case.network), workshop)
 
 
+@pytest.mark.slow
 def test_every_layer_may_have_a_rank_of_its_own(zoo: Zoo, workshop: Path) -> None:
     model = zoo("squeezenet")
     layers = len(read_onnx(model).graph.layers)

@@ -183,6 +183,7 @@ def completed(folder: Path, **options: object) -> FinishedRun:
     return run(prepare(folder, RunOptions(**options)))  # type: ignore[arg-type]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("frames", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_many_small_frames_come_out_as_they_entered_and_nothing_grows(
     tmp_path: Path, frames: int
@@ -196,6 +197,7 @@ def test_many_small_frames_come_out_as_they_entered_and_nothing_grows(
         samples.assert_flat()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("frames", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_many_frames_of_2_mb_come_out_as_they_entered_and_nothing_grows(
     tmp_path: Path, frames: int
@@ -209,6 +211,7 @@ def test_many_frames_of_2_mb_come_out_as_they_entered_and_nothing_grows(
         samples.assert_flat()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seconds", [10, pytest.param(300, marks=pytest.mark.slow)])
 def test_two_dozen_ranks_that_crowd_the_machine_raise_no_false_alarm(
     tmp_path: Path, seconds: int
@@ -223,6 +226,7 @@ def test_two_dozen_ranks_that_crowd_the_machine_raise_no_false_alarm(
     )
 
 
+@pytest.mark.ci
 def test_a_rank_that_others_keep_from_its_core_raises_no_false_alarm(tmp_path: Path) -> None:
     folder = chain_folder(tmp_path, 3)
     let_ranks_sleep(folder, 10)
@@ -232,6 +236,7 @@ def test_a_rank_that_others_keep_from_its_core_raises_no_false_alarm(tmp_path: P
     assert finished.summary.latency_ms["max"] > 5_000
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_source_that_is_too_fast_is_left_out_of_and_fills_no_memory(
     tmp_path: Path, seconds: int
@@ -248,6 +253,7 @@ def test_a_source_that_is_too_fast_is_left_out_of_and_fills_no_memory(
     assert finished.summary.latency_ms["max"] < 5_000
 
 
+@pytest.mark.ci
 def test_a_source_that_is_too_fast_fails_the_job_if_no_frame_may_be_lost(tmp_path: Path) -> None:
     folder = chain_folder(tmp_path, 3)
     let_ranks_sleep(folder, 10)
@@ -255,6 +261,7 @@ def test_a_source_that_is_too_fast_fails_the_job_if_no_frame_may_be_lost(tmp_pat
         completed(folder, frames=100_000, fps=1_000, queue=4)
 
 
+@pytest.mark.ci
 def test_a_source_that_is_silent_for_ten_seconds_is_no_hang(tmp_path: Path) -> None:
     folder = chain_folder(tmp_path, 3)
     let_ranks_sleep(folder, 1)
@@ -265,7 +272,12 @@ def test_a_source_that_is_silent_for_ten_seconds_is_no_hang(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "window", [1, 3, *(pytest.param(w, marks=pytest.mark.slow) for w in (2, 4, 5, 6, 7, 8))]
+    "window",
+    [
+        pytest.param(1, marks=pytest.mark.ci),
+        3,
+        *(pytest.param(w, marks=pytest.mark.slow) for w in (2, 4, 5, 6, 7, 8)),
+    ],
 )
 def test_any_window_lets_all_frames_through(tmp_path: Path, window: int) -> None:
     folder = summing_folder(tmp_path, sleep_ms=1)
@@ -274,6 +286,7 @@ def test_any_window_lets_all_frames_through(tmp_path: Path, window: int) -> None
     assert_in_order_and_as_they_entered(folder, finished.results, 200)
 
 
+@pytest.mark.ci
 def test_debians_open_mpi_runs_the_same_job(tmp_path: Path) -> None:
     mpirun = debians_mpirun()
     folder = summing_folder(tmp_path, sleep_ms=1)

@@ -23,6 +23,8 @@ from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.transport.transport import Completion
 from rankslice.backend.runtime.transport.twin import ThreadLinks, TwinTransport
 
+pytestmark = pytest.mark.ci
+
 FRAMES = 12
 PATIENCE_S = 120
 DELAYS_S = (0.0, 0.0, 0.0, 1e-4, 1e-3, 4e-3)

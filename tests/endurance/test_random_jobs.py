@@ -18,6 +18,8 @@ from strategies import Network, assignments, networks
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.run.run import prepare, run
 
+pytestmark = pytest.mark.ci
+
 FRAMES = 20
 
 LATE_ENGINE = '''

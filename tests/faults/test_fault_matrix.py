@@ -378,8 +378,11 @@ FAULTS = {
     ),
 }
 
+USUAL = ("killed", 0, "5.0")
+"""The one that `make test` runs."""
+
 FAST = {
-    ("killed", 0, "5.0"),
+    USUAL,
     ("stopped", 0, "5.0"),
     ("terminated", 1, "5.0"),
     ("engine raises", 2, "5.0"),
@@ -518,8 +521,8 @@ def parameters(case: Case) -> object:
     skips = pytest.mark.skipif(
         name == "disk is full" and os.geteuid() != 0, reason="only root can mount a small disk"
     )
-    marks = [skips] if case in FAST else [skips, pytest.mark.slow]
-    return pytest.param(case, id=f"{name}-rank{victim}-{version}", marks=marks)
+    tier = [] if case == USUAL else [pytest.mark.ci if case in FAST else pytest.mark.slow]
+    return pytest.param(case, id=f"{name}-rank{victim}-{version}", marks=[skips, *tier])
 
 
 @pytest.mark.parametrize("case", [parameters(case) for case in CASES])

@@ -10,6 +10,8 @@ import pytest
 from command_line import COMMAND
 from real_jobs import chain, chain_folder, debians_mpirun, let_ranks_sleep, wheels_mpirun
 
+pytestmark = pytest.mark.ci
+
 NO_NAMESPACE = 77
 
 SMALL = f"""

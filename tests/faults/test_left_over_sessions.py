@@ -11,6 +11,8 @@ import pytest
 from command_line import rankslice_process
 from real_jobs import chain_folder, wheels_mpirun
 
+pytestmark = pytest.mark.ci
+
 NUMBERS = 4000
 """More processes than start before the mpirun whose number is to be met."""
 

@@ -26,6 +26,8 @@ from second_account import (
 
 from rankslice.backend.runtime.faults.private import _LOCK as LOCK
 
+pytestmark = pytest.mark.ci
+
 START_S = 30
 LOOPBACK = ("127.0.0.1", "[::1]")
 

@@ -21,6 +21,7 @@ def campaign(target: str, examples: int, seed: int) -> None:
     assert 0 == ended.returncode, ended.stderr[-4000:]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("target", TARGETS)
 def test_damaged_files_are_read_or_refused_with_an_error_for_people(target: str) -> None:
     campaign(target, examples=300, seed=0)
@@ -57,6 +58,7 @@ def test_a_campaign_finds_a_reader_that_crashes(tmp_path: Path) -> None:
     assert "content=b'!" in ended.stderr
 
 
+@pytest.mark.ci
 def test_a_campaign_finds_a_reader_that_takes_gigabytes_or_does_not_end(tmp_path: Path) -> None:
     script = tmp_path / "find.py"
     for body, error in {"bytearray(4 << 30)": "MemoryError", "endless()": "TimeoutError"}.items():

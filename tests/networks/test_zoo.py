@@ -32,13 +32,18 @@ PARAMETERS = {
     "zfnet512": 87_250_536,
 }
 LARGE = ("alexnet", "vgg19", "zfnet512")
+FIRST = "squeezenet"
+"""The one that `make test` makes."""
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
-        for name in sorted(PARAMETERS)
+        FIRST,
+        *(
+            pytest.param(name, marks=pytest.mark.slow if name in LARGE else pytest.mark.ci)
+            for name in sorted({*PARAMETERS} - {FIRST})
+        ),
     ],
 )
 def network(

@@ -352,6 +352,7 @@ def test_every_lie_in_every_field_does_nothing(name: str, liar: Liar) -> None:
     walk(name, liar, every=True)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("script", ENDLESS)
 @pytest.mark.parametrize("name", ["look", "watch"])
 def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> None:
@@ -375,6 +376,7 @@ def test_a_refusal_is_a_text(error: str) -> None:
         answer_in(f'{MARK}{{"error": {error}}}'.encode())
 
 
+@pytest.mark.ci
 def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) -> None:
     liar.says(json.dumps(asdict(WatchReport("watching", "", 0, False))))
     told, now = (shlex.quote(str(liar.folder / name)) for name in ("answers", "now"))

@@ -126,6 +126,7 @@ def test_what_the_engine_refuses_is_told_and_the_next_one_measured(
     assert opened.measure(whole(model), RUNS).samples_ns
 
 
+@pytest.mark.ci
 def test_an_engine_that_hangs_is_given_up(tmp_path: Path, model: Path) -> None:
     rank = replace(SLEEPING, options=(("sleep_ms", "60000"),))
     with accelerator(tmp_path, model, rank) as opened:

@@ -250,6 +250,7 @@ def test_without_a_profile_layers_are_measured_first(folder: Path) -> None:
     assert [] == list(folder.glob("explored.*"))
 
 
+@pytest.mark.ci
 def test_what_was_measured_is_gone_on_with(folder: Path) -> None:
     sleeping_board(folder)
     explore_unmeasured()
@@ -263,6 +264,7 @@ def test_what_was_measured_is_gone_on_with(folder: Path) -> None:
     )
 
 
+@pytest.mark.ci
 def test_what_was_measured_before_an_interruption_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -588,6 +590,7 @@ def test_what_only_trials_need_is_refused_without_them(folder: Path) -> None:
     assert "--evaluations: means nothing together with --evaluate model" in ended.err
 
 
+@pytest.mark.ci
 def test_what_was_measured_is_what_may_be_used(folder: Path) -> None:
     write_profile(folder, "boards.yaml", per_core=True)
     ended = explore("--objectives", "throughput")

@@ -83,6 +83,7 @@ needs_two_cores = pytest.mark.skipif(
 )
 
 
+@pytest.mark.ci
 @needs_two_cores
 def test_cores_that_the_board_describes_alike_are_measured_once(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 3)
@@ -144,6 +145,7 @@ def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
     assert (0, []) == (told.spans, told.notes)
 
 
+@pytest.mark.ci
 def test_fresh_measures_everything_anew(tmp_path: Path) -> None:
     before, told = profiled(tmp_path), Told()
     after = profiled(tmp_path, told, fresh=True)
@@ -151,6 +153,7 @@ def test_fresh_measures_everything_anew(tmp_path: Path) -> None:
     assert before.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
 
 
+@pytest.mark.ci
 def test_again_measures_everything_once_more_and_keeps_what_is_known(tmp_path: Path) -> None:
     before, told = profiled(tmp_path), Told()
     after = profiled(tmp_path, told, again=True)
@@ -160,6 +163,7 @@ def test_again_measures_everything_once_more_and_keeps_what_is_known(tmp_path: P
         assert old.samples_ns == new.samples_ns[: len(old.samples_ns)]
 
 
+@pytest.mark.ci
 def test_again_has_no_time_for_all_and_misses_nothing_that_is_known(tmp_path: Path) -> None:
     before = profiled(tmp_path, layers=5)
     model, platform = sleeping(tmp_path, 5)
@@ -173,6 +177,7 @@ def test_again_has_no_time_for_all_and_misses_nothing_that_is_known(tmp_path: Pa
     assert {0: len(added) - 2, 1: 2} == {moments: added.count(moments) for moments in (0, 1)}
 
 
+@pytest.mark.ci
 def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
     profiled(tmp_path, layers=4)
     told = Told()
@@ -181,6 +186,7 @@ def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None
     assert f"{tmp_path}/profile.json: the model has changed since it was measured" in told.notes[0]
 
 
+@pytest.mark.ci
 def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
     profiled(tmp_path)
     out, told = tmp_path / "profile.json", Told()
@@ -194,6 +200,7 @@ def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_pat
     assert str(RUNTIME_VERSION) == version
 
 
+@pytest.mark.ci
 def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_path: Path) -> None:
     profiled(tmp_path)
     out, told = tmp_path / "profile.json", Told()
@@ -204,6 +211,7 @@ def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_pat
     assert "the settings of its clocks changed; measuring anew" in told.notes[0]
 
 
+@pytest.mark.ci
 def test_long_slices_are_measured_at_three_moments(tmp_path: Path) -> None:
     spans = profiled(tmp_path, layers=17).kinds[0].spans
     moments = {is_long((span.first, span.last), 17): set() for span in spans}
@@ -212,6 +220,7 @@ def test_long_slices_are_measured_at_three_moments(tmp_path: Path) -> None:
     assert {True: {3}, False: {1}} == moments
 
 
+@pytest.mark.ci
 def test_how_long_it_will_take_is_told_before_most_is_measured(tmp_path: Path) -> None:
     told = Told()
     begin = time.monotonic()
@@ -222,6 +231,7 @@ def test_how_long_it_will_take_is_told_before_most_is_measured(tmp_path: Path) -
     assert 0.4 * taken < expected.seconds < 1.6 * taken
 
 
+@pytest.mark.ci
 def test_when_time_is_up_the_most_telling_slices_were_measured_and_the_rest_is_named(
     tmp_path: Path,
 ) -> None:
@@ -237,6 +247,7 @@ def test_when_time_is_up_the_most_telling_slices_were_measured_and_the_rest_is_n
     assert known - ends == set([s for s in spans if s not in ends][: len(known - ends)])
 
 
+@pytest.mark.ci
 def test_the_next_profile_measures_what_there_was_no_time_for(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 5)
     for limit in (TimeLimit(0), TimeLimit()):
@@ -281,6 +292,7 @@ def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(
     assert measurings(3) - 2 == told.spans
 
 
+@pytest.mark.ci
 def test_ctrl_c_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 24)
     out = tmp_path / "p.json"
@@ -323,6 +335,7 @@ def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
     assert measurings(2) == told.spans
 
 
+@pytest.mark.ci
 def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Path) -> None:
     profiled(tmp_path)
     with Measuring(

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from litert_engines import (
     NPU_ENVIRONMENT,
     NPU_OPTIONS,
@@ -50,6 +51,7 @@ def measured_on(key: str, platform: Path) -> ProfiledKind:
     return kind
 
 
+@pytest.mark.ci
 @needs_swiftshader
 def test_slices_are_measured_on_a_gpu(tmp_path: Path) -> None:
     gpu = {"engine": "litert", "environment": gpu_environment()}
@@ -58,6 +60,7 @@ def test_slices_are_measured_on_a_gpu(tmp_path: Path) -> None:
     assert all(len(span.samples_ns) >= 5 for span in kind.spans)
 
 
+@pytest.mark.ci
 @needs_openvino
 def test_slices_are_measured_on_an_npu(tmp_path: Path) -> None:
     npu = {"engine": "litert", "options": NPU_OPTIONS, "environment": NPU_ENVIRONMENT}

@@ -70,6 +70,7 @@ def test_memory_does_not_grow_with_the_results(tmp_path: Path) -> None:
     assert (tmp_path / "r.npz").stat().st_size > 52e6
 
 
+@pytest.mark.ci
 def test_results_that_cannot_become_an_npz_are_kept_as_they_are(tmp_path: Path) -> None:
     built = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     place, kept = tmp_path / "place", tmp_path / "kept"

@@ -126,6 +126,7 @@ def test_the_library_runs_a_build_folder(built: Path) -> None:
     np.testing.assert_array_equal(expected[0], finished.results.values(0))
 
 
+@pytest.mark.ci
 def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
     told: list[Verification | int | None] = []
     finished = run(
@@ -152,6 +153,7 @@ def test_frames_of_an_npz_file_come_out_as_its_arrays_say(built: Path, tmp_path:
     np.testing.assert_array_equal(expected[0], finished.results.values(0))
 
 
+@pytest.mark.ci
 def test_the_line_in_the_drivers_docstring_runs_the_job_without_the_launcher(
     copied: Path,
 ) -> None:
@@ -198,6 +200,7 @@ def edited_table(folder: Path) -> str:
     return "rankslice: rank 0 (KEY0 on "
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("damage", [damaged_submodel, driver_of_another_plan, edited_table])
 def test_a_rank_that_fails_ends_the_job_with_one_message_and_leaves_no_process(
     copied: Path, damage: object
@@ -224,6 +227,7 @@ def test_the_command_line_tells_why_a_rank_failed_in_one_line(copied: Path) -> N
     assert_no_process_is_left(copied)
 
 
+@pytest.mark.ci
 def test_a_frame_rate_beyond_the_pipelines_fails_and_names_the_frame(built: Path) -> None:
     ended = rankslice("run", built, *("--frames", "500", "--fps", "100000", "--queue", "2"))
     assert 1 == ended.code
@@ -245,6 +249,7 @@ def test_dropped_frames_are_named_and_the_others_verified(built: Path) -> None:
     assert record["verify"]["passed"]
 
 
+@pytest.mark.ci
 def test_results_before_a_broken_image_are_kept(tmp_path: Path) -> None:
     folder = build_folder(
         tmp_path, onnx.parser.parse_model(IMAGE_MODEL), {"Relu_0": 0, "Sigmoid_1": 1}
@@ -313,6 +318,7 @@ def test_labels_that_name_too_few_classes_are_told_before_the_run(
     assert (1, "", f"error: {tmp_path}/labels.txt: {found}\n") == (ended.code, ended.out, ended.err)
 
 
+@pytest.mark.ci
 def test_a_comparison_that_failed_says_why_in_the_same_line(pictures: Path, tmp_path: Path) -> None:
     frames = np.zeros((2, 1, 3, 4, 4), np.float32)
     np.save(tmp_path / "frames.npy", frames)

@@ -50,6 +50,7 @@ def foreign(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - OWN_ENTRIES
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("open_mpi", "jobs"), [(wheels_mpirun, 3), (debians_mpirun, 2)])
 def test_jobs_at_once_on_one_folder_get_the_results_of_their_own_inputs(
     built: Path, tmp_path: Path, open_mpi: Callable[[], Path], jobs: int
@@ -81,6 +82,7 @@ def test_a_run_that_fails_early_leaves_results_and_report_of_the_one_before(
     assert before == [(built / name).read_bytes() for name in ("results.bin", "report.json")]
 
 
+@pytest.mark.ci
 def test_a_run_that_is_told_to_end_keeps_the_results_of_finished_frames(built: Path) -> None:
     (built / "results.bin").unlink(missing_ok=True)
     job = start(built, "--frames", "100000", "--fps", "30")
@@ -107,6 +109,7 @@ def await_frames(folder: Path, count: int) -> Path:
     raise AssertionError("no frame has come out")
 
 
+@pytest.mark.ci
 def test_what_a_killed_launcher_left_can_be_read_until_the_next_run_removes_it(
     built: Path,
 ) -> None:
@@ -158,6 +161,7 @@ def test_two_jobs_typed_by_hand_do_not_write_one_results_file(tmp_path: Path) ->
     assert 0 == len(read_results(tmp_path / "r"))
 
 
+@pytest.mark.ci
 def test_a_read_only_build_folder_runs_with_results_elsewhere(built: Path, tmp_path: Path) -> None:
     (built / "report.json").unlink(missing_ok=True)
     refused = run_with_mounts(read_only(built), "run", built, "--frames", "5")

@@ -11,8 +11,11 @@ from rankslice.exploration import NoPlanError, optimal_pipeline
 from rankslice.exploration.planner.optimal import Objective
 
 EACH = 250
-THROUGHPUT = range(0, 2000, EACH)
-UNDER_A_FLOOR = range(10_000, 10_500, EACH)
+REST = {"marks": pytest.mark.ci}
+"""Of cases whose first 250 `make test` looks at."""
+
+THROUGHPUT = [0, *(pytest.param(first, **REST) for first in range(EACH, 2000, EACH))]
+UNDER_A_FLOOR = [10_000, pytest.param(10_000 + EACH, **REST)]
 
 
 def least(seed: int, objective: Objective, floor_fps: float) -> float:

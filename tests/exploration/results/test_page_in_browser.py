@@ -13,6 +13,8 @@ from explorations import candidates, exploration, measured
 
 from rankslice.exploration.results.page import page_of
 
+pytestmark = pytest.mark.ci
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 

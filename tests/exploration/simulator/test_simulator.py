@@ -331,6 +331,7 @@ def lines_run(plan: Plan) -> int:
     return count
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shape", [fan, turns])
 def test_twice_as_many_readers_or_segments_take_twice_as_many_steps(shape):
     assert lines_run(shape(160)) < 2.1 * lines_run(shape(80))

@@ -184,6 +184,7 @@ def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
         ) == said(process)
 
 
+@pytest.mark.ci
 def test_a_rank_that_was_killed_is_named_before_those_that_were_stopped_then(
     tmp_path: Path,
 ) -> None:
@@ -221,6 +222,7 @@ def test_nothing_is_said_of_ranks_that_end_well(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.ci
 def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -> None:
     folder = tmp_path / PAGES
     with guarding(folder, 2) as process, rank(folder, 0, state=FAILED) as failed:
@@ -234,6 +236,7 @@ def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -
     assert not folder.exists()
 
 
+@pytest.mark.ci
 def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
     folder = tmp_path / PAGES
     with (
@@ -249,6 +252,7 @@ def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.ci
 def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Path) -> None:
     folder = tmp_path / PAGES
     with guarding(folder, 2) as process, rank(folder, 0) as killed, rank(folder, 1) as left:
@@ -260,6 +264,7 @@ def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Pat
     assert not folder.exists()
 
 
+@pytest.mark.ci
 def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / PAGES
     with guarding(folder, 2) as process:

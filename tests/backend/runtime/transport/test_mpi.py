@@ -51,6 +51,7 @@ mpi.close()
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("find", [wheels_mpirun, debians_mpirun])
 @pytest.mark.parametrize("network", ["shared memory", "tcp"])
 def test_one_look_finds_what_has_crossed_before(tmp_path, monkeypatch, find, network):

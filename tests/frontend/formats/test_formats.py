@@ -73,7 +73,6 @@ def test_a_format_is_imported_only_if_a_model_needs_it() -> None:
 
 ROOMS = ("backend", "commands", "exploration", "framework", "frontend", "measurement")
 OF_ONE_FORMAT = {
-    "commands/build_folder.py": "the engine of each format of sub-models",
     "commands/inspect/cli.py": "--object and --internals look into .tflite files",
     "commands/inspect/internals.py": "what LiteRT makes of a .tflite file",
     "commands/inspect/internals_process.py": "what LiteRT makes of a .tflite file",

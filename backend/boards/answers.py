@@ -1,7 +1,8 @@
-"""What boards answer: data of a declared form, checked here, where it enters.
+"""Answers of boards, validated where they enter.
 
-An answer is one line: a mark, since a shell may print, too, and a JSON object, limited as
-:mod:`rankslice.framework.untrusted_json` says. It becomes a record with exactly the fields below.
+An answer is one line: a mark, because a shell may print lines of its own, and a JSON object within
+the limits of :mod:`rankslice.framework.untrusted_json`. It becomes a record with exactly the fields
+below.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from rankslice.framework.untrusted_json import MAX_NUMBER, UntrustedJsonError, u
 __all__ = [
     "MAX_BYTES",
     "Answer",
-    "AnswerError",
     "BoardCheck",
     "Committed",
     "Done",
@@ -28,6 +28,8 @@ __all__ = [
     "Room",
     "WatchReport",
     "answer_in",
+    "complaint_of",
+    "invalid_answer",
     "read_answer",
 ]
 
@@ -42,49 +44,55 @@ _MIN_PREFIX = 8
 """Of a network: MPI listens on all interfaces that are in it."""
 
 
-class AnswerError(Exception):
-    """A board sends what is no answer; the text says what is wrong with it."""
-
-
 def answer_in(line: bytes) -> Answer | None:
-    """Return the answer that a line is; ``None``: a shell has printed it.
+    """Return the answer in a line; ``None``: a shell has printed it.
 
     Raises:
-        AnswerError: it is no JSON object, or has something that no answer has.
+        UntrustedJsonError: it is not a JSON object, or its ``error`` is not a text.
     """
     if not line.startswith(MARK.encode()):
         return None
-    try:
-        answer = untrusted_json(line[len(MARK) :])
-    except UntrustedJsonError as error:
-        raise AnswerError(str(error)) from None
+    answer = untrusted_json(line[len(MARK) :])
     if not isinstance(answer, dict):
-        raise AnswerError("it is no object")
+        raise UntrustedJsonError("it is not an object")
     if not isinstance(answer.get("error", ""), str):
-        raise AnswerError("its error is no text")
+        raise UntrustedJsonError("its error is not a text")
     return answer
 
 
-def read_answer(kind: type[T], answer: Answer, place: str) -> T:
-    """Return the record that an answer is.
+def read_answer(kind: type[T], answer: Answer, board: str) -> T:
+    """Return an answer as a record.
 
     Args:
         kind: the dataclass.
         answer: from :func:`answer_in`.
-        place: the board, for messages.
+        board: for messages.
 
     Raises:
-        RankSliceError: it is another one.
+        RankSliceError: the board says why it did not do what was asked, or the answer does not
+            have the fields of the record.
     """
+    if "error" in answer:
+        raise RankSliceError(Mistake(board, answer["error"]))
     try:
-        return read_record(kind, answer, place)
+        return read_record(kind, answer, board)
     except RankSliceError as error:
         first = error.mistakes[0]
         assert isinstance(first, Mistake)
-        where = first.where.removeprefix(place).removeprefix(": ")
+        where = first.where.removeprefix(board).removeprefix(": ")
         told = ": ".join(part for part in (where, first.found) if part)
-        found = f"sends an answer that is none: {told}"
-        raise RankSliceError(Mistake(place, found, first.expected)) from None
+        raise invalid_answer(board, told, first.expected) from None
+
+
+def invalid_answer(board: str, found: str, expected: str = "") -> RankSliceError:
+    """Return an error that says what is wrong with a board's answer."""
+    return RankSliceError(Mistake(board, f"sends an invalid answer: {found}", expected))
+
+
+def complaint_of(error: RankSliceError) -> str:
+    """Return what an error says first, without the place where it happened."""
+    first = error.mistakes[0]
+    return first.found if isinstance(first, Mistake) else first
 
 
 def _is_network(text: str) -> bool:
@@ -99,41 +107,41 @@ def _is_network(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done."""
+    """The request was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Whether a package is there."""
+    """Whether the board has a package."""
 
     state: Annotated[str, Only({"there", "wanted"}.__contains__, "'there' or 'wanted'")]
     bases: tuple[Annotated[str, Only(_BASE.fullmatch, "the name of a package")], ...]
-    """Packages of which it may have files, by their folder and name in ``~/.rankslice``."""
+    """Packages that may share files with it, by folder and name in ``~/.rankslice``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A package has its place."""
+    """A package was checked and published."""
 
     state: Annotated[str, Only({"copied"}.__contains__, "'copied'")]
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a disk still holds."""
+    """Free space of a disk."""
 
     free_bytes: Annotated[int, between(0, MAX_NUMBER)]
 
 
 @dataclass(frozen=True, slots=True)
 class BoardCheck:
-    """Whether a job can run."""
+    """Whether a board can run its part of a job."""
 
     problems: tuple[str, ...]
     network: Annotated[str, Only(_is_network, "an IPv4 network such as 192.168.1.0/24")]
-    """Of the address at which the board is reached, as CIDR; empty: unknown."""
+    """The network of the address at which the board is reached, as CIDR; empty: unknown."""
     hostname: str
-    """What mpirun may call it."""
+    """How mpirun may name the board."""
     bases: tuple[Annotated[str, Only(_RUN.fullmatch, "the name of a run")], ...]
     """Runs that may have the same inputs."""
 
@@ -147,7 +155,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """What a watch says."""
+    """A report of a watch."""
 
     state: Annotated[
         str,

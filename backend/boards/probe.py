@@ -13,9 +13,10 @@ from itertools import permutations
 from typing import Any, TypeVar
 
 from rankslice.backend.boards.agent_program import agent_program
+from rankslice.backend.boards.answers import complaint_of, invalid_answer
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
 from rankslice.framework.engines import ENGINES
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import RankSliceError
 from rankslice.framework.probed import (
     Addresses,
     BoardReport,
@@ -84,8 +85,8 @@ class Conversation:
         """
         told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
         if len(told) != count:
-            found = f"sends an answer that is none: {len(told)} complaints about {count} things"
-            raise self.shell.mistake(found)
+            board = self.shell.reach.full_name
+            raise invalid_answer(board, f"{len(told)} complaints about {count} things")
         return list(told)
 
     def close(self) -> None:
@@ -257,7 +258,7 @@ class BoardLinks:
         try:
             told = self._boards[source].ask(Exchange, "exchange", timeout_s=_EXCHANGE_S, **details)
         except RankSliceError as error:
-            return Route(source, target, _found(error))
+            return Route(source, target, complaint_of(error))
         if not told.bits_per_s:
             return Route(source, target, "hardly anything came through")
         return Route(source, target, "", told.latency_us, told.bits_per_s)
@@ -267,18 +268,12 @@ def _by_target(
     targets: Sequence[str], outcome: Sequence[str] | RankSliceError
 ) -> Iterable[tuple[str, str]]:
     if isinstance(outcome, RankSliceError):
-        return [(target, _found(outcome)) for target in targets]
+        return [(target, complaint_of(outcome)) for target in targets]
     return zip(targets, outcome, strict=True)
 
 
 def _cannot_listen(port: int | RankSliceError) -> str:
-    return f"it cannot listen: {_found(port)}" if isinstance(port, RankSliceError) else ""
-
-
-def _found(error: RankSliceError) -> str:
-    """Return what an error says, without where."""
-    mistake = error.mistakes[0]
-    return mistake.found if isinstance(mistake, Mistake) else mistake
+    return f"it cannot listen: {complaint_of(port)}" if isinstance(port, RankSliceError) else ""
 
 
 def measure_routes(network: BoardLinks, names: Sequence[str]) -> tuple[Route, ...]:

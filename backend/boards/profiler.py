@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
-from rankslice.backend.boards.answers import Answer, AnswerError, Done, read_answer
+from rankslice.backend.boards.answers import Answer, Done, read_answer
 from rankslice.backend.boards.deploy import Package, deploy_packages
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
@@ -226,10 +226,7 @@ class Accelerator:
             "idle_s": idle_s,
         }
         far = self._start(json.dumps(what))
-        try:
-            answer = far.answer(_START_S + idle_s)
-        except AnswerError as error:
-            raise self._shell.mistake(f"sends an answer that is none: {error}") from None
+        answer = far.answer(_START_S + idle_s)
         if answer is None:
             raise self._shell.mistake(far.complaint())
         if "error" in answer:
@@ -310,10 +307,7 @@ class Accelerator:
             self.greet()
         assert self._far is not None
         self._far.write(json.dumps(request).encode() + b"\n")
-        try:
-            answer = self._far.answer(timeout_s)
-        except AnswerError as error:
-            raise self._shell.mistake(f"sends an answer that is none: {error}") from None
+        answer = self._far.answer(timeout_s)
         if answer is not None:
             return answer
         hangs = not self._far.is_over

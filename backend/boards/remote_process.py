@@ -1,4 +1,4 @@
-"""A program whose output comes from a board: never waited for without end, nor kept without end."""
+"""A process whose output comes from a board: waiting times and the output kept are bounded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
 
-from rankslice.backend.boards.answers import MAX_BYTES, Answer, AnswerError, answer_in, read_answer
+from rankslice.backend.boards.answers import (
+    MAX_BYTES,
+    Answer,
+    answer_in,
+    invalid_answer,
+    read_answer,
+)
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.untrusted_json import UntrustedJsonError
 
 __all__ = ["TOO_OLD", "RemoteProcess", "ssh_complaint"]
 
@@ -22,9 +29,9 @@ T = TypeVar("T")
 
 _BLOCK = 1 << 16
 _KEPT = 1 << 14
-"""Bytes of what was said on stderr: the first, and as many of the last."""
+"""Bytes kept of stderr: so many of its beginning, and of its end."""
 _WAITING = 1 << 24
-"""Bytes that may wait to be written; a board that takes nothing gets no more."""
+"""Bytes that may wait to be written; more are dropped."""
 _END_S = 2.0
 _LOOK_S = 1.0
 _STALLED_S = 60.0
@@ -43,15 +50,15 @@ _COMPLAINTS = {
     "command not found": "there is no python3; install Python 3.10 or later there",
     "not found": "there is no python3; install Python 3.10 or later there",
 }
-"""What stands in ssh's own message -> what to tell."""
+"""Part of ssh's own message -> what it means, and what to do."""
 
 
 def ssh_complaint(errors: str, code: int) -> str:
-    """Return what an ssh that brought no answer means, and what to do.
+    """Return why ssh brought no answer, and what to do.
 
     Args:
-        errors: what it wrote to stderr.
-        code: with which it ended.
+        errors: its stderr.
+        code: its exit code.
     """
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     if last.endswith(TOO_OLD):
@@ -61,12 +68,12 @@ def ssh_complaint(errors: str, code: int) -> str:
 
 
 class RemoteProcess:
-    """A running program on a board, or one that talks to it: a context manager, which ends it."""
+    """A process on a board, or a local one that talks to it; as a context manager it is ended."""
 
     def __init__(
         self,
         command: Sequence[str],
-        place: str,
+        board: str,
         *,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
@@ -75,16 +82,16 @@ class RemoteProcess:
         """Start a program.
 
         Args:
-            command: it and its arguments.
-            place: the board, for messages.
-            folder: where it runs; here by default.
+            command: the program and its arguments.
+            board: for messages.
+            folder: its working folder; this process's by default.
             environment: its variables; those of this process by default.
-            outlives_ctrl_c: whether Ctrl-C is left to this process, which has to end it.
+            outlives_ctrl_c: whether it does not get Ctrl-C; this process then has to end it.
 
         Raises:
             FileNotFoundError: there is no such program.
         """
-        self._place = place
+        self._board = board
         self._process = subprocess.Popen(
             command,
             cwd=folder,
@@ -119,11 +126,11 @@ class RemoteProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or told all that it has to."""
+        """Whether it has ended, or closed its stdout."""
         return self._stdout not in self._open or self._process.poll() is not None
 
     def write(self, data: bytes) -> None:
-        """Have something written to its stdin, as soon as it is taken."""
+        """Queue data for its stdin; they are written as soon as it takes them."""
         with self._writing:
             if len(self._to_write) < _WAITING:
                 self._to_write += data
@@ -143,7 +150,7 @@ class RemoteProcess:
                     del self._to_write[: os.write(self._stdin, self._to_write[:_BLOCK])]
             except BlockingIOError:
                 return
-            except OSError:  # it has ended: whoever reads finds out
+            except OSError:  # it has ended; the reader finds out
                 self._to_write.clear()
             if self._ends_input:
                 self._close_input()
@@ -159,7 +166,7 @@ class RemoteProcess:
         """Return its next answer; ``None``: none came within that time, or none will come.
 
         Raises:
-            AnswerError: what came is none; the program is ended.
+            RankSliceError: the answer is invalid; the process is ended.
         """
         deadline = time.monotonic() + timeout_s
         with self._reading:
@@ -172,35 +179,30 @@ class RemoteProcess:
                         return found
                     if not line and not self._pass(deadline):
                         return None
-            except AnswerError:
+            except UntrustedJsonError as error:
                 self._process.kill()
-                raise
+                raise invalid_answer(self._board, str(error)) from None
 
     def ask(self, kind: type[T], timeout_s: float) -> T:
         """Return its next answer as a record.
 
         Raises:
-            RankSliceError: it says why there is none, has ended, or sends something else.
+            RankSliceError: it refuses, has ended, or sends something else.
         """
-        try:
-            answer = self.answer(timeout_s)
-        except AnswerError as error:
-            raise self._mistake(f"sends an answer that is none: {error}") from None
+        answer = self.answer(timeout_s)
         if answer is None and not self.is_over:
-            self._process.kill()  # what it may answer later answers nothing else
+            self._process.kill()  # a late answer must not be taken for the next one
             found = f"does not answer within {timeout_s:g} s; is it busy, or out of memory?"
             raise self._mistake(found)
         if answer is None:
             raise self._mistake(self.complaint())
-        if "error" in answer:
-            raise self._mistake(answer["error"])
-        return read_answer(kind, answer, self._place)
+        return read_answer(kind, answer, self._board)
 
     def _mistake(self, found: str) -> RankSliceError:
-        return RankSliceError(Mistake(self._place, found))
+        return RankSliceError(Mistake(self._board, found))
 
     def _line(self) -> bytes:
-        """Return the next whole line of what was read, with its end; empty: there is none."""
+        """Return the next complete line that was read, with its line end; empty: there is none."""
         end = self._read.find(b"\n", self._searched)
         if end < 0:
             self._searched = len(self._read)
@@ -211,7 +213,7 @@ class RemoteProcess:
         return line
 
     def _pass(self, deadline: float) -> bool:
-        """Read and write once what is there; tell whether there may be more."""
+        """Read and write once what is possible; tell whether there may be more to read."""
         if self._stdout not in self._open:
             return False
         block = self._step(deadline)
@@ -220,11 +222,11 @@ class RemoteProcess:
         self._read += block
         self._since_answer += len(block)
         if self._since_answer > MAX_BYTES:
-            raise AnswerError(f"there are more than {MAX_BYTES >> 20} MiB of it")
+            raise UntrustedJsonError(f"there are more than {MAX_BYTES >> 20} MiB of it")
         return True
 
     def _step(self, deadline: float) -> bytes | None:
-        """Return what comes next on stdout, which may be nothing; ``None``: the time is over."""
+        """Return the next bytes of stdout, possibly none; ``None``: the time is over."""
         left = deadline - time.monotonic()
         writing = [self._stdin] if self._to_write else []
         ready, able, _ = select.select([*self._open], writing, [], min(_LOOK_S, max(0.0, left)))
@@ -248,7 +250,7 @@ class RemoteProcess:
         """Write the next bytes of its stdout into a file.
 
         Raises:
-            RankSliceError: there are fewer, or they do not come.
+            RankSliceError: there are fewer, or none come for a minute.
             OSError: the file cannot be written.
         """
         left = nbytes
@@ -263,7 +265,7 @@ class RemoteProcess:
                     if some is None:
                         raise self._mistake(f"has sent nothing for {_STALLED_S:g} s")
                 elif not block:
-                    raise self._mistake("has sent a part of a file alone")
+                    raise self._mistake("has sent only a part of a file")
                 target.write(block)
                 left -= len(block)
             self._searched = self._since_answer = 0
@@ -278,13 +280,13 @@ class RemoteProcess:
             with self._reading:
                 while self._pass(time.monotonic() + _STALLED_S) or not self.is_over:
                     continue
-        except AnswerError:
+        except UntrustedJsonError:
             self._process.kill()
             raise self._mistake("sends text without end") from None
         return self._read.decode(errors="replace"), self._code()
 
     def last_words(self) -> str:
-        """Return what it has said on stderr, its middle left out if that is much."""
+        """Return its stderr; if that is long, without the middle."""
         deadline = time.monotonic() + _END_S
         with self._reading:
             while self._stderr in self._open and self._since_answer <= MAX_BYTES:
@@ -293,7 +295,7 @@ class RemoteProcess:
         return self._errors.decode(errors="replace")
 
     def complaint(self) -> str:
-        """Return why it brought no answer; it has told all."""
+        """Return why it ended without an answer."""
         return ssh_complaint(self.last_words(), self._code())
 
     def _code(self) -> int:
@@ -302,7 +304,7 @@ class RemoteProcess:
         return 0
 
     def close(self, patience_s: float = 0.0) -> None:
-        """End it; one that ends with its stdin gets some time for that."""
+        """Close its stdin, wait for some seconds, and end it."""
         with self._writing:
             self._close_input()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -317,5 +319,5 @@ class RemoteProcess:
 
 
 def _ends_of(text: bytes) -> bytes:
-    """Return the beginning and the end of what is too much to keep."""
+    """Return a text, or only its beginning and end if it is too long."""
     return text if len(text) <= 2 * _KEPT else text[:_KEPT] + text[-_KEPT:]

@@ -1,9 +1,9 @@
 """A job across boards while it runs: a watch on each board, and the end of the job.
 
-mpirun neither ends when a board is lost, nor forwards what ranks say then. So each board has a
-watch, a program at the other end of an ssh connection: it brings the ranks' messages, says once a
-second that the board is there, and removes what is left of the job when the launcher ends it, or
-is not heard of any more.
+When a board is lost, mpirun neither ends nor forwards what ranks say from then on. So each board
+has a watch, a program at the other end of an ssh connection. It forwards the ranks' messages,
+reports once a second, and ends the job's processes on its board when the launcher asks for it or
+is lost.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import re
 import subprocess
 import threading
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
-from rankslice.backend.boards.answers import Answer, AnswerError, WatchReport, read_answer
+from rankslice.backend.boards.answers import Answer, WatchReport, complaint_of, read_answer
 from rankslice.backend.boards.preflight import CheckedBoards
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
@@ -29,19 +30,30 @@ _RANKS_S = 120.0
 _LOST_TICKS = 7
 _SILENT_TICKS = 3
 _PATIENCE_S = 4.0
-"""Time that mpirun gets to end by itself once a rank has told of a failure."""
+"""Time that mpirun gets to end by itself once a rank has reported a failure."""
 _END_S = 5.0
 _LOOK_S = 1.0
 _ONE_LOSS_S = 0.5
 """Processes that end within this time have ended together."""
 _SETTLE_S = 0.3
-"""Time for boards to tell what has ended there, when mpirun has failed."""
+"""Time for boards to report what has ended there, after mpirun has failed."""
 _LOST_DAEMON = re.compile(r"Remote daemon: \S+ on node (\S+)")
 _UNHEARD = "it must reach this machine at any port: is there a firewall, or another network?"
 
 
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """What has ended on a board although nobody asked for it."""
+
+    at: float
+    """When the first of its processes ended."""
+    what: str
+    is_daemon: bool = False
+    """Whether mpirun's daemon ended before its ranks, which mpirun itself never does."""
+
+
 class _Watch:
-    """The launcher's end of the line to one board."""
+    """The launcher's end of the connection to a board's watch."""
 
     def __init__(self, shell: BoardShell, run: str, lines: list[str]) -> None:
         self.shell = shell
@@ -51,11 +63,7 @@ class _Watch:
         self.started = False
         """Whether a rank has been seen on the board."""
         self.silent_ticks = 0
-        self.lost_at: float | None = None
-        """When ranks or mpirun's daemon there, or the watch, had ended before anybody asked."""
-        self.is_without_daemon = False
-        """Whether mpirun's daemon has ended before its ranks, which mpirun never does."""
-        self._loss = ""
+        self.loss: _Loss | None = None
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self._beats = self._beats_seen = 0
@@ -69,42 +77,35 @@ class _Watch:
             while (answer := self._far.answer(_LOOK_S)) is not None or not self._far.is_over:
                 if answer is not None:
                     self._take(answer)
-        except AnswerError as error:
-            self.error = f"sends an answer that is none: {error}"
         except RankSliceError as error:
-            first = error.mistakes[0]
-            self.error = first.found if isinstance(first, Mistake) else first
+            self.error = complaint_of(error)
         if self.silent_ticks < _SILENT_TICKS:
             together = "all processes there have ended at once, the launcher's watch among them"
             self._lose(self.error or together)
         self.over.set()
         self.ready.set()
 
-    def _lose(self, what: str) -> None:
-        """Note what has ended there, unless that was asked for, or follows from something else."""
-        now = time.monotonic()
+    def _lose(self, what: str, *, is_daemon: bool = False) -> None:
+        """Note what has ended there, unless that was asked for, or follows from the first loss."""
         if self._is_ending:
             return
-        if self.lost_at is None:
-            self.lost_at = now
-        if now - self.lost_at < _ONE_LOSS_S and not self.is_without_daemon:
-            self._loss = what
+        now = time.monotonic()
+        at = self.loss.at if self.loss else now
+        if self.loss is None or (now - at < _ONE_LOSS_S and not self.loss.is_daemon):
+            self.loss = _Loss(at, what, is_daemon)
 
-    @property
-    def loss(self) -> Mistake:
-        """What has ended there."""
+    def mistake(self) -> Mistake:
+        """Return what has ended there, for the user."""
         hint = "" if self.error else "dmesg there tells whether memory ran out"
-        what = self._loss or "mpirun's daemon there has ended while the job ran"
+        what = self.loss.what if self.loss else "mpirun's daemon there has ended while the job ran"
         return Mistake(self.shell.reach.full_name, what, hint)
 
     def _take(self, answer: Answer) -> None:
-        """Take what the board says.
+        """Process a report.
 
         Raises:
-            RankSliceError: it is nothing that a watch says.
+            RankSliceError: it is an error, or not a report.
         """
-        if "error" in answer:
-            raise self.shell.mistake(answer["error"])
         heard = read_answer(WatchReport, answer, self.shell.reach.full_name)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
@@ -123,13 +124,12 @@ class _Watch:
         if without_ranks and without_daemon:
             self._lose("all processes of the job there have ended at once")
         elif without_daemon:
-            self._lose("mpirun's daemon there has ended while ranks were running")
-            self.is_without_daemon = self._loss.startswith("mpirun")
+            self._lose("mpirun's daemon there has ended while ranks were running", is_daemon=True)
         elif without_ranks:
             self._lose("all ranks there have ended at once")
 
     def tick(self) -> None:
-        """Count a second; tell the board that the launcher is there."""
+        """Count a second; tell the board that the launcher is alive."""
         self._far.write(b".\n")
         self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
         self._beats_seen = self._beats
@@ -159,24 +159,25 @@ class Watches:
 
         Args:
             boards: of the job.
-            start_s: seconds within which mpirun has to start ranks on all of them; 120 by default.
+            start_s: seconds within which mpirun must have started ranks on all of them; 120 by
+                default.
         """
         self._start_s = start_s or _RANKS_S
         self._without_rank: list[_Watch] = []
         self.lines: list[str] = []
-        """What ranks and mpirun said, in the order of arrival."""
+        """Lines of ranks and mpirun, in the order of arrival."""
         self._boards = boards
         self._watches: list[_Watch] = []
         self._stop = threading.Event()
         self._lost: list[_Watch] = []
         self.has_ended_mpirun = False
-        """Whether mpirun was ended from here, as it did not end itself."""
+        """Whether the launcher has ended mpirun, because it did not end by itself."""
 
     def __enter__(self) -> Watches:
         """Start a watch on each board.
 
         Raises:
-            RankSliceError: a board cannot be reached, or runs the job already.
+            RankSliceError: a board cannot be reached, or already has this run.
         """
         try:
             self._watches = [
@@ -201,7 +202,7 @@ class Watches:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Have what is left of the job removed from the boards."""
+        """Have the job's processes ended on all boards."""
         self._stop.set()
         if isinstance(error, RankSliceError):
             time.sleep(_SETTLE_S)
@@ -220,7 +221,7 @@ class Watches:
             watch.close()
 
     def oversee(self, process: subprocess.Popen[str]) -> None:
-        """Begin to look after the boards and mpirun, which is ended if it does not end itself."""
+        """Watch boards and mpirun in a thread, which ends mpirun if it does not end by itself."""
         threading.Thread(target=self._oversee, args=(process,), daemon=True).start()
 
     def _oversee(self, process: subprocess.Popen[str]) -> None:
@@ -253,7 +254,7 @@ class Watches:
         return [watch.shell.reach.board for watch in self._lost]
 
     def explained(self, error: RankSliceError) -> RankSliceError:
-        """Return an error of the job's with what is known of boards."""
+        """Return the error of a job, completed or replaced by what is known of the boards."""
         if self._without_rank and not self._lost and not self._has_message():
             return RankSliceError(
                 *(
@@ -261,7 +262,7 @@ class Watches:
                     for w in self._without_rank
                 )
             )
-        places = [watch.shell.reach.full_name for watch in self._lost if watch.lost_at is None]
+        places = [watch.shell.reach.full_name for watch in self._lost if watch.loss is None]
         if not places:
             return self._told_of_loss() or self._told_by_ranks() or error
         hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"
@@ -271,7 +272,7 @@ class Watches:
         return RankSliceError(f"{first}; {hint}", *others)
 
     def _told_by_ranks(self) -> RankSliceError | None:
-        """Return what ranks have told; messages may come later than mpirun's end."""
+        """Return what ranks have reported; messages may arrive after mpirun's end."""
         message = first_message(self.lines)
         return RankSliceError(message) if message else None
 
@@ -279,22 +280,22 @@ class Watches:
         """Return which board lost its processes first, if that is why the job ended."""
         without_daemon = self._named_by_mpirun()
         if without_daemon is not None:
-            return RankSliceError(without_daemon.loss)
-        losers = [watch for watch in self._watches if watch.lost_at is not None]
-        if not losers:
+            return RankSliceError(without_daemon.mistake())
+        losses = [(watch.loss.at, watch) for watch in self._watches if watch.loss]
+        if not losses:
             return None
-        first = min(losers, key=lambda watch: watch.lost_at or 0.0)
+        _, first = min(losses, key=lambda loss: loss[0])
         messages = [line for line in self.lines if MESSAGE in line]
         has_told = not all(map(is_sudden, messages))
-        # A guard that lives tells of its ranks.
+        # A guard that is alive reports the end of its ranks.
         has_guard = any(f" on {first.shell.reach.host})" in line for line in messages)
-        is_cause = first in self._lost or first.is_without_daemon
+        is_cause = first in self._lost or (first.loss is not None and first.loss.is_daemon)
         if is_cause or not (has_told or has_guard):
-            return RankSliceError(first.loss)
+            return RankSliceError(first.mistake())
         return None
 
     def _named_by_mpirun(self) -> _Watch | None:
-        """Return the board whose daemon mpirun has missed first."""
+        """Return the board whose daemon mpirun was the first to miss."""
         found = (_LOST_DAEMON.search(line) for line in self.lines)
         node = next((match[1] for match in found if match), "")
         pairs = zip(self._watches, self._boards.looks, strict=False)

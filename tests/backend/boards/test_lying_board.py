@@ -26,7 +26,6 @@ from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from probed_boards import RUBIK_PI, environment, report_of
 
 from rankslice.backend.boards.answers import (
-    AnswerError,
     BoardCheck,
     Committed,
     Done,
@@ -65,6 +64,7 @@ from rankslice.framework.probed import (
 )
 from rankslice.framework.reach import Reach
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
+from rankslice.framework.untrusted_json import UntrustedJsonError
 
 SSH = """#!/bin/sh
 while :; do
@@ -366,13 +366,13 @@ def test_output_without_end_is_cut_off(name: str, script: str, liar: Liar) -> No
 @pytest.mark.parametrize("network", ["0.0.0.0/0", "128.0.0.0/1", "10.0.0.1/8", "::/0", "10.0.0.0"])
 def test_a_network_that_would_open_all_interfaces_is_none(network: str, liar: Liar) -> None:
     liar.says(json.dumps(asdict(BoardCheck((), network, "edge01", ()))))
-    with pytest.raises(RankSliceError, match="sends an answer that is none: network"):
+    with pytest.raises(RankSliceError, match="sends an invalid answer: network"):
         ASKED["look"][0](liar)
 
 
 @pytest.mark.parametrize("error", ["[]", '["$(touch owned)"]', "1", "null", "{}"])
 def test_a_refusal_is_a_text(error: str) -> None:
-    with pytest.raises(AnswerError, match="its error is no text"):
+    with pytest.raises(UntrustedJsonError, match="its error is not a text"):
         answer_in(f'{MARK}{{"error": {error}}}'.encode())
 
 
@@ -390,7 +390,7 @@ def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) 
         while threading.active_count() > 1 and time.monotonic() < deadline:
             time.sleep(0.02)
     ended = RankSliceError("mpirun ended with exit code 1")
-    assert "sends an answer that is none: it is no object" in str(watches.explained(ended))
+    assert "sends an invalid answer: it is not an object" in str(watches.explained(ended))
 
 
 @pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])

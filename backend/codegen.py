@@ -17,14 +17,14 @@ _LONGEST_NAME_IN_COMMENT = 60
 
 
 class Literal:
-    """Python source of a value: the only kind of text that may enter generated code."""
+    """The Python source of a value: the only kind of text that may enter generated code."""
 
     def __init__(self, value: str | int | tuple[str, ...] | tuple[int, ...]) -> None:
-        """Take a value; its source is ASCII and stays on one line whatever the value is."""
+        """Take a value. Its source is ASCII and one line, whatever the value is."""
         self.value = value
 
     def __str__(self) -> str:
-        """Return the source, with double quotes where that needs no escapes."""
+        """Return the source, in double quotes where that needs no escapes."""
         if isinstance(self.value, tuple):
             parts = [str(Literal(item)) for item in self.value]
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
@@ -68,15 +68,15 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
     """Return the source of ``driver.py``.
 
     Args:
-        plan: what each rank does.
-        plan_sha256: hash of the bytes of ``plan.json``, which the driver compares at its start.
+        plan: to render.
+        plan_sha256: hash of the bytes of ``plan.json``; the driver compares it at its start.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,
         finalize=_refuse_plain_text,
         keep_trailing_newline=True,
-        autoescape=False,  # Python, not HTML; plain text is refused altogether
+        autoescape=False,  # it is Python, not HTML; plain text is refused altogether
     )
     return environment.get_template("driver.py.j2").render(
         model=Literal(plan.model.name),
@@ -90,7 +90,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
 
 
 class _Prose(str):
-    """Fixed text of ours for the docstring; never anything from a user's file."""
+    """Fixed text for the docstring; never anything from a user's file."""
 
     __slots__ = ()
 

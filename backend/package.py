@@ -1,4 +1,4 @@
-"""What a board gets: driver, runtime, plan, tables, its sub-models, and a manifest."""
+"""Packages: what each board gets, with driver, runtime, plan, sub-models and a manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary folders of the launcher, of which nothing stays even if it is killed."""
+"""Temporary folders of the launcher; those of a killed launcher are removed later."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from rankslice.framework.errors import Mistake, RankSliceError
 __all__ = ["temporary_folder"]
 
 
-def temporary_folder(place: Path | None = None) -> PrivateFolder:
-    """Return a new folder, which is removed when it is released.
+def temporary_folder(parent: Path | None = None) -> PrivateFolder:
+    """Return a new private folder, which is removed when it is released.
 
     Args:
-        place: where; the place for temporary files by default.
+        parent: the folder to make it in; by default the one for temporary files.
 
     Raises:
         RankSliceError: it cannot be made.
     """
     try:
-        return make_private(place)
+        return make_private(parent)
     except OSError as error:
         raise RankSliceError(
             Mistake(
-                str(place or "the place for temporary files"),
+                str(parent or "the place for temporary files"),
                 f"takes no new folder: {error.strerror or error}",
                 "make room there, or name another place with the variable TMPDIR",
             )

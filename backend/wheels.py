@@ -1,4 +1,4 @@
-"""The wheels that boards install from, so that they need no internet."""
+"""Wheels in packages, from which boards install without internet access."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rankslice.framework.wording import quoted
 __all__ = ["DOWNLOAD", "AddWheels", "collect_wheels", "wheels_for"]
 
 DOWNLOAD = "download"
-"""Instead of a folder of wheels: pip's usual index."""
+"""Stands for pip's usual index instead of a folder of wheels."""
 
 AddWheels: TypeAlias = Callable[[str, Sequence[str], Path], None]
-"""Given a board's name, what pip installs there, and a folder to make: fills it with wheels."""
+"""Takes a board's name, what pip installs there, and a folder to make and fill with wheels."""
 
 _SYSTEMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 _PYTHON = re.compile(r"3\.\d{1,2}")
@@ -29,12 +29,12 @@ _TIMEOUT_S = 900
 
 
 def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -> AddWheels | None:
-    """Return what puts wheels into a board's package; ``None``: nobody asked for any.
+    """Return the function that puts wheels into a board's package; ``None``: no wheels wanted.
 
     Args:
-        boards: those that may get a package.
-        source: a folder of wheels, or :data:`DOWNLOAD`; empty: packages get none.
-        also: what is to be installed besides what a package lists.
+        boards: all that may get a package.
+        source: a folder of wheels, or :data:`DOWNLOAD`; empty: no wheels.
+        also: further requirements, besides those of a package.
     """
     by_name = {board.name: board for board in boards}
 
@@ -47,11 +47,11 @@ def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -
 def collect_wheels(
     board: Board, requirements: Sequence[str], source: str | Path, target: Path
 ) -> None:
-    """Put the wheels that a board's architecture and Python need into a folder.
+    """Put the wheels for a board's architecture and Python into a folder.
 
     Args:
         board: its ``arch`` and ``python`` must be known.
-        requirements: what is to be installed; what these need in turn comes along.
+        requirements: for pip; what they depend on is included.
         source: a folder of wheels, or :data:`DOWNLOAD`.
         target: the folder to make.
 
@@ -92,7 +92,7 @@ def _mistake(board: Board, found: str) -> RankSliceError:
 
 
 def _kind(board: Board) -> list[str]:
-    """Return what tells pip for which machine the wheels are to be."""
+    """Return pip's options for the board's kind of machine."""
     place = f"board {board.name}"
     arch = _ARCHITECTURES.get(board.arch.lower(), board.arch.lower())
     if not _ARCHITECTURE.fullmatch(arch):

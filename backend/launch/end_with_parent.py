@@ -1,6 +1,6 @@
-"""Start a command that ends when its parent does: ``python end_with_parent.py PARENT COMMAND...``.
+"""Start a command that ends with its parent: ``python end_with_parent.py PARENT COMMAND...``.
 
-mpirun goes on when the launcher is killed; tied to it, the job ends as on Ctrl-C.
+By itself mpirun goes on when the launcher is killed. Started this way, the job ends as on Ctrl-C.
 """
 
 from __future__ import annotations

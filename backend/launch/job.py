@@ -24,7 +24,7 @@ from rankslice.framework.errors import RankSliceError
 __all__ = ["MAX_LINES", "end_session", "run_job"]
 
 MAX_LINES = 2000
-"""Of a job's messages; of what else mpirun prints, half as many are kept."""
+"""Lines of a job's messages that are kept; of mpirun's other output, half as many."""
 _LONGEST_LINE = 1 << 14
 
 _END_TIMEOUT_S = 10.0
@@ -46,11 +46,11 @@ def run_job(
 
     Args:
         command: from :func:`launch_command`.
-        on_completed: called with the number of frames that have come out, now and then.
+        on_completed: called now and then with the number of frames that have come out.
         alone: all ranks are on this machine.
-        lines: where lines of stderr are put; what ranks said may come into it another way, too.
+        lines: takes the lines of stderr; others may add messages of ranks to it.
         on_start: called with mpirun's process.
-        was_ended: whether the launcher itself has ended mpirun; asked at its end.
+        was_ended: tells at the end whether the launcher itself has ended mpirun.
 
     Raises:
         RankSliceError: the job failed; with the message of the rank that ended it.
@@ -64,17 +64,17 @@ def run_job(
 
 
 def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]:
-    """Make the folders of a job, which no other user can enter; return who finds them how.
+    """Make the private folders of a job.
 
-    mpirun keeps what it needs in one of them. Elsewhere it has names that can be guessed; and what
-    one that was killed left there would keep a later one of its process number from its start.
-    Where all ranks are on this machine they share another one, in memory.
+    One is mpirun's TMPDIR: in ``/tmp`` its names could be guessed, and the files of a killed mpirun
+    would keep a later one with the same process number from starting. If all ranks are on this
+    machine, they share a second folder, in memory.
 
     Returns:
-        Variables for mpirun, and a descriptor that it holds: its folder is in use while it lives.
+        Variables for mpirun, and a descriptor for it to hold: its folder is in use while it lives.
 
     Raises:
-        RankSliceError: there is no place for them.
+        RankSliceError: they cannot be made.
     """
     mpirun = stack.enter_context(temporary_folder())
     session = stack.enter_context(temporary_folder(in_memory())) if alone else None
@@ -126,7 +126,7 @@ def _run(
 
 
 def _collect(stream: TextIO, lines: list[str]) -> None:
-    """Keep the first lines, and messages among the others: what boards print may have no end."""
+    """Keep the first lines, and messages beyond them: boards may print without end."""
     with stream:
         while line := stream.readline(_LONGEST_LINE):
             most = MAX_LINES if MESSAGE in line else MAX_LINES // 2
@@ -135,7 +135,7 @@ def _collect(stream: TextIO, lines: list[str]) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ask mpirun to end its job, then end whatever is left of it."""
+    """Ask mpirun to end its job, then kill whatever is left of it."""
     process.terminate()
     try:
         process.wait(_END_TIMEOUT_S)

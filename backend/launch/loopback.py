@@ -1,7 +1,7 @@
-"""Keep mpirun from listening to networks where a job needs none.
+"""Bind mpirun's listening sockets to the loopback interface, for jobs that need no network.
 
-Both versions of Open MPI let mpirun listen on all addresses of a machine, and have no option that
-changes it. So its listening sockets are taken hold of, and bound to the loopback interface.
+In both versions of Open MPI mpirun listens on all addresses, and no option changes that. So this
+module duplicates mpirun's listening sockets (pidfd_getfd) and binds them to the loopback interface.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["bind_to_loopback"]
 
 _LIBRARY = ctypes.CDLL(None)
 _PIDFD_GETFD = 438
-"""Number of the system call, the same for all processors."""
+"""Number of the system call, the same on all architectures."""
 _LOOPBACK = b"lo"
 _EVERY_S = 0.005
 _FOR_S = 10.0
 """Time from the start of mpirun within which it begins to listen."""
 _AFTER_S = 1.0
-"""Time from a socket that listens to the next one; all come within a fraction of it."""
+"""Time from one listening socket to the next; all appear within a fraction of it."""
 
 
 def bind_to_loopback(process: int) -> None:
-    """Bind the sockets on which a child of this process will listen to the loopback interface.
+    """Bind the listening sockets of a child of this process to the loopback interface.
 
-    It is done a few milliseconds after the child begins to listen, by a thread. Where the
-    system does not allow it (Linux before 5.7, say) nothing changes.
+    A thread does it, a few milliseconds after the child begins to listen. Where the system does
+    not allow it (Linux before 5.7, for example), nothing changes.
     """
     threading.Thread(target=_watch, args=(process,), daemon=True).start()
 
@@ -39,7 +39,7 @@ def bind_to_loopback(process: int) -> None:
 def _watch(process: int) -> None:
     seen: set[str] = set()
     deadline = time.monotonic() + _FOR_S
-    with contextlib.suppress(AttributeError, OSError):  # it has ended, or the system has no such
+    with contextlib.suppress(AttributeError, OSError):  # it has ended, or the system has no pidfd
         handle = os.pidfd_open(process)
         try:
             while (now := time.monotonic()) < deadline:
@@ -51,7 +51,7 @@ def _watch(process: int) -> None:
 
 
 def _bind_new(handle: int, descriptors: Path, seen: set[str]) -> bool:
-    """Bind sockets that listen and have not been seen to do so; return whether there were any.
+    """Bind listening sockets that are new; return whether there were any.
 
     Raises:
         OSError: the process has ended.
@@ -67,7 +67,7 @@ def _bind_new(handle: int, descriptors: Path, seen: set[str]) -> bool:
 
 
 def _bind(handle: int, descriptor: int) -> bool:
-    """Bind a socket of another process if it listens to a network; return whether it does."""
+    """Bind a socket of another process if it listens on a network; return whether it does."""
     own = _LIBRARY.syscall(_PIDFD_GETFD, handle, descriptor, 0)
     if own < 0:
         return False

@@ -10,17 +10,17 @@ from rankslice.backend.runtime.errors import signal_name
 __all__ = ["MESSAGE", "explain", "first_message", "is_sudden"]
 
 MESSAGE = "rankslice: "
-"""How a rank's own message begins; all other output on stderr is mpirun's or the engine's."""
+"""Begins each message of a rank; all other output on stderr is mpirun's or the engine's."""
 
 
 def explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
-    """Return the message of the rank that failed first, or else all that was printed.
+    """Return the message of the rank that failed first, or else all lines.
 
     Args:
         lines: of stderr.
         code: mpirun's exit code.
-        was_killed: whether somebody else than the launcher has ended mpirun; then the ranks have
-            ended as it did.
+        was_killed: whether someone other than the launcher has ended mpirun; the ranks then ended
+            because it did.
     """
     if was_killed:
         messages = [line for line in lines if MESSAGE in line and not is_sudden(line)]
@@ -34,7 +34,7 @@ def explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
 
 
 def first_message(lines: Sequence[str]) -> str:
-    """Return the message of the rank that failed first; empty: none has told anything."""
+    """Return the message of the rank that failed first; empty: there is no message."""
     messages = [line.partition(MESSAGE)[2] for line in lines if MESSAGE in line]
     # mpirun stops the other ranks once one has failed.
     first, cut_off = _first_ended(lines), _cut_off(lines)
@@ -49,14 +49,14 @@ def first_message(lines: Sequence[str]) -> str:
 
 
 def is_sudden(message: str) -> bool:
-    """Tell whether a guard told of a process that ended without a word of its own."""
+    """Tell whether a message is a guard's, about a process that ended without its own message."""
     return "was told to stop" in message or "was killed or crashed" in message
 
 
 def _first_ended(lines: Sequence[str]) -> str:
-    """Return how the message begins of the rank that mpirun saw end first; empty: it told none.
+    """Return how the message of the rank begins that mpirun saw end first; empty: unknown.
 
-    Guards of several boards tell of ranks that were killed, mpirun's other victims among them.
+    Guards of several boards report killed ranks, also those that mpirun itself has killed.
     """
     for line in lines:
         match = re.search(r"noticed that process rank (\d+) with PID", line)
@@ -66,9 +66,9 @@ def _first_ended(lines: Sequence[str]) -> str:
 
 
 def _cut_off(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return how messages begin of ranks that Open MPI ended as they had lost another one.
+    """Return how the messages of ranks begin that Open MPI ended because they had lost another one.
 
-    That may come to mpirun's notice before the end of the one that was lost.
+    mpirun may notice that before the end of the lost rank.
     """
     text = "\n".join(lines)
     found = re.findall(r"occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]", text)

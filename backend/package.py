@@ -94,7 +94,7 @@ def _write_package(
 def _write_requirements(
     package: Path, board: str, wanted: Sequence[str], add_wheels: AddWheels | None
 ) -> None:
-    """Write what pip installs on the board, and the wheels that it does so from, if asked to."""
+    """Write the list of what pip installs on the board, and the wheels if asked to."""
     (package / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
     if add_wheels is not None:
         add_wheels(board, wanted, package / "wheels")
@@ -107,7 +107,7 @@ def write_profiler_package(
     sources: Sequence[Path],
     add_wheels: AddWheels | None = None,
 ) -> None:
-    """Write what measures sub-models on a board: the runtime, and files they are put together from.
+    """Write a package that measures sub-models: the runtime, and the files of which they consist.
 
     Args:
         folder: to fill.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["agent_program"]
+__all__ = ["agent_modules", "agent_program"]
 
 _FOLDER = Path(__file__).with_name("agent")
 
@@ -17,16 +20,24 @@ def agent_program(part: str, call: str) -> bytes:
         part: the folder to send besides what all share: ``jobs`` or ``probe``.
         call: Python source that runs at the end. It may call ``main`` of that part.
     """
-    program = f"{_modules(part)}\nfrom agent.{part}.main import main\n{call}\n".encode()
+    program = f"{_loader(part)}\nfrom agent.{part}.main import main\n{call}\n".encode()
     return b"%d\n%s" % (len(program), program)
 
 
-@cache
-def _modules(part: str) -> str:
-    """Return source that lets the modules of a part be imported as ``agent.<part>.<module>``."""
+def agent_modules(part: str) -> dict[str, str]:
+    """Return the sources of the modules that a board gets for a part, by their names there."""
     files = [*_FOLDER.glob("*.py"), *(_FOLDER / part).glob("*.py")]
-    texts = {_module_name(file): file.read_text(encoding="utf-8") for file in sorted(files)}
-    return f"{texts.pop('agent.load')}\n\ntake({texts!r})\n"
+    return {_module_name(file): file.read_text(encoding="utf-8") for file in sorted(files)}
+
+
+@cache
+def _loader(part: str) -> str:
+    """Return source that lets the modules of a part be imported; they are packed to travel."""
+    modules = agent_modules(part)
+    loader = modules.pop("agent.load")
+    packed = base64.b85encode(zlib.compress(json.dumps(modules).encode(), 9)).decode()
+    unpack = f"json.loads(zlib.decompress(base64.b85decode({packed!r})))"
+    return f"{loader}\nimport base64, json, zlib\n\ntake({unpack})\n"
 
 
 def _module_name(file: Path) -> str:

@@ -143,7 +143,7 @@ class BoardCheck:
     hostname: str
     """How mpirun may name the board."""
     bases: tuple[Annotated[str, Only(_RUN.fullmatch, "the name of a run")], ...]
-    """Runs that may have the same inputs."""
+    """Earlier runs that may have the same inputs."""
 
 
 @dataclass(frozen=True, slots=True)

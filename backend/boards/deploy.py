@@ -1,4 +1,4 @@
-"""Packages to their boards: what has changed alone, checked there, and swapped in one step."""
+"""Deployment of packages: only what has changed travels; it is checked and published there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Committed, Done, Received
+from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -20,9 +20,8 @@ from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.specs.read_json import read_json
 from rankslice.framework.specs.read_text import read_text
 
-__all__ = ["Deployed", "Package", "deploy_packages", "on_each", "read_package"]
+__all__ = ["Deployed", "Package", "deploy_packages", "package_folder", "read_package"]
 
-_MAX_AT_ONCE = 16
 _SHAPE = "expected one that `rankslice build` made"
 
 
@@ -38,7 +37,7 @@ class Package:
 
     @property
     def nbytes(self) -> int:
-        """Size of all files."""
+        """Total size of the files."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
 
     @property
@@ -55,11 +54,8 @@ class Package:
         return {"requirements": wanted, "stand_ins": stand_ins}
 
     def identity(self) -> dict[str, Any]:
-        """Return what a board is told of the package."""
-        return {
-            "manifest_sha256": self.manifest_sha256,
-            "files": self.files,
-        }
+        """Return the part of a request that describes the package."""
+        return {"manifest_sha256": self.manifest_sha256, "files": self.files}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +77,17 @@ class Deployed:
         return asdict(self)
 
 
-def read_package(out: Path, board: str) -> Package:
-    """Return the package of a board in a build folder.
+def package_folder(out: Path, board: str) -> Path:
+    """Return the folder of a board's package in a build folder."""
+    return out / "packages" / safe_file_name(board)
+
+
+def read_package(folder: Path, board: str) -> Package:
+    """Return the package of a board.
 
     Raises:
-        RankSliceError: it is not there, or not as its manifest says.
+        RankSliceError: it does not exist, or differs from its manifest.
     """
-    folder = out / "packages" / safe_file_name(board)
     manifest = folder / "manifest.json"
     record = read_json(read_text(manifest, "a manifest"), str(manifest), _SHAPE)
     files = record.get("files") if isinstance(record, dict) else None
@@ -116,40 +116,22 @@ def deploy_packages(
     also: Sequence[str] = (),
     on_step: Callable[[str, str], None] = lambda board, step: None,
 ) -> tuple[Deployed, ...]:
-    """Bring packages to their boards, several boards at a time; return what was done on each.
+    """Deploy packages to their boards, several boards at a time; return what was done on each.
 
     Args:
-        work: boards and what they get.
+        work: boards and their packages.
         environment: also make each board's virtual environment.
-        also: what pip installs into it besides the package's requirements.
-        on_step: told a board's name and what is being done there.
+        also: what pip installs there besides the package's requirements.
+        on_step: called with a board's name and what is being done there.
 
     Raises:
-        RankSliceError: with what kept boards from having their packages; the others have them.
+        RankSliceError: some boards failed, each with its reason; the others have their packages.
     """
 
     def deploy(item: tuple[BoardShell, Package]) -> Deployed:
         return _deploy(*item, environment, also, lambda step: on_step(item[1].board, step))
 
-    return on_each(work, deploy)
-
-
-def on_each(items: Sequence[Any], do: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Return what a function gives for each item, all at once.
-
-    Raises:
-        RankSliceError: it failed for some; with the mistakes of all of them.
-    """
-    with ThreadPoolExecutor(_MAX_AT_ONCE) as pool:
-        futures = [pool.submit(do, item) for item in items]
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    bugs = [error for error in errors if not isinstance(error, RankSliceError)]
-    if bugs:
-        raise bugs[0]
-    if errors:
-        mistakes = [each for error in errors for each in error.mistakes]  # type: ignore[attr-defined]
-        raise RankSliceError(*mistakes)
-    return tuple(future.result() for future in futures)
+    return on_all(deploy, work)
 
 
 def _deploy(

@@ -1,4 +1,4 @@
-"""Before a job across boards: what each board is asked, and what a run of it needs there."""
+"""Checks of the boards before a job, and what the job needs there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import BoardCheck
-from rankslice.backend.boards.deploy import Package, on_each
+from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.temporary import temporary_folder
@@ -22,13 +23,13 @@ __all__ = ["CheckedBoards", "check_boards", "copy_inputs", "remote_inputs"]
 
 @dataclass(frozen=True, slots=True)
 class CheckedBoards:
-    """The boards of a job that run it, checked."""
+    """The boards of a job, ready for a run."""
 
     work: tuple[tuple[BoardShell, Package], ...]
     looks: tuple[BoardCheck, ...]
-    """What each of them has answered."""
+    """Their answers."""
     run: str
-    """Name of this run on all of them: a hash of what is deployed, and a random number."""
+    """Name of this run on all boards: a hash of their packages, and a random number."""
     config: Path | None
     """Configuration for ssh."""
 
@@ -38,16 +39,16 @@ class CheckedBoards:
         return tuple(dict.fromkeys(look.network for look in self.looks if look.network))
 
     def of(self, board: str) -> tuple[BoardShell, BoardCheck]:
-        """Return shell and answer of a board."""
+        """Return the shell and the answer of a board."""
         pairs = zip(self.work, self.looks, strict=True)
         return next((shell, look) for (shell, _), look in pairs if shell.reach.board == board)
 
     def file(self, name: str) -> str:
-        """Return what people call a file of the run on each board."""
+        """Return the path of a file of the run on each board, for messages."""
         return f"~/{FOLDER}/runs/{self.run}/{name}"
 
     def mpirun_options(self, mpirun: MpiRun) -> list[str]:
-        """Return what mpirun needs to reach the boards, to be typed after its name."""
+        """Return the options with which mpirun reaches the boards."""
         five = mpirun.version[0] >= 5
         flag = "--prtemca" if five else "--mca"
         # Not ~, for which mpirun would put this machine's home folder; and it takes no quotes.
@@ -59,7 +60,7 @@ class CheckedBoards:
                 Mistake(str(self.config), "has a blank in its path", "mpirun would split it there")
             )
         options += [flag, "plm_ssh_args" if five else "plm_rsh_args", " ".join(ssh)]
-        # From here, not from board to board, which may have no keys of each other.
+        # All connections start here: boards may have no keys for each other.
         options += [flag, "plm_ssh_no_tree_spawn" if five else "plm_rsh_no_tree_spawn", "1"]
         if self.networks:
             include = ",".join(self.networks)
@@ -69,7 +70,7 @@ class CheckedBoards:
 
     @property
     def program(self) -> list[str]:
-        """Return the command that mpirun starts on each board, without the driver's arguments."""
+        """The command that mpirun starts on each board, without the driver's arguments."""
         start = below_home(FOLDER, "runs", self.run, "start")
         return ["sh", "-c", f'exec {start} "$@"', "rankslice"]
 
@@ -77,10 +78,10 @@ class CheckedBoards:
 def check_boards(
     work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun
 ) -> CheckedBoards:
-    """Ask each board whether it can run its package; return what the job's start takes.
+    """Ask each board whether it can run its package, and prepare a run there.
 
     Raises:
-        RankSliceError: with what keeps boards from it, all at once.
+        RankSliceError: some boards cannot; with the reasons of all of them.
     """
     deployed = "\n".join(sorted(package.manifest_sha256 for _, package in work))
     job = hashlib.sha256(deployed.encode()).hexdigest()[:SHORT]
@@ -107,7 +108,7 @@ def check_boards(
             for shell, _ in work
             if ":" in shell.reach.host
         )
-    answers = on_each(work, look)
+    answers = on_all(look, work)
     raise_mistakes(
         Mistake(shell.reach.full_name, problem)
         for (shell, _), answer in zip(work, answers, strict=True)
@@ -117,7 +118,7 @@ def check_boards(
 
 
 def remote_inputs(inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return what inputs are called on the source's board, relative to the run's folder."""
+    """Return the paths of inputs on the source's board, relative to the run's folder."""
     return tuple(
         name if name == "random" else f"input/{number}/{safe_file_name(Path(name).name)}"
         for number, name in enumerate(inputs)
@@ -125,7 +126,7 @@ def remote_inputs(inputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def copy_inputs(boards: CheckedBoards, board: str, inputs: Sequence[str]) -> None:
-    """Copy input files and folders to the source's board, as far as no earlier run has them.
+    """Copy input files and folders to the source's board, unless an earlier run has them.
 
     Raises:
         RankSliceError: they could not be copied.

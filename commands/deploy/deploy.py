@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.boards.deploy import Deployed, Package, deploy_packages, read_package
+from rankslice.backend.boards.deploy import (
+    Deployed,
+    Package,
+    deploy_packages,
+    package_folder,
+    read_package,
+)
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan
@@ -50,7 +56,10 @@ def plan_deployment(
     config = write_ssh_config(folder / SSH_CONFIG, reaches, ssh_config)
     return Deployment(
         tuple(
-            (BoardShell(reach, config), read_package(folder, reach.board))
+            (
+                BoardShell(reach, config),
+                read_package(package_folder(folder, reach.board), reach.board),
+            )
             for reach in reaches
             if not boards or reach.board in boards
         ),

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.boards.answers import BoardCheck
-from rankslice.backend.boards.deploy import Package, read_package
+from rankslice.backend.boards.deploy import Package, package_folder, read_package
+from rankslice.backend.boards.links import BoardLinks, measure_routes
+from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import (
-    BoardLinks,
     Conversation,
     address_towards,
-    at_once,
     clock_ahead_s,
     conversations,
     load_complaints,
-    measure_routes,
     report_of,
 )
 from rankslice.backend.boards.ssh import BoardShell, is_this_machine
@@ -125,7 +124,7 @@ def check_platform(
     shells = [BoardShell(reach, ssh_config) for reach in [*reaches, here]]
     with conversations(shells) as talks:
         on_step("asking boards")
-        reports = at_once(report_of, talks[:-1])
+        reports = outcomes(report_of, talks[:-1])
         answers = [
             _Answer(board, talk, report)
             for board, talk, report in zip(boards, talks, reports, strict=False)
@@ -134,7 +133,7 @@ def check_platform(
         for board, report in zip(boards, reports, strict=True):
             findings += _reached(board, report)
         on_step("checking boards")
-        for found in at_once(lambda answer: _board_findings(answer, job, launcher), answers):
+        for found in outcomes(lambda answer: _board_findings(answer, job, launcher), answers):
             findings += _lost(found) if isinstance(found, RankSliceError) else found
         findings += _clock_findings(answers)
         on_step("measuring between boards")
@@ -146,7 +145,7 @@ def check_platform(
 def _job(out: Path) -> _Job:
     plan = read_plan(out)
     boards = dict.fromkeys(placement.board for placement in plan.ranks)
-    return _Job(plan, {board: read_package(out, board) for board in boards})
+    return _Job(plan, {board: read_package(package_folder(out, board), board) for board in boards})
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -490,7 +489,7 @@ def _rights_findings(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
 
 def _clock_findings(answers: Sequence[_Answer]) -> Iterator[Finding]:
     """Yield boards whose clock differs from what most say, this machine among them."""
-    readings = at_once(clock_ahead_s, [answer.talk for answer in answers])
+    readings = outcomes(clock_ahead_s, [answer.talk for answer in answers])
     known = [each for each in readings if not isinstance(each, RankSliceError)]
     middle = statistics.median([0.0, *known])
     for answer, ahead in zip(answers, readings, strict=True):

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.backend.boards.links import BoardLinks, measure_routes
+from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import (
-    BoardLinks,
     Conversation,
     address_towards,
-    at_once,
     conversations,
-    measure_routes,
     report_of,
 )
 from rankslice.backend.boards.ssh import BoardShell
@@ -66,7 +65,7 @@ def probe(
     check_ssh_config(ssh_config)
     with conversations(BoardShell(reach, ssh_config) for reach in reaches) as boards:
         on_step("asking boards")
-        answers = at_once(report_of, boards)
+        answers = outcomes(report_of, boards)
         errors = tuple(each for each in answers if isinstance(each, RankSliceError))
         reports = [
             (talk, answer)

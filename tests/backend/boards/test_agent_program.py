@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankslice.backend.boards.agent
-from rankslice.backend.boards.agent_program import agent_program
+from rankslice.backend.boards.agent_program import agent_modules, agent_program
 
 AGENT = Path(rankslice.backend.boards.agent.__file__).parent
 FILES = sorted(AGENT.rglob("*.py"))
@@ -38,11 +38,15 @@ def test_each_file_is_python_3_8_and_needs_the_standard_library_alone(file: Path
 
 
 @pytest.mark.parametrize(("part", "other"), [("jobs", "probe"), ("probe", "jobs")])
-def test_a_part_is_sent_with_its_length_and_without_the_other(part: str, other: str) -> None:
-    length, _, program = agent_program(part, "main()").partition(b"\n")
-    assert int(length) == len(program)
-    assert f"agent.{part}.main".encode() in program
-    assert f"agent.{other}.".encode() not in program
+def test_a_part_is_sent_with_what_both_share_and_without_the_other(part: str, other: str) -> None:
+    modules = agent_modules(part)
+    assert {"agent.protocol", "agent.system", f"agent.{part}", f"agent.{part}.main"} <= {*modules}
+    assert not any(name.startswith(f"agent.{other}") for name in modules)
+
+
+def test_a_program_begins_with_its_length_and_is_small() -> None:
+    length, _, program = agent_program("jobs", "main()").partition(b"\n")
+    assert int(length) == len(program) < 20_000
 
 
 def test_the_program_for_jobs_runs_without_rankslice_and_writes_no_module(tmp_path: Path) -> None:

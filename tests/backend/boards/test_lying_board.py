@@ -36,9 +36,9 @@ from rankslice.backend.boards.answers import (
     answer_in,
 )
 from rankslice.backend.boards.deploy import Package, deploy_packages
+from rankslice.backend.boards.links import BoardLinks
 from rankslice.backend.boards.preflight import CheckedBoards, check_boards, copy_inputs
 from rankslice.backend.boards.probe import (
-    BoardLinks,
     Conversation,
     address_towards,
     clock_ahead_s,

@@ -15,7 +15,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import RESULT, STDOUT, Kind, check_output, is_null
 
 if TYPE_CHECKING:
-    from rankslice.backend.runtime.sources.images import Preprocessing
+    from rankslice.backend.runtime.options import Preprocessing
 
 __all__ = [
     "UNIT_SCALE",
@@ -172,7 +172,7 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 def parse_preprocessing(layout: Layout, size: str | None, mean: str, scale: str) -> Preprocessing:
     """Return what ``--size``, ``--mean`` and ``--scale`` say of images."""
-    from rankslice.backend.runtime.sources.images import Preprocessing
+    from rankslice.backend.runtime.options import Preprocessing
 
     return Preprocessing(
         layout.value, _size(size), _numbers("--mean", mean), _numbers("--scale", scale)

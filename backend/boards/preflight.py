@@ -120,8 +120,7 @@ def check_boards(
 def remote_inputs(inputs: Sequence[str]) -> tuple[str, ...]:
     """Return the paths of inputs on the source's board, relative to the run's folder."""
     return tuple(
-        name if name == "random" else f"input/{number}/{safe_file_name(Path(name).name)}"
-        for number, name in enumerate(inputs)
+        f"input/{number}/{safe_file_name(Path(name).name)}" for number, name in enumerate(inputs)
     )
 
 
@@ -131,15 +130,12 @@ def copy_inputs(boards: CheckedBoards, board: str, inputs: Sequence[str]) -> Non
     Raises:
         RankSliceError: they could not be copied.
     """
-    if set(inputs) <= {"random"}:
-        return
     shell, look = boards.of(board)
     with temporary_folder() as folder:
         for name, here in zip(remote_inputs(inputs), inputs, strict=True):
-            if name != "random":
-                link = folder.path / name
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(here)
+            link = folder.path / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(here)
         bases = [f"runs/{run}/input" for run in look.bases[:MAX_BASES]]
         target = f"runs/{boards.run}/input"
         shell.put(folder.path / "input", target, bases=bases, follow_links=True)

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from .sources.images import Preprocessing
+__all__ = ["Preprocessing", "RunOptions", "parse_options"]
 
-__all__ = ["RunOptions", "parse_options"]
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255."""
+
+    layout: str = "nchw"
+    """``nchw`` or ``nhwc``."""
+    size: tuple[int, int] | None = None
+    """Height and width to resize to, before the middle is cut out in the size of the model input;
+    ``None``: resize to the model input."""
+    mean: tuple[float, ...] = (0.0,)
+    """One value, or one per channel, in pixel units."""
+    scale: tuple[float, ...] = (1 / 255,)
+    """One value, or one per channel."""
+
+
+_PIXELS = [each.name for each in fields(Preprocessing)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +34,11 @@ class RunOptions:
     """One run of a job."""
 
     inputs: tuple[str, ...] = ("random",)
-    """``random``, an ``.npz`` file, or image files and folders."""
+    """What names the source: ``random``, or files."""
     frames: int | None = None
-    """How many frames; ``None``: as many as the input has, 100 for ``random``."""
+    """How many frames; ``None``: as many as the source has, 100 for ``random``."""
     seed: int = 0
-    """Of ``random``."""
+    """Random seed of ``random``."""
     fps: float | None = None
     """Frames that arrive per second; ``None``: as fast as they are taken."""
     overflow: str = "fail"
@@ -52,84 +69,78 @@ class RunOptions:
         """Return the command line that :func:`parse_options` reads as these options."""
         # With "=", for a value that begins with a dash must not be taken for a flag.
         arguments = [f"--input={name}" for name in self.inputs]
-        numbers = {
-            "--frames": self.frames,
-            "--fps": self.fps,
-            "--window": self.window,
-            "--queue": self.queue,
-            "--frame-timeout": self.frame_timeout_s,
-            "--start-timeout": self.start_timeout_s,
-        }
-        for flag, number in numbers.items():
-            if number is not None:
-                arguments.append(f"{flag}={number}")
-        if self.seed:
-            arguments.append(f"--seed={self.seed}")
-        if self.overflow != "fail":
-            arguments.append(f"--overflow={self.overflow}")
-        arguments += ["--exact"] if self.exact else []
-        arguments += ["--latency"] if self.latency else []
-        arguments += self._preprocessing_arguments()
-        arguments.append(f"--results={self.results}")
-        arguments += [f"--report={self.report}"] if self.report else []
-        arguments += ["--progress"] if self.progress else []
+        usual = RunOptions()
+        for name in _settings():
+            value = _value(self, name)
+            if value != _value(usual, name) or name == "results":
+                flag = _flag(name)
+                arguments.append(flag if value is True else f"{flag}={_text(name, value)}")
         return arguments if self.bind else [*arguments, "--no-bind"]
 
-    def _preprocessing_arguments(self) -> list[str]:
-        chosen, default = self.preprocessing, Preprocessing()
-        texts = {
-            "--layout": (chosen.layout, default.layout),
-            "--size": ("x".join(map(str, chosen.size or ())), ""),
-            "--mean": (",".join(map(repr, chosen.mean)), ",".join(map(repr, default.mean))),
-            "--scale": (",".join(map(repr, chosen.scale)), ",".join(map(repr, default.scale))),
-        }
-        return [f"{flag}={text}" for flag, (text, usual) in texts.items() if text != usual]
+
+def _settings() -> dict[str, dict[str, Any]]:
+    """Return how argparse reads each option but ``--input`` and ``--no-bind``, by its field."""
+    return {
+        "frames": {"type": _natural_int, "help": "number of frames"},
+        "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
+        "window": {"type": _positive_int, "help": "most frames inside the pipeline"},
+        "queue": {"type": _positive_int, "help": "frames that may wait with --fps"},
+        "frame_timeout_s": {"type": _positive_float, "help": "seconds per segment and frame"},
+        "start_timeout_s": {"type": _positive_float, "help": "seconds until frame 0"},
+        "seed": {"type": int, "help": "random seed"},
+        "overflow": {"choices": ("fail", "drop"), "help": "if --fps is too fast"},
+        "exact": {"action": "store_true", "help": "engines without graph optimisation"},
+        "latency": {
+            "action": "store_true",
+            "help": "see messages sooner, use more processor time",
+        },
+        "layout": {"choices": ("nchw", "nhwc"), "help": "of image inputs"},
+        "size": {"type": _size, "help": "HxW: resize images to this, then cut the middle out"},
+        "mean": {"type": _floats, "help": "subtracted from pixels (0 to 255)"},
+        "scale": {"type": _floats, "help": "multiplies the difference"},
+        "results": {"type": Path, "help": "file for the outputs"},
+        "report": {"type": Path, "help": "JSON file for the measurements"},
+        "progress": {"action": "store_true", "help": "print lines 'completed N'"},
+    }
+
+
+def _flag(name: str) -> str:
+    return f"--{name.removesuffix('_s').replace('_', '-')}"
+
+
+def _value(options: RunOptions, name: str) -> Any:
+    part = options.preprocessing if name in _PIXELS else options
+    return getattr(part, name)
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return ("x" if name == "size" else ",").join(map(repr, value))
+    return str(value)
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     """Return the options that the driver was started with; exits with 2 if they make no sense."""
+    from .sources import source_kinds
+
     parser = argparse.ArgumentParser(
         prog="driver.py",
         description="One rank of a pipeline. Start it with: mpirun ... python driver.py",
     )
-    add = parser.add_argument
-    add("--input", action="append", metavar="random|FILE.npz|IMAGE|FOLDER", help="frames to run")
-    add("--frames", type=_natural_int, help="number of frames")
-    add("--seed", type=int, default=0, help="seed of random frames")
-    add("--fps", type=_positive_float, help="frames that arrive per second (default: pulled)")
-    add("--overflow", choices=("fail", "drop"), default="fail", help="if --fps is too fast")
-    add("--queue", type=_positive_int, help="frames that may wait with --fps")
-    add("--window", type=_positive_int, help="most frames inside the pipeline")
-    add("--exact", action="store_true", help="engines without graph optimisation")
-    add("--layout", choices=("nchw", "nhwc"), default="nchw", help="of image inputs")
-    add("--size", type=_size, metavar="HxW", help="resize images to this, then cut the middle out")
-    add("--mean", type=_floats, default=(0.0,), help="subtracted from pixels (0 to 255)")
-    add("--scale", type=_floats, default=(1 / 255,), help="multiplies the difference")
-    add("--results", type=Path, default=Path("results.bin"), help="file for the outputs")
-    add("--report", type=Path, help="JSON file for the measurements")
-    add("--progress", action="store_true", help="print lines 'completed N'")
-    add("--latency", action="store_true", help="see messages sooner, use more processor time")
-    add("--start-timeout", type=_positive_float, help="seconds until frame 0")
-    add("--frame-timeout", type=_positive_float, help="seconds per segment and frame")
-    add("--no-bind", action="store_true", help="leave the ranks' cores as mpirun set them")
-    given = parser.parse_args(arguments)
+    inputs = "|".join(usage for kind in source_kinds() for usage in kind.usage)
+    parser.add_argument("--input", action="append", metavar=inputs, help="frames to run")
+    usual = RunOptions()
+    for name, how in _settings().items():
+        metavar = {"metavar": name.removesuffix("_s").upper()} if "type" in how else {}
+        default = _value(usual, name)
+        parser.add_argument(_flag(name), dest=name, default=default, **metavar, **how)
+    parser.add_argument("--no-bind", action="store_true", help="leave cores as mpirun set them")
+    given = vars(parser.parse_args(arguments))
     return RunOptions(
-        inputs=tuple(given.input or ("random",)),
-        frames=given.frames,
-        seed=given.seed,
-        fps=given.fps,
-        overflow=given.overflow,
-        queue=given.queue,
-        window=given.window,
-        exact=given.exact,
-        preprocessing=Preprocessing(given.layout, given.size, given.mean, given.scale),
-        results=given.results,
-        report=given.report,
-        progress=given.progress,
-        latency=given.latency,
-        start_timeout_s=given.start_timeout,
-        frame_timeout_s=given.frame_timeout,
-        bind=not given.no_bind,
+        inputs=tuple(given.pop("input") or usual.inputs),
+        bind=not given.pop("no_bind"),
+        preprocessing=Preprocessing(**{name: given.pop(name) for name in _PIXELS}),
+        **given,
     )
 
 

@@ -46,8 +46,9 @@ from .faults.private import in_memory, make_private
 from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .figures.sensors import SensorError, find_sensor
 from .job import RankSpec, TensorSpec
+from .options import RunOptions
 from .pipeline.slots import Ring
-from .sources.sources import RandomSource
+from .sources.random_source import RandomSource
 
 __all__ = ["main"]
 
@@ -275,7 +276,7 @@ class _Loaded:
         self._resources.close()
 
     def _fill(self, inputs: list[TensorSpec]) -> None:
-        source = RandomSource(inputs, _SLOTS)
+        source = RandomSource(RunOptions(), inputs)
         for turn in range(_SLOTS):
             source.read(turn, _of_turn(self._inputs, turn))
             for slot in _of_turn(self._outputs, turn):

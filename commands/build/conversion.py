@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.pipeline.stages import Source
-from rankslice.backend.runtime.sources.images import Preprocessing
-from rankslice.backend.runtime.sources.sources import open_source
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.backend.runtime.sources import EndOfStreamError, Source, accepted, open_source
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
@@ -48,15 +47,15 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
     raise_mistakes(_mistakes(model, wanted))
     if wanted.representative is None:
         return Conversion(wanted.kind)
+    specs = _specs(model.graph)
     try:
-        source = open_source(
-            [str(wanted.representative)],
-            _specs(model.graph),
-            preprocessing=wanted.preprocessing,
-        )
+        options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
+        source = open_source(options, specs)
     except JobError as error:
         raise RankSliceError(Mistake(_REPRESENTATIVE, str(error))) from None
-    specs = _specs(model.graph)
+    if not source.can_replay:  # each sub-model is converted with the same frames
+        found = f"frames of {wanted.representative} cannot be read twice"
+        raise RankSliceError(Mistake(_REPRESENTATIVE, found, f"expected {accepted()}"))
     return Conversion(wanted.kind, lambda: _frames(source, specs))
 
 
@@ -83,7 +82,11 @@ def _specs(graph: Graph) -> list[TensorSpec]:
 
 
 def _frames(source: Source, specs: Sequence[TensorSpec]) -> Iterator[list[NDArray[Any]]]:
-    for index in range(min(source.frames or 0, _MAX_FRAMES)):
+    frames = _MAX_FRAMES if source.frames is None else min(source.frames, _MAX_FRAMES)
+    for index in range(frames):
         slots = [np.empty(spec.shape, spec.dtype) for spec in specs]
-        source.read(index, slots)
+        try:
+            source.read(index, slots)
+        except EndOfStreamError:
+            return
         yield slots

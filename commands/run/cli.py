@@ -186,8 +186,8 @@ def run(
         _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
         return
-    if resized := prepared.source.resized():
-        talk.print(escape(on_one_line(resized)), soft_wrap=True)
+    if note := prepared.source.note():
+        talk.print(escape(on_one_line(note)), soft_wrap=True)
     shows = STDOUT not in (json_file, classes, prepared.options.results)
 
     def show(ran: FinishedRun) -> None:
@@ -238,8 +238,8 @@ class _Bars:
         """Show no bar any more."""
         self.end()
 
-    def begin(self, work: str, total: int) -> None:
-        """Show the bar of a piece of work."""
+    def begin(self, work: str, total: int | None) -> None:
+        """Show the bar of a piece of work; ``total``: ``None`` if nobody knows how much it is."""
         self._progress = self._shown.enter_context(progress_bars())
         self._progress.add_task(work, total=total)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,11 +26,10 @@ from rankslice.backend.launch.job import run_job
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import version
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline.stages import Source
 from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_results, results_of
-from rankslice.backend.runtime.sources.sources import open_source
+from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.commands.build_folder import (
     PLAN,
     REPORT,
@@ -94,7 +94,8 @@ class PreparedRun:
     def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
         inputs = self.options.inputs
         if self.boards is not None:  # names relative to the folder of the job on each board
-            inputs, results, report = remote_inputs(inputs), Path(RESULTS), Path(REPORT)
+            results, report = Path(RESULTS), Path(REPORT)
+            inputs = remote_inputs(inputs) if self.source.reads_files else inputs
         options = replace(self.options, inputs=inputs, results=results, report=report)
         return (*self.launch, *options.to_arguments())
 
@@ -126,16 +127,14 @@ def prepare(
     plan = read_plan(folder)
     options = replace(
         options,
-        inputs=tuple(
-            name if name == "random" else str(_absolute(Path(name))) for name in options.inputs
-        ),
+        inputs=_located(options.inputs),
         results=check_results(results or folder / RESULTS),
         report=folder / REPORT,
         progress=True,
     )
     _check_runtime(folder)
     with _told_to_people():
-        source = _open_source(load_job(folder / PLAN).inputs, options)
+        source = open_source(options, load_job(folder / PLAN).inputs)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
         launch = launch_command(plan, folder, found, ())
@@ -261,7 +260,8 @@ def _run_across(
     watches = Watches(boards, prepared.options.start_timeout_s)
     try:
         with watches:
-            copy_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
+            if prepared.source.reads_files:
+                copy_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
             command = prepared.command_in(folder)
             run_job(
                 command,
@@ -291,7 +291,10 @@ def _fetch(
     """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     outputs = load_job(prepared.folder / PLAN).outputs
-    most = {RESULTS: most_bytes(outputs, prepared.source.frames), REPORT: MAX_REPORT_BYTES}
+    frames = prepared.source.frames
+    room = shutil.disk_usage(folder).free
+    results_bytes = room if frames is None else most_bytes(outputs, frames)
+    most = {RESULTS: results_bytes, REPORT: MAX_REPORT_BYTES}
     for name in names:
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
 
@@ -337,14 +340,12 @@ def _told_to_people() -> Iterator[None]:
         raise RankSliceError(str(error)) from None
 
 
-def _open_source(inputs: Sequence[TensorSpec], options: RunOptions) -> Source:
-    return open_source(
-        options.inputs,
-        inputs,
-        frames=options.frames,
-        seed=options.seed,
-        preprocessing=options.preprocessing,
-    )
+def _located(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return what names the source, files by their absolute paths."""
+    kind = find_source(inputs)
+    if kind is not None and not kind.reads_files:
+        return tuple(inputs)
+    return tuple(str(_absolute(Path(name))) for name in inputs)
 
 
 def _kept(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
@@ -374,6 +375,9 @@ def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:
 
 
 def _find_reference(prepared: PreparedRun) -> Path:
+    if not prepared.source.can_replay:
+        found = f"needs each frame twice, and {' '.join(prepared.options.inputs)} gives it once"
+        raise RankSliceError(Mistake("--verify", found, "record frames to a file and verify those"))
     converted = prepared.folder / converted_name(prepared.plan.model.format)
     if converted.is_file():
         return converted

@@ -27,10 +27,9 @@ from ..figures.histogram import Histogram
 from ..figures.rank_figures import ComputeTimes, GpuMemory, cpu_s, peak_memory_mb
 from ..job import Job
 from ..options import RunOptions
-from ..sinks.announcer import Announcer
-from ..sinks.results import ResultsWriter
+from ..sinks import open_sinks
+from ..sources import open_source
 from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
-from ..sources.sources import open_source
 from ..transport.transport import Transport
 from ..version import RUNTIME_VERSION
 from .executor import Executor, Stage, step_of
@@ -84,6 +83,8 @@ class _Rank:
         self.source: SourceStage | None = None
         self.sink: SinkStage | None = None
         self.arrivals: Arrivals | None = None
+        self.is_live = options.fps is not None
+        """Whether the source may have to wait for its frames."""
 
         wiring = wire(job, transport.rank, self.window)
         self.rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
@@ -104,12 +105,11 @@ class _Rank:
                 wiring.source.inputs, wiring.source.outputs
             )
         if wiring.sink is not None:
-            writer = ResultsWriter(options.results, job.sha256, job.outputs)
-            resources.callback(writer.close)
-            post = Announcer(writer, options.progress)
+            sinks = open_sinks(job, options)
+            resources.callback(sinks.close)
             credit = self.rings[wiring.sink.outputs[0]]
-            others["sink"] = self.sink = SinkStage(post, self._inputs(wiring.sink.inputs), credit)
-        without_thread = threadless_stages(self.spec, is_timed=options.fps is not None)
+            others["sink"] = self.sink = SinkStage(sinks, self._inputs(wiring.sink.inputs), credit)
+        without_thread = threadless_stages(self.spec, is_timed=self.is_live)
         joined = {name: stage for name, stage in others.items() if name in without_thread}
         self.computing = Executor(
             "compute",
@@ -159,14 +159,9 @@ class _Rank:
 
     def _open_source(self, credit: Sequence[Reader], outputs: Sequence[int]) -> SourceStage:
         options = self.options
-        source = open_source(
-            options.inputs,
-            self.job.inputs,
-            frames=options.frames,
-            seed=options.seed,
-            preprocessing=options.preprocessing,
-        )
+        source = open_source(options, self.job.inputs)
         self.resources.callback(source.close)
+        self.is_live |= not source.can_replay
         if options.fps is None:
             self.arrivals = Pulled(source.frames)
         else:

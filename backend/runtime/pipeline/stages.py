@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
 from ..engines import Engine
 from ..errors import JobError
 from ..figures.histogram import Histogram
+from ..sinks import Sink
+from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals
 from .slots import Ring
 
-__all__ = ["Input", "Post", "SegmentStage", "SinkStage", "Source", "SourceStage"]
-
-
-class Source(Protocol):
-    """Where frames come from."""
-
-    frames: int
-    """How many frames it has."""
-
-    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
-        """Write frame ``index`` into the slots, one per model input."""
-
-    def label(self, index: int) -> str:
-        """Name frame ``index`` for people: its file, say."""
-
-    def resized(self) -> str:
-        """Say which image does not have the model's size and what is done to it, or nothing."""
-
-    def close(self) -> None:
-        """Release files."""
-
-
-class Post(Protocol):
-    """Where results go."""
-
-    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
-        """Take the outputs of one frame; the slots are reused afterwards."""
-
-    def finish(self) -> None:
-        """Take note that no further frame comes."""
+__all__ = ["Input", "SegmentStage", "SinkStage", "SourceStage"]
 
 
 class Input:
@@ -189,18 +162,27 @@ class SourceStage:
         )
 
     def step(self) -> None:
-        """Read one frame into the slots of the model inputs."""
+        """Read one frame into the slots of the model inputs, or end the stream."""
         if self._arrivals.is_exhausted():
-            _finish(self._outputs)
-            self.finished = True
+            self._end()
             return
         index, arrived_s = self._arrivals.take()
         self._entered_s[self.frame % self._window] = arrived_s
         begin = time.perf_counter()
-        self._source.read(index, _free_slots(self._outputs))
+        try:
+            self._source.read(index, _free_slots(self._outputs))
+        except EndOfStreamError:
+            # Frames that do not exist cannot have been dropped.
+            self._arrivals.dropped[:] = [n for n in self._arrivals.dropped if n < index]
+            self._end()
+            return
         self.reads.add(time.perf_counter() - begin)
         _publish(self._outputs)
         self.frame += 1
+
+    def _end(self) -> None:
+        _finish(self._outputs)
+        self.finished = True
 
     def pause_s(self) -> float | None:
         """The next arrival, if frames come by the clock."""
@@ -224,13 +206,13 @@ class SourceStage:
 class SinkStage:
     """Takes the model outputs of each frame out of the pipeline."""
 
-    def __init__(self, post: Post, inputs: Sequence[Input], credit: Ring) -> None:
-        """Take an opened receiver of results."""
+    def __init__(self, sink: Sink, inputs: Sequence[Input], credit: Ring) -> None:
+        """Take an opened sink."""
         self.frame = 0
         self.finished = False
         self.writes = Histogram()
         """Times of taking a frame's results."""
-        self._post = post
+        self._sink = sink
         self._inputs = inputs
         self._credit = credit
 
@@ -244,11 +226,11 @@ class SinkStage:
         """Write one result and send the completion credit."""
         if _over(self._inputs):
             _finish([self._credit])
-            self._post.finish()
+            self._sink.finish()
             self.finished = True
             return
         begin = time.perf_counter()
-        self._post.write(self.frame, [source.slot() for source in self._inputs])
+        self._sink.write(self.frame, [source.slot() for source in self._inputs])
         self.writes.add(time.perf_counter() - begin)
         for source in self._inputs:
             source.done()

@@ -281,12 +281,12 @@ def threadless_stages(rank: RankSpec, *, is_timed: bool) -> frozenset[str]:
     """Return which stages beside the segments have no thread of their own.
 
     On a rank of a single core a thread more can do nothing at the same time, but costs a sleep
-    and a wake-up per frame. A source that goes by the clock keeps its thread: frames come, and
+    and a wake-up per frame. A source that waits for its frames keeps its thread: they come, and
     may be lost, while a segment computes.
 
     Args:
         rank: where the stages are.
-        is_timed: whether its source goes by the clock.
+        is_timed: whether its frames come at times of their own.
     """
     if rank.accelerator != "cpu" or len(rank.cores) != 1:
         return frozenset()

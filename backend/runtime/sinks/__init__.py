@@ -1,1 +1,89 @@
-"""Where results go."""
+"""Where results go: one file per kind of sink, found by its name.
+
+A file ``NAME_sink.py`` in this folder defines a :class:`Sink` and calls it ``SINK``. Nothing else
+lists the kinds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from ..discovery import find_kinds
+from ..job import Job
+from ..options import RunOptions
+
+__all__ = ["Sink", "open_sinks"]
+
+
+class Sink(ABC):
+    """A receiver of the model's outputs, on the rank where they leave."""
+
+    is_last: ClassVar[bool] = False
+    """Whether it gets each frame after the other sinks."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, job: Job, options: RunOptions) -> Sink | None:
+        """Return the sink, ready for frame 0; ``None``: the options do not ask for it.
+
+        Raises:
+            JobError: it cannot be opened.
+        """
+
+    @abstractmethod
+    def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
+        """Take the outputs of one frame; frames come in order. The arrays are reused afterwards.
+
+        Raises:
+            JobError: it cannot take them.
+        """
+
+    def finish(self) -> None:
+        """Take note that no further frame comes; not called if the job fails."""
+
+    def close(self) -> None:
+        """Release what was opened, whether or not the job failed."""
+
+
+class _Sinks(Sink):
+    """Several sinks, which all get each frame."""
+
+    def __init__(self) -> None:
+        self._sinks: list[Sink] = []
+
+    @classmethod
+    def open(cls, job: Job, options: RunOptions) -> Sink:
+        sinks = cls()
+        try:
+            for kind in sorted(find_kinds(__name__, "sink"), key=lambda kind: kind.is_last):
+                if (sink := kind.open(job, options)) is not None:
+                    sinks._sinks.append(sink)
+        except BaseException:
+            sinks.close()
+            raise
+        return sinks
+
+    def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
+        for sink in self._sinks:
+            sink.write(frame, outputs)
+
+    def finish(self) -> None:
+        for sink in self._sinks:
+            sink.finish()
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+def open_sinks(job: Job, options: RunOptions) -> Sink:
+    """Return all sinks that the options ask for, as one.
+
+    Raises:
+        JobError: one of them cannot be opened.
+    """
+    return _Sinks.open(job, options)

@@ -8,14 +8,9 @@ the last frame that came out.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import stat
 import struct
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,86 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError, reason_of
+from ..errors import JobError
 from ..job import Job, TensorSpec
 
-__all__ = ["Results", "ResultsWriter", "most_bytes", "read_results", "results_of"]
+__all__ = ["HEAD", "MAGIC", "Results", "most_bytes", "read_results", "results_of"]
 
-_MAGIC = b"rankslice results 1\n"
-_HEAD = struct.Struct("<Qd")
+MAGIC = b"rankslice results 1\n"
+HEAD = struct.Struct("<Qd")
 _MAX_HEAD = 1 << 20
-
-
-class ResultsWriter:
-    """Appends each frame's outputs to a file."""
-
-    def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[TensorSpec]) -> None:
-        """Create the file and write its head.
-
-        Raises:
-            JobError: the file cannot be written.
-        """
-        self._path = path
-        head = {
-            "plan_sha256": plan_sha256,
-            "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
-        }
-        self._record = memoryview(bytearray(_HEAD.size + sum(spec.nbytes for spec in outputs)))
-        try:
-            self._file = path.open("ab", buffering=0)
-        except OSError as error:
-            raise self._failure(error) from None
-        try:
-            _claim(self._file.fileno())
-            self._write(memoryview(_MAGIC + json.dumps(head).encode() + b"\n"))
-        except OSError as error:
-            self.close()
-            raise self._failure(error) from None
-
-    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
-        """Append one frame.
-
-        Raises:
-            JobError: the file cannot be written; the disk is full, say.
-        """
-        _HEAD.pack_into(self._record, 0, frame, time.monotonic())
-        end = _HEAD.size
-        for slot in slots:
-            begin, end = end, end + slot.nbytes
-            self._record[begin:end] = slot.reshape(-1).view(np.uint8).data
-        try:
-            self._write(self._record)
-        except OSError as error:
-            raise self._failure(error) from None
-
-    def _write(self, data: memoryview) -> None:
-        while data:
-            data = data[self._file.write(data) :]
-
-    def close(self) -> None:
-        """Close the file."""
-        with suppress(OSError):
-            self._file.close()
-
-    def _failure(self, error: OSError) -> JobError:
-        return JobError(f"results file {self._path}: {reason_of(error)}")
-
-
-def _claim(descriptor: int) -> None:
-    """Empty a file that no other job writes.
-
-    Raises:
-        OSError: another job writes it.
-    """
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OSError(error.errno, "another job is writing it; choose another --results") from None
-    except OSError:
-        pass  # a file system without locks
-    os.ftruncate(descriptor, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +54,7 @@ class Results:
 
 def most_bytes(outputs: Sequence[TensorSpec], frames: int) -> int:
     """Return how large a results file of so many frames can be."""
-    return len(_MAGIC) + _MAX_HEAD + frames * (_HEAD.size + sum(spec.nbytes for spec in outputs))
+    return len(MAGIC) + _MAX_HEAD + frames * (HEAD.size + sum(spec.nbytes for spec in outputs))
 
 
 def read_results(path: Path) -> Results:
@@ -142,7 +65,7 @@ def read_results(path: Path) -> Results:
     """
     try:
         with path.open("rb") as file:
-            if file.readline(len(_MAGIC)) != _MAGIC:
+            if file.readline(len(MAGIC)) != MAGIC:
                 raise JobError(f"{path}: not a results file")
             head = json.loads(file.readline(_MAX_HEAD))
             offset = file.tell()

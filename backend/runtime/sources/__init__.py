@@ -1,1 +1,118 @@
-"""Where frames come from, and when."""
+"""Where frames come from: one file per kind of source, found by its name.
+
+A file ``NAME_source.py`` in this folder defines a :class:`Source` and calls it ``SOURCE``. Nothing
+else lists the kinds. Help texts import all of them, so packages are imported inside functions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..discovery import find_kinds
+from ..errors import JobError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..job import TensorSpec
+    from ..options import RunOptions
+
+__all__ = ["EndOfStreamError", "Source", "accepted", "find_source", "open_source", "source_kinds"]
+
+
+class EndOfStreamError(Exception):
+    """There is no such frame: the stream has ended before it."""
+
+
+class Source(ABC):
+    """A source of frames.
+
+    The launcher makes one, too, to check the options and to name frames. So making one takes no
+    frame from anybody, and opens no device.
+    """
+
+    usage: ClassVar[tuple[str, ...]]
+    """What ``--input`` says for this source, for help texts: ``FILE.npz``."""
+    description: ClassVar[str] = ""
+    """The same in messages on what is accepted; empty: not named there."""
+    reads_files: ClassVar[bool] = True
+    """Whether ``--input`` names files; they are copied to the source's board."""
+    is_last_resort: ClassVar[bool] = False
+    """Whether it is asked after the others, as it accepts any file."""
+
+    frames: int | None = None
+    """How many there are, counting ``--frames``; ``None``: nobody knows before the end."""
+    can_replay: bool = False
+    """Whether each frame can be read again, in any order, and on another machine."""
+
+    @classmethod
+    @abstractmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether ``--input`` with these values names this source."""
+
+    @abstractmethod
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Check the options against the model's inputs.
+
+        Raises:
+            JobError: they do not fit.
+        """
+
+    @abstractmethod
+    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+        """Write frame ``index`` into the slots, one per model input; it may wait for the frame.
+
+        A source that cannot be replayed is asked for rising numbers. It passes over those left
+        out, which ``--overflow drop`` has dropped.
+
+        Raises:
+            EndOfStreamError: there is no such frame.
+            JobError: it cannot be read.
+        """
+
+    def label(self, index: int) -> str:
+        """Return a name of frame ``index`` for users: its file, say."""
+        return f"frame {index}"
+
+    def note(self) -> str:
+        """Return what the user is told before the start; empty: nothing."""
+        return ""
+
+    def close(self) -> None:
+        """Release what was opened."""
+
+
+def source_kinds() -> list[type[Source]]:
+    """Return all kinds of sources, those of last resort at the end."""
+    return sorted(find_kinds(__name__, "source"), key=lambda kind: kind.is_last_resort)
+
+
+def accepted() -> str:
+    """Return what frames are read from, for messages."""
+    return ", ".join(kind.description for kind in reversed(source_kinds()) if kind.description)
+
+
+def find_source(inputs: Sequence[str]) -> type[Source] | None:
+    """Return the kind of source that ``--input`` names; ``None``: there is none."""
+    return next((kind for kind in source_kinds() if kind.accepts(inputs)), None)
+
+
+def open_source(options: RunOptions, inputs: Sequence[TensorSpec]) -> Source:
+    """Return the source that the options name.
+
+    Args:
+        options: of the run.
+        inputs: the model's inputs.
+
+    Raises:
+        JobError: there is no such source, or it does not fit the model.
+    """
+    kind = find_source(options.inputs)
+    if kind is None:
+        missing = [name for name in options.inputs if not Path(name).exists()]
+        name = (missing or options.inputs)[0]
+        raise JobError(f"{name}: no such file or folder; expected {accepted()}")
+    return kind(options, inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -47,9 +48,10 @@ class Arrivals(Protocol):
 class Pulled:
     """A frame arrives when the pipeline has room for it; none is ever lost."""
 
-    def __init__(self, frames: int) -> None:
+    def __init__(self, frames: int | None) -> None:
+        """Begin with frame 0; ``frames``: their number, ``None``: nobody knows it."""
         self.dropped: list[int] = []
-        self._frames = frames
+        self._frames = math.inf if frames is None else frames
         self._next = 0
 
     def is_exhausted(self) -> bool:
@@ -78,7 +80,7 @@ class Timed:
 
     def __init__(
         self,
-        frames: int,
+        frames: int | None,
         fps: float,
         capacity: int,
         overflow: str,
@@ -88,7 +90,7 @@ class Timed:
         """Set the rhythm.
 
         Args:
-            frames: number of frames that arrive.
+            frames: number of frames that arrive; ``None``: nobody knows it.
             fps: arrivals per second.
             capacity: how many arrived frames may wait.
             overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
@@ -97,7 +99,7 @@ class Timed:
                 a fault.
         """
         self.dropped: list[int] = []
-        self._frames = frames
+        self._frames = math.inf if frames is None else frames
         self._fps = fps
         self._capacity = capacity
         self._overflow = overflow

@@ -1,0 +1,104 @@
+"""Writes the results file, as the frames come out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError, reason_of
+from ..job import Job, TensorSpec
+from ..options import RunOptions
+from . import Sink
+from .results import HEAD, MAGIC
+
+__all__ = ["SINK", "ResultsWriter"]
+
+
+class ResultsWriter(Sink):
+    """Appends each frame's outputs to a file."""
+
+    @classmethod
+    def open(cls, job: Job, options: RunOptions) -> Sink:
+        """Return the writer of ``--results``."""
+        return cls(options.results, job.sha256, job.outputs)
+
+    def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[TensorSpec]) -> None:
+        """Create the file and write its head.
+
+        Raises:
+            JobError: the file cannot be written.
+        """
+        self._path = path
+        head = {
+            "plan_sha256": plan_sha256,
+            "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
+        }
+        self._record = memoryview(bytearray(HEAD.size + sum(spec.nbytes for spec in outputs)))
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise self._failure(error) from None
+        try:
+            _claim(self._file.fileno())
+            self._write(memoryview(MAGIC + json.dumps(head).encode() + b"\n"))
+        except OSError as error:
+            self.close()
+            raise self._failure(error) from None
+
+    def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
+        """Append one frame.
+
+        Raises:
+            JobError: the file cannot be written; the disk is full, say.
+        """
+        HEAD.pack_into(self._record, 0, frame, time.monotonic())
+        end = HEAD.size
+        for values in outputs:
+            begin, end = end, end + values.nbytes
+            self._record[begin:end] = values.reshape(-1).view(np.uint8).data
+        try:
+            self._write(self._record)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _write(self, data: memoryview) -> None:
+        while data:
+            data = data[self._file.write(data) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):
+            self._file.close()
+
+    def _failure(self, error: OSError) -> JobError:
+        return JobError(f"results file {self._path}: {reason_of(error)}")
+
+
+def _claim(descriptor: int) -> None:
+    """Empty a file that no other job writes.
+
+    Raises:
+        OSError: another job writes it.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OSError(error.errno, "another job is writing it; choose another --results") from None
+    except OSError:
+        pass  # a file system without locks
+    os.ftruncate(descriptor, 0)
+
+
+SINK = ResultsWriter

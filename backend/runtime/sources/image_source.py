@@ -1,0 +1,196 @@
+"""Frames from image files, made into the tensor that a model expects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JobError
+from . import Source, accepted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..job import TensorSpec
+    from ..options import Preprocessing, RunOptions
+
+__all__ = ["SOURCE", "ImageSource", "load_image"]
+
+_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+_MAX_LOOKED_AT = 100
+"""Images, to see whether they have the model's size."""
+_BILINEAR = 2
+"""Pillow's number for it."""
+
+
+class ImageSource(Source):
+    """Image files, in the order given; folders stand for their images, sorted.
+
+    Frames beyond their number begin again at the first.
+    """
+
+    usage = ("IMAGE", "FOLDER")
+    description = f"images ({', '.join(_SUFFIXES)}), folders of them"
+    is_last_resort = True
+    can_replay = True
+    frames: int
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether all inputs are there: an image may have any name."""
+        return all(Path(name).exists() for name in inputs)
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Look for the files.
+
+        Raises:
+            JobError: the model has several inputs or one that takes no image, or there is no file.
+        """
+        paths = [image for name in options.inputs for image in _images(Path(name))]
+        if len(inputs) != 1:
+            raise JobError(f"--input: images feed models of one input; this one has {len(inputs)}")
+        if not paths:
+            raise JobError(f"--input: no image found; expected {accepted()}")
+        for path in paths:
+            if not path.is_file():  # a pipe, say, would never end
+                raise JobError(f"{path}: is no ordinary file; expected {accepted()}")
+            if path.suffix.lower() not in _SUFFIXES:  # found before the start
+                _size_of(path)
+        self._paths = paths
+        self._input = inputs[0]
+        self._preprocessing = options.preprocessing
+        _, *self._size = _image_shape(inputs[0], options.preprocessing.layout)
+        self.frames = len(paths) if options.frames is None else options.frames
+
+    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+        """Decode the frame's file into the slot."""
+        path = self._paths[index % len(self._paths)]
+        load_image(path, self._input, self._preprocessing, slots[0])
+
+    def label(self, index: int) -> str:
+        """Return the name of the frame's file."""
+        return self._paths[index % len(self._paths)].name
+
+    def note(self) -> str:
+        """Return what is done to the first image of another size; empty: all fit.
+
+        ``--size`` says what is done, so then it is no news.
+        """
+        if self._preprocessing.size is not None:
+            return ""
+        height, width = self._size
+        for path in self._paths[:_MAX_LOOKED_AT]:
+            try:
+                found = _size_of(path)
+            except JobError:
+                return ""  # the run will tell
+            if found != (height, width):
+                return (
+                    f"{path.name} has {found[0]}x{found[1]} pixels, the model takes"
+                    f" {height}x{width}: images of another size are resized"
+                )
+        return ""
+
+
+def _images(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
+
+
+def _image_shape(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
+    """Return channels, height and width of a model input.
+
+    Raises:
+        JobError: the input is no batch of one image with one or three channels.
+    """
+    if len(spec.shape) == 4 and spec.shape[0] == 1:
+        _, *rest = spec.shape
+        channels, height, width = rest if layout == "nchw" else (rest[2], rest[0], rest[1])
+        if channels in (1, 3):
+            return channels, height, width
+    raise JobError(
+        f"model input {spec.name!r} of shape {list(spec.shape)} takes no image in layout {layout};"
+        " expected one image of 1 or 3 channels"
+    )
+
+
+def load_image(
+    path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot: NDArray[Any]
+) -> None:
+    """Decode an image, fit it and write its values into ``slot``.
+
+    Args:
+        path: image file; three-channel models get RGB, one-channel models grey values.
+        spec: the model input, [1, C, H, W] or [1, H, W, C].
+        preprocessing: layout, size, mean and scale.
+        slot: array of the model input's shape and type.
+
+    Raises:
+        JobError: the file is no image, or the sizes do not fit; or no decoder is installed.
+    """
+    channels, height, width = _image_shape(spec, preprocessing.layout)
+    resized = preprocessing.size or (height, width)
+    top, left = (resized[0] - height) // 2, (resized[1] - width) // 2
+    if top < 0 or left < 0:
+        raise JobError(
+            f"images resized to {resized[0]}x{resized[1]} are smaller than the model input,"
+            f" {height}x{width}"
+        )
+    import numpy as np
+
+    with _opened(path) as opened:
+        image = opened.convert("RGB" if channels == 3 else "L")
+        if image.size != resized[::-1]:
+            image = image.resize(resized[::-1], _BILINEAR)
+        image = image.crop((left, top, left + width, top + height))
+        pixels = np.asarray(image, np.float32).reshape(height, width, channels)
+    mean = _per_channel("mean", preprocessing.mean, channels)
+    scale = _per_channel("scale", preprocessing.scale, channels)
+    values = (pixels - mean) * scale
+    slot[0] = values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values
+
+
+def _size_of(path: Path) -> tuple[int, int]:
+    """Return height and width of an image, from its head.
+
+    Raises:
+        JobError: the file is no image, or no decoder is installed.
+    """
+    with _opened(path) as image:
+        width, height = image.size
+        return height, width
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Yield an image, opened; what goes wrong with it within the block is told of the file."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise JobError("images need the package pillow on the source board") from None
+    from .numpy_files import open_ordinary
+
+    with open_ordinary(path) as file:
+        try:
+            with Image.open(file) as image:
+                yield image
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            reason = str(error).replace(f" {file!r}", "")
+            raise JobError(
+                f"{path}: not an image that can be read ({reason}); expected {accepted()}"
+            ) from None
+
+
+def _per_channel(name: str, values: Sequence[float], channels: int) -> NDArray[np.float32]:
+    if len(values) not in (1, channels):
+        raise JobError(f"{name} has {len(values)} values, expected 1 or {channels}")
+    import numpy as np
+
+    return np.asarray(values, np.float32)
+
+
+SOURCE = ImageSource

@@ -1,0 +1,93 @@
+"""Frames from numpy's files, ``.npz`` and ``.npy``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JobError
+from . import Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..job import TensorSpec
+    from ..options import RunOptions
+    from .numpy_files import FileStack, Stack
+
+__all__ = ["SOURCE", "NumpySource"]
+
+_SUFFIXES = (".npy", ".npz")
+
+
+class NumpySource(Source):
+    """Arrays of a ``.npz`` or ``.npy`` file, one per model input: single frames or stacks.
+
+    Frames beyond their number begin again at the first.
+    """
+
+    usage = ("FILE.npz", "FILE.npy")
+    description = "an .npz or an .npy file"
+    can_replay = True
+    frames: int
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether there is such a file among the inputs."""
+        paths = [Path(name) for name in inputs]
+        return all(path.exists() for path in paths) and any(map(_is_numpy, paths))
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Read or open the arrays.
+
+        Raises:
+            JobError: the file cannot be read, or its arrays do not fit the model inputs.
+        """
+        paths = [Path(name) for name in options.inputs]
+        path = next(path for path in paths if _is_numpy(path))
+        if len(paths) > 1:
+            raise JobError(f"--input: an {path.suffix.lower()} file must be the only input")
+        self._path = path
+        self._stacks = _stacks(path, inputs)
+        lengths = {len(stack) for stack in self._stacks}
+        if len(lengths) != 1 or not min(lengths):
+            raise JobError(
+                f"{path}: its arrays hold {sorted(lengths)} frames; one number > 0 needed"
+            )
+        self._count = lengths.pop()
+        self.frames = self._count if options.frames is None else options.frames
+
+    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+        """Copy the frame's arrays."""
+        for stack, slot in zip(self._stacks, slots, strict=True):
+            stack.read(index % self._count, slot)
+
+    def label(self, index: int) -> str:
+        """Return file and position."""
+        return f"{self._path.name}[{index % self._count}]"
+
+    def close(self) -> None:
+        """Close the file."""
+        for stack in self._stacks:
+            stack.close()
+
+
+def _is_numpy(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES
+
+
+def _stacks(path: Path, inputs: Sequence[TensorSpec]) -> Sequence[Stack | FileStack]:
+    from .numpy_files import open_npy, read_npz
+
+    if path.suffix.lower() == ".npz":
+        return read_npz(path, inputs)
+    if len(inputs) != 1:
+        raise JobError(
+            f"{path}: an .npy file feeds models of one input; this one has {len(inputs)}: give an"
+            " .npz file with an array for each"
+        )
+    return [open_npy(path, inputs[0])]
+
+
+SOURCE = NumpySource

@@ -33,9 +33,8 @@ from turns import Contestant, Stamps, mpi_job, take_turns
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.sources.images import Preprocessing
 from rankslice.commands.build.build import build
 from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
 from rankslice.commands.planning import MakeMapping

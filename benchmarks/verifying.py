@@ -17,7 +17,8 @@ import onnx
 from measuring import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.build.build import build
 from rankslice.commands.run import unsliced
 from rankslice.networks.zoo import zoo_model, zoo_names
@@ -34,7 +35,7 @@ def build_whole(model: Path, place: Path) -> Path:
 def compute(folder: Path, frames: int, *, alone: bool) -> tuple[float, str]:
     """Return the seconds that some frames take, and a hash of their outputs."""
     job = load_job(folder / "plan.json")
-    source = RandomSource(job.inputs, frames)
+    source = RandomSource(RunOptions(frames=frames), job.inputs)
     most = unsliced.most_at_once
     if alone:
         unsliced.most_at_once = lambda *_: 1

@@ -121,19 +121,18 @@ def _text(name: str, value: Any) -> str:
 
 def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     """Return the options that the driver was started with; exits with 2 if they make no sense."""
-    from .sources import source_kinds
+    from .sources import usage
 
     parser = argparse.ArgumentParser(
         prog="driver.py",
         description="One rank of a pipeline. Start it with: mpirun ... python driver.py",
     )
-    inputs = "|".join(usage for kind in source_kinds() for usage in kind.usage)
-    parser.add_argument("--input", action="append", metavar=inputs, help="frames to run")
+    parser.add_argument("--input", action="append", help=f"where frames come from: {usage()}")
     usual = RunOptions()
     for name, how in _settings().items():
-        metavar = {"metavar": name.removesuffix("_s").upper()} if "type" in how else {}
-        default = _value(usual, name)
-        parser.add_argument(_flag(name), dest=name, default=default, **metavar, **how)
+        if "type" in how:
+            how["metavar"] = name.removesuffix("_s").upper()
+        parser.add_argument(_flag(name), dest=name, default=_value(usual, name), **how)
     parser.add_argument("--no-bind", action="store_true", help="leave cores as mpirun set them")
     given = vars(parser.parse_args(arguments))
     return RunOptions(

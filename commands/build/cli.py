@@ -79,7 +79,7 @@ def build(
     representative: Annotated[
         Path | None,
         typer.Option(
-            readable=False, help="For int8: .npz, .npy or a folder of images like those to come."
+            readable=False, help="For int8: a file or folder with frames like those to come."
         ),
     ] = None,
     size: Annotated[

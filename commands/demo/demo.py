@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.options import Preprocessing
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
 from rankslice.commands.build.show import print_build

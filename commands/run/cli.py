@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
 from rankslice.commands.options import (
     UNIT_SCALE,
@@ -72,7 +73,7 @@ def run(
     ],
     input: Annotated[
         list[str] | None,
-        typer.Option(help="random, FILE.npz, FILE.npy, or image files and folders."),
+        typer.Option(help=f"Where frames come from: {usage()}."),
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=0, help="How many frames (default: all; 100 if random).")

@@ -21,7 +21,8 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from namespaces import read_only, run_all_with_mounts, small_disk
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.app import COMMANDS, load_command
 from rankslice.commands.options import is_written
 from rankslice.framework.files.output_file import STDOUT, write_output

@@ -27,7 +27,7 @@ from real_jobs import chain, chain_folder, debians_mpirun, let_ranks_sleep, rank
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import Results
-from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.errors import RankSliceError
 
@@ -68,7 +68,7 @@ def assert_in_order_and_as_they_entered(folder: Path, results: Results, frames: 
     assert frames == len(results)
     np.testing.assert_array_equal(np.arange(frames), results.records["frame"])
     inputs = load_job(folder / "plan.json").inputs
-    source = RandomSource(inputs, frames)
+    source = RandomSource(RunOptions(frames=frames), inputs)
     slot = np.empty(inputs[0].shape, inputs[0].dtype)
     sums = np.empty(frames, np.uint32)
     for frame in range(frames):

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sources.sources import open_source
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources import open_source
 from rankslice.commands.build.build import build
 
 onnxruntime = load_onnxruntime()
@@ -88,7 +89,7 @@ def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:
 def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[NDArray[Any]]:
     """Run the unsliced, unoptimised model; return one array [frames, *shape] per output."""
     job = load_job(folder / "plan.json")
-    source = open_source(inputs, job.inputs, frames=frames)
+    source = open_source(RunOptions(tuple(inputs), frames=frames), job.inputs)
     engine = open_engine("onnxruntime", EngineSettings(exact=True))
     engine.load(folder / "model", job.inputs, job.outputs)
     slots = [np.empty(spec.shape, spec.dtype) for spec in job.inputs]

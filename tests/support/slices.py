@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.graph import Graph, Tensor, constant_layers
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.types import element_type
@@ -36,7 +37,7 @@ def in_turn(graph: Graph, ranks: int = 2) -> dict[str, int]:
 def random_values(graph: Graph, seed: int = 0) -> Values:
     specs = [_spec(tensor) for tensor in graph.inputs]
     values = {spec.name: _empty(spec) for spec in specs}
-    RandomSource(specs, 1, seed).read(0, list(values.values()))
+    RandomSource(RunOptions(seed=seed), specs).read(0, list(values.values()))
     return values
 
 

@@ -42,10 +42,10 @@ class Sink(ABC):
             JobError: it cannot take them.
         """
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """Take note that no further frame comes; not called if the job fails."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release what was opened, whether or not the job failed."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..job import TensorSpec
     from ..options import RunOptions
 
-__all__ = ["EndOfStreamError", "Source", "accepted", "find_source", "open_source", "source_kinds"]
+__all__ = ["EndOfStreamError", "Source", "accepted", "find_source", "open_source", "usage"]
 
 
 class EndOfStreamError(Exception):
@@ -81,13 +81,19 @@ class Source(ABC):
         """Return what the user is told before the start; empty: nothing."""
         return ""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release what was opened."""
 
 
 def source_kinds() -> list[type[Source]]:
     """Return all kinds of sources, those of last resort at the end."""
     return sorted(find_kinds(__name__, "source"), key=lambda kind: kind.is_last_resort)
+
+
+def usage() -> str:
+    """Return what ``--input`` may say, for help texts."""
+    *most, last = (form for kind in source_kinds() for form in kind.usage)
+    return f"{', '.join(most)} or {last}"
 
 
 def accepted() -> str:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.backend.runtime.options import RunOptions, parse_options
-from rankslice.backend.runtime.sources.images import Preprocessing
+from rankslice.backend.runtime.options import Preprocessing, RunOptions, parse_options
 
 counts = st.integers(1, 10**9)
 floats = st.lists(st.floats(allow_nan=False), min_size=1, max_size=4).map(tuple)

@@ -14,7 +14,8 @@ from namespaces import run_all_with_mounts, small_disk
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.run.results_files import write_npz
 
 

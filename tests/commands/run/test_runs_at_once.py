@@ -19,7 +19,8 @@ from real_jobs import debians_mpirun, wheels_mpirun
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.build_folder import OWN_ENTRIES
 from rankslice.commands.run_folder import living_runs, run_folder
 

@@ -15,7 +15,8 @@ from jobs import unsliced_outputs as outputs_one_after_the_other
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Job, load_job
-from rankslice.backend.runtime.sources.sources import RandomSource
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.run import unsliced
 from rankslice.commands.run.unsliced import most_at_once, unsliced_outputs
 
@@ -29,7 +30,7 @@ class Noting(RandomSource):
     """Notes which frames are read, and by how many threads."""
 
     def __init__(self, job: Job, frames: int) -> None:
-        super().__init__(job.inputs, frames)
+        super().__init__(RunOptions(frames=frames), job.inputs)
         self.order: list[int] = []
         self.threads: set[int] = set()
 

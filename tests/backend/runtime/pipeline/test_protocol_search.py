@@ -27,6 +27,7 @@ from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input, SegmentStage, SinkStage, SourceStage
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader, Wiring, connect, wire
+from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.framework.plan import Plan
 
@@ -53,6 +54,8 @@ class Frames:
         self.computed = 0
 
     def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+        if index >= self.frames:
+            raise EndOfStreamError
         for slot in slots:
             slot[...] = index
 
@@ -180,7 +183,9 @@ class Wire:
 class World:
     """All ranks of a job, between two things that happen."""
 
-    def __init__(self, job: Job, window: int, frames: int, manner: str = "late") -> None:
+    def __init__(
+        self, job: Job, window: int, frames: int, manner: str = "late", *, knows_length: bool = True
+    ) -> None:
         self.window = window
         self.frames = frames
         self.rings: list[Ring] = []
@@ -189,7 +194,7 @@ class World:
         """Of each stage, the one that runs it."""
         self.woken: set[Thread] = set()
         self._engines: list[Frames] = []
-        self._arrivals = Pulled(frames)
+        self._arrivals = Pulled(frames if knows_length else None)
         outgoing: dict[int, Outgoing] = {}
         incoming: dict[int, Incoming] = {}
         for rank in range(len(job.ranks)):
@@ -404,6 +409,13 @@ def found(case: str, window: int, frames: int, manner: str) -> Searched:
     seen = search(World(CASES[case], window, frames, manner))
     print(f"{case}, window {window}, {frames} frames, {manner}: {seen}")
     return seen
+
+
+@pytest.mark.parametrize("case", ["chain", "there and back"])
+def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: str) -> None:
+    seen = search(World(CASES[case], 2, 2, "prompt", knows_length=False))
+    assert seen.ends >= 1
+    assert seen.states > 100
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.sinks.results import ResultsWriter, read_results
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 
 DTYPES = [
     *("float32", "float64", "float16", "bfloat16", "float8e4m3fn", "complex64", "bool"),

@@ -12,7 +12,8 @@ from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sources.images import Preprocessing, load_image
+from rankslice.backend.runtime.options import Preprocessing
+from rankslice.backend.runtime.sources.image_source import load_image
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 """4 rows, 6 columns, RGB."""

@@ -18,12 +18,17 @@ from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.sources.images import Preprocessing
-from rankslice.backend.runtime.sources.sources import open_source
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.backend.runtime.sources import Source
+from rankslice.backend.runtime.sources import open_source as open_source_of
 
 X = TensorSpec("x", "float32", (1, 2))
 SCALAR = TensorSpec("x", "int64", ())
 PICTURE = TensorSpec("x", "float32", (1, 3, 4, 4))
+
+
+def open_source(given: list[str], specs: list[TensorSpec], **options: Any) -> Source:
+    return open_source_of(RunOptions(tuple(given), **options), specs)
 
 
 def frame(given: list[str], specs: list[TensorSpec], index: int, **options: Any) -> list[Any]:
@@ -388,8 +393,8 @@ def test_an_image_of_another_size_is_told(tmp_path: Path) -> None:
     Image.new("RGB", (6, 5)).save(tmp_path / "b.png")
     told = "b.png has 5x6 pixels, the model takes 4x4: images of another size are resized"
     paths = [str(tmp_path / name) for name in ("a.png", "b.png")]
-    assert told == open_source(paths, [PICTURE]).resized()
-    assert "" == open_source(paths[:1], [PICTURE]).resized()
+    assert told == open_source(paths, [PICTURE]).note()
+    assert "" == open_source(paths[:1], [PICTURE]).note()
     asked = Preprocessing(size=(4, 4))
-    assert "" == open_source(paths, [PICTURE], preprocessing=asked).resized()
-    assert "" == open_source(["random"], [PICTURE]).resized()
+    assert "" == open_source(paths, [PICTURE], preprocessing=asked).note()
+    assert "" == open_source(["random"], [PICTURE]).note()

@@ -2,7 +2,7 @@
 
 Slices of a Keras model are quantised one by one, each with scales of its own, so they do not give
 the bits of the unsliced int8 model. What counts is the answer: the class with the largest score.
-The networks are classifiers of parts of photographs (``networks/keras_classifiers.py``), the
+The networks are classifiers of parts of photographs (``keras_classifiers.py``), the
 images held out. Next to each share stands that of the unsliced int8 model, and the share of images
 whose best class leads over the second, in float32, by more than what quantising changes.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from keras_classifiers import classifier_frames, keras_classifier
 from measuring import console, machine, print_table
 from numpy.typing import NDArray
 
@@ -32,7 +33,6 @@ from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.tensorflow import load_keras
-from rankslice.networks.keras_classifiers import classifier_frames, keras_classifier
 from rankslice.networks.keras_zoo import keras_names
 
 Scores = NDArray[np.floating[Any]]

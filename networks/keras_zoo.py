@@ -57,11 +57,11 @@ _SPREAD = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """One of Keras's networks."""
+class Application:
+    """A network of ``keras.applications``."""
 
     builder: str
-    """Its function in ``keras.applications``."""
+    """Its function."""
     size: int = 224
     """Pixels of a side of its input."""
     takes_pixels: bool = False
@@ -69,11 +69,11 @@ class Network:
 
 
 NETWORKS = {
-    "densenet121": Network("DenseNet121"),
-    "efficientnetb0": Network("EfficientNetB0", takes_pixels=True),
-    "mobilenetv2": Network("MobileNetV2"),
-    "nasnetmobile": Network("NASNetMobile"),
-    "resnet50": Network("ResNet50"),
+    "densenet121": Application("DenseNet121"),
+    "efficientnetb0": Application("EfficientNetB0", takes_pixels=True),
+    "mobilenetv2": Application("MobileNetV2"),
+    "nasnetmobile": Application("NASNetMobile"),
+    "resnet50": Application("ResNet50"),
 }
 
 

@@ -30,8 +30,8 @@ RECIPE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """One network of the ``onnx`` wheel, and how its weights are drawn."""
+class LightModel:
+    """A network of the ``onnx`` wheel, and how its weights are drawn."""
 
     file: str
     """Its file among the wheel's backend test data."""
@@ -45,15 +45,15 @@ class Network:
 # so frames of another kind stand far out: less spread there keeps their answers uncertain.
 # SqueezeNet takes such a mean after its last convolution, which evens out the answers instead.
 NETWORKS = {
-    "alexnet": Network("light_bvlc_alexnet.onnx", spread=1.0, seed=1),
-    "densenet121": Network("light_densenet121.onnx", spread=0.5, seed=5),
-    "inception_v1": Network("light_inception_v1.onnx", spread=0.5, seed=2),
-    "inception_v2": Network("light_inception_v2.onnx", spread=0.5, seed=6),
-    "resnet50": Network("light_resnet50.onnx", spread=0.5, seed=2),
-    "shufflenet": Network("light_shufflenet.onnx", spread=0.5, seed=1),
-    "squeezenet": Network("light_squeezenet.onnx", spread=6.0, seed=4),
-    "vgg19": Network("light_vgg19.onnx", spread=1.0, seed=1),
-    "zfnet512": Network("light_zfnet512.onnx", spread=1.0, seed=1),
+    "alexnet": LightModel("light_bvlc_alexnet.onnx", spread=1.0, seed=1),
+    "densenet121": LightModel("light_densenet121.onnx", spread=0.5, seed=5),
+    "inception_v1": LightModel("light_inception_v1.onnx", spread=0.5, seed=2),
+    "inception_v2": LightModel("light_inception_v2.onnx", spread=0.5, seed=6),
+    "resnet50": LightModel("light_resnet50.onnx", spread=0.5, seed=2),
+    "shufflenet": LightModel("light_shufflenet.onnx", spread=0.5, seed=1),
+    "squeezenet": LightModel("light_squeezenet.onnx", spread=6.0, seed=4),
+    "vgg19": LightModel("light_vgg19.onnx", spread=1.0, seed=1),
+    "zfnet512": LightModel("light_zfnet512.onnx", spread=1.0, seed=1),
 }
 
 
@@ -116,14 +116,14 @@ def zoo_model(name: str, folder: Path | None = None) -> Path:
     return target
 
 
-def _network(name: str) -> Network:
+def _network(name: str) -> LightModel:
     if name not in NETWORKS:
         known = nearest(name, NETWORKS) or f"expected one of {', '.join(zoo_names())}"
         raise RankSliceError(Mistake("zoo", f"no network {name!r}", known))
     return NETWORKS[name]
 
 
-def _light_model(network: Network) -> ModelProto:
+def _light_model(network: LightModel) -> ModelProto:
     resource = files("onnx") / "backend" / "test" / "data" / "light" / network.file
     if not resource.is_file():
         place = f"onnx {onnx.__version__}"

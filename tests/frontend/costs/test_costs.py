@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+from types import ModuleType
+
 import onnx
 import pytest
 from onnx_models import LIGHT_MODELS, read
 
 from rankslice.frontend.costs.costs import LayerCost, layer_costs
 from rankslice.frontend.formats.onnx.reader import read_onnx
-from rankslice.networks.networks import mobilenet_v2, resnet101
 from rankslice.networks.zoo import zoo_model
 
 PUBLISHED_GMACS = {
@@ -17,6 +20,12 @@ PUBLISHED_GMACS = {
     "squeezenet": 0.349,  # version 1.1
     "vgg19": 19.632,
 }
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    return importlib.import_module("published_networks")
 
 
 def gmacs(costs: tuple[LayerCost, ...]) -> float:
@@ -50,16 +59,16 @@ def test_alexnet_takes_the_macs_of_its_layers():
     assert [*convolutions, *products] == [cost.macs for cost in costs if cost.macs]
 
 
-def test_mobilenet_v2_costs_what_is_published(tmp_path):
-    onnx.save(mobilenet_v2(), tmp_path / "m.onnx")
+def test_mobilenet_v2_costs_what_is_published(tmp_path, published):
+    onnx.save(published.mobilenet_v2(), tmp_path / "m.onnx")
     costs = layer_costs(read_onnx(tmp_path / "m.onnx").graph)
     assert pytest.approx(0.3008, abs=5e-5) == gmacs(costs)
     assert (3_504_872, 3_538_984) == (trained(costs), parameters(costs))
 
 
 @pytest.mark.slow
-def test_resnet101_costs_what_is_published(tmp_path):
-    onnx.save(resnet101(), tmp_path / "m.onnx")
+def test_resnet101_costs_what_is_published(tmp_path, published):
+    onnx.save(published.resnet101(), tmp_path / "m.onnx")
     costs = layer_costs(read_onnx(tmp_path / "m.onnx").graph)
     assert pytest.approx(7.801, abs=5e-4) == gmacs(costs)
 

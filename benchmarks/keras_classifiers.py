@@ -1,7 +1,7 @@
 """Keras's networks as classifiers whose answers mean something, without a download.
 
 All layers but the last have drawn weights, and normalisations the statistics of real images. The
-last one is fitted to tell which tile of :mod:`rankslice.networks.photographs` an image shows.
+last one is fitted to tell which tile of :mod:`photographs` an image shows.
 
 With drawn weights a deep network usually is chaotic: every layer makes small differences larger, so
 that images of one tile end up as far apart as others, and rounding decides the answers. Here
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from photographs import CLASSES, photograph_crops
 
 from rankslice.networks.keras_zoo import (
     NETWORKS,
@@ -25,7 +26,6 @@ from rankslice.networks.keras_zoo import (
     imported_tensorflow,
     keras_file,
 )
-from rankslice.networks.photographs import CLASSES, photograph_crops
 
 __all__ = ["classifier_frames", "keras_classifier"]
 

@@ -1,4 +1,4 @@
-"""Networks that the zoo lacks, as ONNX graphs of real size: ResNet-101 and MobileNetV2.
+"""ResNet-101 and MobileNetV2, which the zoo lacks, as ONNX graphs of real size.
 
 Their weights are seeded noise, scaled so that values neither grow nor fade from layer to layer.
 Images are float32 of [1, 3, 224, 224], answers have 1000 classes.
@@ -38,17 +38,17 @@ def resnet101() -> ModelProto:
 
     Source: https://arxiv.org/abs/1512.03385.
     """
-    network = _Network()
-    last = network.convolution("stem", "image", 3, 64, 7, stride=2, bias=True)
+    builder = _GraphBuilder()
+    last = builder.convolution("stem", "image", 3, 64, 7, stride=2, bias=True)
     pool = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
-    last = network.add("MaxPool", "stem_pool", network.add("Relu", "stem_relu", last), **pool)
+    last = builder.add("MaxPool", "stem_pool", builder.add("Relu", "stem_relu", last), **pool)
     channels = 64
     for stage, (count, width) in enumerate(zip(_BLOCKS, _WIDTHS, strict=True)):
         for number in range(count):
             stride = 2 if stage and not number else 1
-            last = _residual(network, f"block{stage}_{number}", last, channels, width, stride)
+            last = _residual(builder, f"block{stage}_{number}", last, channels, width, stride)
             channels = 4 * width
-    return network.classifier("resnet101", last, channels)
+    return builder.classifier("resnet101", last, channels)
 
 
 def mobilenet_v2() -> ModelProto:
@@ -56,22 +56,22 @@ def mobilenet_v2() -> ModelProto:
 
     Source: https://arxiv.org/abs/1801.04381.
     """
-    network = _Network()
-    network.constant("zero", np.float32(0))
-    network.constant("six", np.float32(6))
-    last, channels = _convolved(network, "stem", "image", 3, 32, 3, stride=2), 32
+    builder = _GraphBuilder()
+    builder.constant("zero", np.float32(0))
+    builder.constant("six", np.float32(6))
+    last, channels = _convolved(builder, "stem", "image", 3, 32, 3, stride=2), 32
     for block, (expansion, outputs, count, first_stride) in enumerate(_BOTTLENECKS):
         for number in range(count):
             stride = 1 if number else first_stride
             name = f"block{block}_{number}"
-            last = _inverted(network, name, last, (channels, outputs), expansion, stride)
+            last = _inverted(builder, name, last, (channels, outputs), expansion, stride)
             channels = outputs
-    last = _convolved(network, "head", last, channels, 1280, 1)
-    return network.classifier("mobilenet_v2", last, 1280)
+    last = _convolved(builder, "head", last, channels, 1280, 1)
+    return builder.classifier("mobilenet_v2", last, 1280)
 
 
 @dataclass
-class _Network:
+class _GraphBuilder:
     """Collects nodes and weights."""
 
     nodes: list[NodeProto] = field(default_factory=list)
@@ -129,24 +129,24 @@ class _Network:
 
 
 def _residual(
-    network: _Network, name: str, source: str, inputs: int, width: int, stride: int
+    builder: _GraphBuilder, name: str, source: str, inputs: int, width: int, stride: int
 ) -> str:
     """Add three convolutions and the connection around them."""
-    inner = network.convolution(f"{name}_a", source, inputs, width, 1, bias=True)
-    inner = network.add("Relu", f"{name}_a_relu", inner)
-    inner = network.convolution(f"{name}_b", inner, width, width, 3, stride=stride, bias=True)
-    inner = network.add("Relu", f"{name}_b_relu", inner)
-    inner = network.convolution(f"{name}_c", inner, width, 4 * width, 1, bias=True)
+    inner = builder.convolution(f"{name}_a", source, inputs, width, 1, bias=True)
+    inner = builder.add("Relu", f"{name}_a_relu", inner)
+    inner = builder.convolution(f"{name}_b", inner, width, width, 3, stride=stride, bias=True)
+    inner = builder.add("Relu", f"{name}_b_relu", inner)
+    inner = builder.convolution(f"{name}_c", inner, width, 4 * width, 1, bias=True)
     around = source
     if inputs != 4 * width:
-        around = network.convolution(
+        around = builder.convolution(
             f"{name}_around", source, inputs, 4 * width, 1, stride=stride, bias=True
         )
-    return network.add("Relu", f"{name}_relu", network.add("Add", f"{name}_add", inner, around))
+    return builder.add("Relu", f"{name}_relu", builder.add("Add", f"{name}_add", inner, around))
 
 
 def _convolved(
-    network: _Network,
+    builder: _GraphBuilder,
     name: str,
     source: str,
     inputs: int,
@@ -157,13 +157,13 @@ def _convolved(
     group: int = 1,
 ) -> str:
     """Add a convolution, its normalisation, and a Relu that ends at six."""
-    made = network.convolution(name, source, inputs, outputs, side, stride=stride, group=group)
-    made = network.normalisation(name, made, outputs)
-    return network.add("Clip", f"{name}_relu", made, "zero", "six")
+    made = builder.convolution(name, source, inputs, outputs, side, stride=stride, group=group)
+    made = builder.normalisation(name, made, outputs)
+    return builder.add("Clip", f"{name}_relu", made, "zero", "six")
 
 
 def _inverted(
-    network: _Network,
+    builder: _GraphBuilder,
     name: str,
     source: str,
     channels: tuple[int, int],
@@ -174,11 +174,11 @@ def _inverted(
     inputs, outputs = channels
     hidden, inner = inputs * expansion, source
     if expansion > 1:
-        inner = _convolved(network, f"{name}_expand", source, inputs, hidden, 1)
+        inner = _convolved(builder, f"{name}_expand", source, inputs, hidden, 1)
     inner = _convolved(
-        network, f"{name}_depth", inner, hidden, hidden, 3, stride=stride, group=hidden
+        builder, f"{name}_depth", inner, hidden, hidden, 3, stride=stride, group=hidden
     )
-    inner = network.convolution(f"{name}_project", inner, hidden, outputs, 1)
-    inner = network.normalisation(f"{name}_project", inner, outputs)
+    inner = builder.convolution(f"{name}_project", inner, hidden, outputs, 1)
+    inner = builder.normalisation(f"{name}_project", inner, outputs)
     has_way_around = stride == 1 and inputs == outputs
-    return network.add("Add", f"{name}_add", source, inner) if has_way_around else inner
+    return builder.add("Add", f"{name}_add", source, inner) if has_way_around else inner

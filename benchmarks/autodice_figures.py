@@ -36,7 +36,10 @@ from front_end import OTHERS
 from measuring import console, machine
 from numpy.typing import NDArray
 
-from rankslice.commands.profile.profile import Listener, Measuring, measure_model
+from rankslice.commands.profile.listener import Listener
+from rankslice.commands.profile.options import ProfileOptions
+from rankslice.commands.profile.profile import profile_model
+from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile_file import read_profile
 from rankslice.commands.simulate.simulate import Traffic, simulate
 from rankslice.exploration.cost.cost_model import Prediction, predict
@@ -117,16 +120,14 @@ def measure_profile(network: str, folder: Path, seconds: float, *, again: bool) 
     """
     file = folder / f"{network}.profile.json"
     try:
-        with Measuring(
+        with Profiler(
             model_of(network, folder),
             "local",
             file,
-            keys=MEASURED,
-            alone=True,
-            again=again,
+            ProfileOptions(keys=MEASURED, alone=True, again=again),
             listener=Clock(seconds),
-        ) as measuring:
-            measure_model(measuring, refined=False)
+        ) as profiler:
+            profile_model(profiler, refined=False)
     except OutOfTimeError as stopped:
         console.print(f"{stopped} has spans that were not measured yet: take this step again")
 

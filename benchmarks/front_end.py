@@ -23,7 +23,7 @@ from pathlib import Path
 from large_models import gigabytes, resnet101
 from measuring import console, machine, print_table, ratios, spread, start_round
 
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.frontend.formats import read_model, submodel_files
@@ -133,7 +133,9 @@ def measure(model: Path, mapping: Path, place: Path, rounds: int, patience_s: fl
                 seconds(lambda target: copy(model, target), place / "copy"),
                 seconds(lambda target: split(model, mapping, target), place / "parts"),
                 seconds(
-                    lambda target: build(model, mapping, "local", target, share_cores=True),
+                    lambda target: build(
+                        model, mapping, "local", target, BuildOptions(share_cores=True)
+                    ),
                     place / "out",
                 ),
             )
@@ -154,7 +156,7 @@ def build_alone(model: Path, mapping: Path, target: Path) -> Alone:
 
 def build_and_tell(model: Path, mapping: Path, target: Path) -> None:
     """Build, then print this process's peak resident memory in 10^6 bytes."""
-    build(model, mapping, "local", target, share_cores=True)
+    build(model, mapping, "local", target, BuildOptions(share_cores=True))
     status = Path("/proc/self/status").read_text().splitlines()
     # ru_maxrss would count what the parent had in memory when it made this process.
     (peak,) = (line.split()[1] for line in status if line.startswith("VmHWM:"))

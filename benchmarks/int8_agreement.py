@@ -23,7 +23,7 @@ from measuring import console, machine, print_table
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping
@@ -127,8 +127,7 @@ def measured(name: str, ranks: int, folder: Path, *, interleaved: bool = False) 
     cuts = [1 + number * len(graph.layers) // pieces for number in range(1, pieces)]
     built = build(
         *(model, taking_turns(cuts, ranks), "local", folder / "out"),
-        quantisation=Quantisation("int8", folder / "seen.npz"),
-        share_cores=True,
+        BuildOptions(quantisation=Quantisation("int8", folder / "seen.npz"), share_cores=True),
     )
     prepared = prepare(built.folder, RunOptions(inputs=(str(folder / "held_out.npz"),)))
     sliced = run(prepared).results.values(0).reshape(HELD_OUT, -1)

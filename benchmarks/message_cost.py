@@ -33,7 +33,8 @@ from pipeline_efficiency import store_frames
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import build
-from rankslice.commands.profile.profile import Measuring
+from rankslice.commands.profile.options import ProfileOptions
+from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.run.run import prepare, run
 from rankslice.exploration.times.spans import Slice
 
@@ -210,8 +211,8 @@ def measure(case: Case, place: Path, boards: Boards | None) -> tuple[float, floa
 
 def alone_s(model: Path, slices: Sequence[Slice]) -> list[float]:
     """Return what slices take together, several times, while the other core computes, too."""
-    with Measuring(model, "local", None, keys=CORES) as measuring:
-        return [sum(measuring.measure_slices(slices)) for _ in range(MEASURED_TIMES)]
+    with Profiler(model, "local", None, ProfileOptions(keys=CORES)) as profiler:
+        return [sum(profiler.measure_slices(slices)) for _ in range(MEASURED_TIMES)]
 
 
 def report(found: dict[Case, list[tuple[float, float]]]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
 
 __all__ = ["let_sleep", "null_folder"]
@@ -43,7 +43,9 @@ def null_folder(
         mapping[list(mapping)[rank]].append(name)
     (place / "mapping.json").write_text(json.dumps(mapping))
     out = place / f"sleep-{'-'.join(f'{sleep:g}' for sleep in sleeps_ms)}"
-    plan = build(place / "model.onnx", place / "mapping.json", "local", out, share_cores=True).plan
+    plan = build(
+        place / "model.onnx", place / "mapping.json", "local", out, BuildOptions(share_cores=True)
+    ).plan
     let_sleep(out, plan, sleeps_ms)
     return out
 

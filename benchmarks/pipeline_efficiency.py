@@ -35,7 +35,7 @@ from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
 from rankslice.commands.planning import MakeMapping
 from rankslice.commands.run.run import PreparedRun, prepare, run
@@ -256,7 +256,9 @@ class Case:
         self.cores = tuple(sorted({core for stage in self.stages for core in stage.cores}))
 
     def _built(self, mapping: Path | MakeMapping, out: str) -> PreparedRun:
-        built = build(self.model, mapping, "local", self.place / out, share_cores=True)
+        built = build(
+            self.model, mapping, "local", self.place / out, BuildOptions(share_cores=True)
+        )
         return prepare(built.folder, self.frames.options(built.plan, self.place))
 
     def in_turns(

@@ -53,7 +53,7 @@ from prediction_report import (
 )
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Scatter, Traffic, simulate
 from rankslice.exploration.cost.cost_model import predict
@@ -122,11 +122,15 @@ def measure_profile(network: str, folder: Path) -> None:
 
     What an earlier call measured is kept: each span has moments of all calls.
     """
-    from rankslice.commands.profile.profile import Measuring, measure_model
+    from rankslice.commands.profile.options import ProfileOptions
+    from rankslice.commands.profile.profile import profile_model
+    from rankslice.commands.profile.profiler import Profiler
 
     file = profile_file(network, folder)
-    with Measuring(model_of(network), "local", file, keys=CORES, again=True) as measuring:
-        measure_model(measuring, refined=False)
+    with Profiler(
+        model_of(network), "local", file, ProfileOptions(keys=CORES, again=True)
+    ) as profiler:
+        profile_model(profiler, refined=False)
 
 
 def shares(problem: Problem) -> NDArray[np.float64]:
@@ -236,7 +240,7 @@ class Part:
         mapping = place / "mapping.json"
         mapping.write_text(json.dumps(mapping_of(problem, record.assignment)))
         model = model_of(self.network)
-        done = build(model, mapping, self.platform, place / "out", share_cores=True)
+        done = build(model, mapping, self.platform, place / "out", BuildOptions(share_cores=True))
         plan = done.plan
         if self.sleeps:
             plan = let_sleep(done.folder, plan, record.sleeps_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rankslice.backend.launch.mpirun import open_mpi_requirements
@@ -39,9 +39,33 @@ from rankslice.frontend.partition.partition import Partition
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
-__all__ = ["Build", "build"]
+__all__ = ["Build", "BuildOptions", "build"]
 
-_FLOAT32 = Quantisation()
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """What the options of ``build`` say."""
+
+    quantisation: Quantisation = field(default_factory=Quantisation)
+    """Types of a Keras model's sub-models."""
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    """Sizes of model inputs that the model leaves open."""
+    share_cores: bool = False
+    """Let several ranks have the same cores."""
+    source_board: str | None = None
+    """Board where frames enter; that of the first layer by default."""
+    literally: bool = False
+    """Leave normalisations of a Keras model on the ranks that the mapping says, instead of on
+    those of the layers into which converting would merge them."""
+    force: bool = False
+    """Replace a build folder."""
+    archive: bool = False
+    """Also write each package as a ``.tar``."""
+    wheels: str = ""
+    """A folder of wheels, or ``download``: what boards install goes into their packages."""
+
+
+_USUAL = BuildOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +84,8 @@ def build(
     mapping: Path | MakeMapping,
     platform: str | Path,
     out: Path,
+    options: BuildOptions = _USUAL,
     *,
-    quantisation: Quantisation = _FLOAT32,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    share_cores: bool = False,
-    source_board: str | None = None,
-    literally: bool = False,
-    force: bool = False,
-    archive: bool = False,
-    wheels: str = "",
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Build:
     """Slice a model and write everything that its ranks need.
@@ -79,15 +96,7 @@ def build(
             :func:`rankslice.commands.build.cuts.mapping_of_cuts`.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
-        quantisation: types of a Keras model's sub-models.
-        shapes: sizes of model inputs that the model leaves open.
-        share_cores: let several ranks have the same cores.
-        source_board: board where frames enter; that of the first layer by default.
-        literally: leave normalisations of a Keras model on the ranks that the mapping says,
-            instead of on those of the layers into which converting would merge them.
-        force: replace a build folder at ``out``.
-        archive: also write each package as a ``.tar``.
-        wheels: a folder of wheels, or ``download``: what boards install goes into their packages.
+        options: how to slice and pack.
         on_step: told what is being done.
 
     Raises:
@@ -98,24 +107,24 @@ def build(
     def where(wanted: LayerMapping, found: Platform) -> Placements:
         nonlocal boards
         boards = found.boards
-        return _place(wanted, found, share_cores, _submodel_format(model))
+        return _place(wanted, found, options.share_cores, _submodel_format(model))
 
     planned = plan_model(
         model,
         mapping,
         platform,
-        shapes=shapes,
-        source_board=source_board,
-        literally=literally,
+        shapes=options.shapes,
+        source_board=options.source_board,
+        literally=options.literally,
         where=where,
         on_step=on_step,
     )
     loaded, cut, plan = planned.model, planned.partition, planned.plan
     kind = format_of(loaded.graph)
     raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
-    conversion = conversion_of(loaded, quantisation)
+    conversion = conversion_of(loaded, options.quantisation)
     with (
-        new_folder(out, replaces=_foreign if force else None) as folder,
+        new_folder(out, replaces=_foreign if options.force else None) as folder,
         ThreadPoolExecutor(max_workers=1) as aside,
     ):
         on_step("writing sub-models")
@@ -127,9 +136,9 @@ def build(
         on_step("generating the driver")
         write_driver(folder, plan)
         on_step("packing")
-        also = open_mpi_requirements() if wheels else []
-        add_wheels = wheels_for(boards, wheels, also)
-        packages = write_packages(folder, plan, archive=archive, add_wheels=add_wheels)
+        also = open_mpi_requirements() if options.wheels else []
+        add_wheels = wheels_for(boards, options.wheels, also)
+        packages = write_packages(folder, plan, archive=options.archive, add_wheels=add_wheels)
         if kind.is_converted:
             on_step("converting the unsliced model")
             _write_converted(folder / converted_name(kind.submodels), loaded, conversion)

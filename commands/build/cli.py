@@ -101,6 +101,7 @@ def build(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
+    from rankslice.commands.build.build import BuildOptions
     from rankslice.commands.build.build import build as build_folder
     from rankslice.commands.build.conversion import Quantisation
     from rankslice.commands.build.show import print_build
@@ -115,14 +116,16 @@ def build(
             where,
             platform,
             out,
-            quantisation=Quantisation(quantize.value, representative, preprocessing),
-            shapes=shapes,
-            share_cores=share_cores,
-            source_board=source_board,
-            literally=literally,
-            force=force,
-            archive=archive,
-            wheels=wheels,
+            BuildOptions(
+                quantisation=Quantisation(quantize.value, representative, preprocessing),
+                shapes=shapes,
+                share_cores=share_cores,
+                source_board=source_board,
+                literally=literally,
+                force=force,
+                archive=archive,
+                wheels=wheels,
+            ),
             on_step=status.update,
         )
     for warning in result.warnings:

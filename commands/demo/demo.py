@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.show import print_build
 from rankslice.commands.run.run import FinishedRun, prepare, run, unsliced_outputs
 from rankslice.commands.run.show import print_run, print_top
@@ -74,7 +74,13 @@ def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:
     images = folder / "digit-images"
     write_digit_images(images, len(labels))
     mapping = _on_cores(folder, "digits-three-ranks.json", [(0,), (1,), (2,)])
-    built = build(digits_model(), mapping, "local", folder / "digits", share_cores=True, force=True)
+    built = build(
+        digits_model(),
+        mapping,
+        "local",
+        folder / "digits",
+        BuildOptions(share_cores=True, force=True),
+    )
     print_build(built, console)
 
     on_step(f"classifying {len(labels)} held-out digits")
@@ -111,7 +117,7 @@ def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
     for name, mapping in cases.items():
         on_step(f"running ResNet-50 {name}")
         out = folder / mapping.stem
-        built = build(model, mapping, "local", out, share_cores=True, force=True)
+        built = build(model, mapping, "local", out, BuildOptions(share_cores=True, force=True))
         prepared = prepare(built.folder, RunOptions(frames=_RESNET_FRAMES))
         finished = _verified(run(prepared, verify=True))
         summary = finished.summary

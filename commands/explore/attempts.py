@@ -10,7 +10,7 @@ from pathlib import Path
 from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.explore.kept_runs import KeptRuns
 from rankslice.commands.planning import plan_mapping
@@ -123,7 +123,7 @@ class Runs:
                 folder / candidate.file,
                 self.platform,
                 folder / "out",
-                shapes=self.shapes,
+                BuildOptions(shapes=self.shapes),
             )
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))

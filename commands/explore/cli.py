@@ -154,7 +154,7 @@ def explore(
     from rankslice.commands.explore.explore import explore as explore_mappings
     from rankslice.commands.explore.explore import unfinished_files
     from rankslice.commands.explore.show import print_exploration
-    from rankslice.commands.profile.profile import Listener
+    from rankslice.commands.profile.listener import Listener
     from rankslice.commands.profile.show import ProfileTalk
     from rankslice.exploration.objectives import parse_objectives
     from rankslice.exploration.results.files import exploration_to_json

@@ -13,7 +13,10 @@ from pathlib import Path
 from rankslice.commands.explore.attempts import Runs, Simulations, mapping_text
 from rankslice.commands.explore.kept_runs import KeptRuns
 from rankslice.commands.own_folder import other_entries, other_maker
-from rankslice.commands.profile.profile import Listener, Measuring, measure_model
+from rankslice.commands.profile.listener import Listener
+from rankslice.commands.profile.options import ProfileOptions
+from rankslice.commands.profile.profile import profile_model
+from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile.show import refinement_text
 from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.profile_file import read_profile
@@ -236,21 +239,23 @@ class _Measured:
             f"no --profile is given: {known} layers take is measured first, and kept as"
             f" {self.out / PROFILE}"
         )
-        measuring = Measuring(
+        profiler = Profiler(
             self.model,
             self.platform,
             file,
-            keys=self.wanted.keys,
-            per_core=self.wanted.per_core,
-            shapes=self.shapes,
-            ssh_config=self.ssh_config,
+            ProfileOptions(
+                keys=self.wanted.keys,
+                per_core=self.wanted.per_core,
+                shapes=self.shapes,
+                ssh_config=self.ssh_config,
+            ),
             listener=listener,
         )
-        with measuring:
-            refinement = measure_model(measuring)
+        with profiler:
+            refinement = profile_model(profiler)
         if refinement is not None:
-            listener.note(refinement_text(measuring.profile, refinement))
-        return measuring.profile
+            listener.note(refinement_text(profiler.profile, refinement))
+        return profiler.profile
 
     def attempt(self, inputs: _Inputs) -> Callable[[Candidate], Candidate] | None:
         """Return what evaluates a mapping; ``None``: the cost model, all mappings at once."""

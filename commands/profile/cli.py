@@ -103,7 +103,9 @@ def profile(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
-    from rankslice.commands.profile.profile import Measuring, measure_model
+    from rankslice.commands.profile.options import ProfileOptions
+    from rankslice.commands.profile.profile import profile_model
+    from rankslice.commands.profile.profiler import Profiler
     from rankslice.commands.profile.show import (
         ProfileTalk,
         print_left_out,
@@ -114,30 +116,32 @@ def profile(
     if fresh:
         refuse_with("--fresh", again=again)
     with progress_bars() as progress:
-        measuring = Measuring(
+        profiler = Profiler(
             model,
             platform,
             out,
-            keys=split_keys(accelerators or ""),
-            per_core=per_core,
-            shapes=parse_shapes(shape),
-            alone=alone,
-            fresh=fresh,
-            again=again,
-            venv=venv or bool(wheels),
-            wheels=wheels,
-            ssh_config=ssh_config,
+            ProfileOptions(
+                keys=split_keys(accelerators or ""),
+                per_core=per_core,
+                shapes=parse_shapes(shape),
+                alone=alone,
+                fresh=fresh,
+                again=again,
+                venv=venv or bool(wheels),
+                wheels=wheels,
+                ssh_config=ssh_config,
+            ),
             listener=ProfileTalk(talk, progress),
         )
         try:
-            with measuring:
-                refinement = measure_model(measuring, refined=refine, seconds=seconds)
+            with profiler:
+                refinement = profile_model(profiler, refined=refine, seconds=seconds)
         except KeyboardInterrupt:
             end_interrupted([out] if out.exists() else [])
     if json_file is not None:
-        summary = profile_summary(measuring.profile, refinement)
-        left_out = [each.to_json() for each in measuring.left_out()]
+        summary = profile_summary(profiler.profile, refinement)
+        left_out = [each.to_json() for each in profiler.left_out()]
         write_json(json_file, {**summary, "left_out": left_out})
     if json_file != STDOUT:
-        print_profile(measuring.profile, refinement, out, screen)
-        print_left_out(measuring.left_out(), screen)
+        print_profile(profiler.profile, refinement, out, screen)
+        print_left_out(profiler.left_out(), screen)

@@ -12,7 +12,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from rankslice.commands.output import shortened
-from rankslice.commands.profile.profile import Listener
+from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.spans import Refinement, Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span

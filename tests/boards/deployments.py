@@ -18,7 +18,7 @@ from boards import Board, Boards
 from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import plan_from_json
 
 START_S = 120
@@ -50,7 +50,7 @@ def build_on(
     (folder / "mapping.json").write_text(json.dumps(mapping))
     (folder / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     paths = (folder / "mapping.json", str(folder / "platform.yaml"), folder / "out")
-    return build(model, *paths, force=True, **settings).folder  # type: ignore[arg-type]
+    return build(model, *paths, BuildOptions(force=True, **settings)).folder  # type: ignore[arg-type]
 
 
 def chain_for(boards: Boards, folder: Path, width: int = 16) -> Path:

@@ -28,7 +28,7 @@ from real_jobs import processes_of, ranks_of
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.errors import RankSliceError
 
@@ -48,7 +48,7 @@ def folder_of(path: Path, board: dict[str, Any], layers: Mapping[str, str | list
     }
     mapping.write_text(json.dumps(entries))
     return build(
-        model_file("cnn_float32"), mapping, platform, path / "out", share_cores=True
+        model_file("cnn_float32"), mapping, platform, path / "out", BuildOptions(share_cores=True)
     ).folder
 
 

@@ -25,7 +25,7 @@ from real_jobs import (
 from toys import toy_library
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.plan import Plan
 
@@ -198,7 +198,7 @@ def test_each_board_tells_its_own(tmp_path: Path, chip: Path) -> None:
     mapping = {"one_cpu0": ["L0"], "one_cpu0.2": ["L1"], "two_cpu0": ["L2"]}
     (tmp_path / "mapping.json").write_text(json.dumps(mapping))
     files = (tmp_path / name for name in ("model.onnx", "mapping.json", "boards.yaml", "out"))
-    folder = build(*files, share_cores=True).folder
+    folder = build(*files, BuildOptions(share_cores=True)).folder
     give_sensors(folder, tmp_path / "sys")
     energies = ran(folder).summary.energy
     assert [("one", "measured"), ("two", "measured")] == [(e.board, e.source) for e in energies]

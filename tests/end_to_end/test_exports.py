@@ -19,7 +19,7 @@ from jobs import shared_core_key
 from slices import in_turn
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.onnx.reader import read_onnx
@@ -75,7 +75,9 @@ def sliced(model: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> 
     graph = read_onnx(model, shapes).graph
     mapping = folder / "mapping.json"
     mapping.write_text(json.dumps(mapping_at_random(graph, model.stem)))
-    built = build(model, mapping, "local", folder / "out", shapes=shapes, share_cores=True)
+    built = build(
+        model, mapping, "local", folder / "out", BuildOptions(shapes=shapes, share_cores=True)
+    )
     assert len(built.plan.segments) > 2
     return built.folder, write_frames(graph, folder / "frames.npz")
 

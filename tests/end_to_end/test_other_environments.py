@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tflite_models import model_file
 
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,11 @@ def package_of(
     mapping = {key: [text] for key, text in zip(keys, layers, strict=False)}
     (path / "mapping.json").write_text(json.dumps(mapping))
     built = build(
-        model, path / "mapping.json", path / "platform.yaml", path / "out", share_cores=True
+        model,
+        path / "mapping.json",
+        path / "platform.yaml",
+        path / "out",
+        BuildOptions(share_cores=True),
     )
     return built.packages[0]
 

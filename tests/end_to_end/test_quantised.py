@@ -10,7 +10,7 @@ from jobs import build_folder, write_mapping
 from quantised import averaging_cnn, half_cnn, images, quantised_cnn
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.frontend.formats.onnx.reader import read_onnx
@@ -49,7 +49,7 @@ def test_a_difference_by_what_the_engine_merges_is_told_as_such(tmp_path: Path) 
     names = [layer.name for layer in read_onnx(model).graph.layers if not is_quantiser(layer)]
     ranks = {name: int(n >= names.index("pool")) for n, name in enumerate(names)}
     mapping = write_mapping(tmp_path / "mapping.json", ranks)
-    built = build(model, mapping, "local", tmp_path / "out", share_cores=True)
+    built = build(model, mapping, "local", tmp_path / "out", BuildOptions(share_cores=True))
     assert any("int8 values cross cuts beside 'pool'" in text for text in built.warnings)
     frames = tmp_path / "frames.npz"
     np.savez(frames, image=np.stack([image["image"] for image in images(FRAMES)]))

@@ -12,7 +12,7 @@ from litert import interpreter
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.tflite.reader import read_tflite
@@ -38,7 +38,9 @@ def run_sliced(
         layers.setdefault(KEYS[rank], []).append(layer)
     mapping = folder / "mapping.json"
     mapping.write_text(json.dumps(layers))
-    built = build(model, mapping, "local", folder / "out", share_cores=True, shapes=shapes)
+    built = build(
+        model, mapping, "local", folder / "out", BuildOptions(share_cores=True, shapes=shapes)
+    )
     finished = run(prepare(built.folder, RunOptions(frames=FRAMES, exact=exact)), verify=True)
     assert finished.summary.verify is not None
     return built.plan, finished.summary.verify

@@ -17,7 +17,7 @@ import pytest
 from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.onnx.reader import read_onnx
@@ -97,7 +97,7 @@ def run_case(
     case: Case, model: Path, workshop: Path, *, exact: bool, window: int | None = None
 ) -> tuple[Plan, FinishedRun]:
     mapping = write_mapping(case, model, workshop / "mapping.json")
-    built = build(model, mapping, "local", workshop / "out", share_cores=True)
+    built = build(model, mapping, "local", workshop / "out", BuildOptions(share_cores=True))
     options = RunOptions(frames=FRAMES, window=window, exact=exact)
     return built.plan, run(prepare(built.folder, options), verify=True)
 
@@ -146,7 +146,7 @@ def check_cuts(case: Case, model: Path, workshop: Path) -> None:
     Not one of these tensors is constant or saturated, so the check of the reference holds for all.
     """
     mapping = write_mapping(case, model, workshop / "mapping.json")
-    plan = build(model, mapping, "local", workshop / "plain", share_cores=True).plan
+    plan = build(model, mapping, "local", workshop / "plain", BuildOptions(share_cores=True)).plan
     shutil.rmtree(workshop / "plain")
     expected = crossing(plan)
     declared = with_outputs(model, expected, workshop / "declared.onnx")
@@ -196,7 +196,7 @@ def test_weights_that_differ_in_their_last_bit_are_noticed(zoo: Zoo, workshop: P
     case = Case("squeezenet", "contiguous", 2)
     model = zoo(case.network)
     mapping = write_mapping(case, model, workshop / "mapping.json")
-    built = build(model, mapping, "local", workshop / "out", share_cores=True)
+    built = build(model, mapping, "local", workshop / "out", BuildOptions(share_cores=True))
     path = built.folder / built.plan.segments[0].file
     content = onnx.load(path)
     weight = content.graph.initializer[0]

@@ -12,7 +12,7 @@ import numpy as np
 from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.run.run import prepare, run, unsliced_outputs
 from rankslice.measurement.summary import RunSummary
@@ -91,8 +91,7 @@ def answers_over_accelerators(
     mapping.write_text(json.dumps(entries))
     built = build(
         *(model, mapping, str(platform), folder / "out"),
-        quantisation=quantisation or Quantisation(),
-        share_cores=True,
+        BuildOptions(quantisation=quantisation or Quantisation(), share_cores=True),
     )
     digits = written_digits(folder, channel=1 if model.suffix == ".onnx" else 3)
     prepared = prepare(built.folder, RunOptions(inputs=(str(digits),)))

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxrunti
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import open_source
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 
 onnxruntime = load_onnxruntime()
 
@@ -74,7 +74,7 @@ def build_folder(folder: Path, model: onnx.ModelProto | Path, ranks: Mapping[str
     if not isinstance(model, Path):
         onnx.save(model, path)
     mapping = write_mapping(folder / "mapping.json", ranks)
-    return build(path, mapping, "local", folder / "out", share_cores=True).folder
+    return build(path, mapping, "local", folder / "out", BuildOptions(share_cores=True)).folder
 
 
 def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.launch.mpirun import find_mpirun
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
 
@@ -91,7 +91,7 @@ def chain_folder(folder: Path, ranks: int, model: onnx.ModelProto | None = None)
         folder / "mapping.json",
         "local",
         folder / "out",
-        share_cores=True,
+        BuildOptions(share_cores=True),
     ).folder
 
 

@@ -17,7 +17,7 @@ from command_line import COMMAND, rankslice
 from jobs import FIGURE_2_RANKS, figure_2, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import Build, build
+from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.commands.build_folder import OWN_ENTRIES, SSH_CONFIG
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
@@ -59,9 +59,7 @@ def built(inputs: Path, out: Path, *, force: bool = False, archive: bool = False
         inputs / "mapping.json",
         "local",
         out,
-        share_cores=True,
-        force=force,
-        archive=archive,
+        BuildOptions(share_cores=True, force=force, archive=archive),
     )
 
 
@@ -72,7 +70,7 @@ def mistakes(inputs: Path, platform: str | Path = "local", **options: object) ->
             inputs / "mapping.json",
             platform,
             inputs / "out",
-            **options,  # type: ignore[arg-type]
+            BuildOptions(**options),
         )
     assert not (inputs / "out").exists()
     return [str(mistake) for mistake in error.value.mistakes]
@@ -188,7 +186,11 @@ def test_a_place_where_nothing_can_be_written_is_told(inputs: Path) -> None:
 def test_the_folder_has_a_link_to_the_model_for_verifying(inputs: Path) -> None:
     (inputs / "link.onnx").symlink_to("model.onnx")
     out = build(
-        inputs / "link.onnx", inputs / "mapping.json", "local", inputs / "out", share_cores=True
+        inputs / "link.onnx",
+        inputs / "mapping.json",
+        "local",
+        inputs / "out",
+        BuildOptions(share_cores=True),
     ).folder
     assert (out / "model").is_symlink()
     assert inputs / "model.onnx" == (out / "model").readlink()

@@ -16,7 +16,10 @@ from command_line import COMMAND, rankslice
 from real_jobs import chain
 
 from rankslice.backend.runtime.version import RUNTIME_VERSION
-from rankslice.commands.profile.profile import Listener, Measuring, measure_model
+from rankslice.commands.profile.listener import Listener
+from rankslice.commands.profile.options import ProfileOptions
+from rankslice.commands.profile.profile import profile_model
+from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile.time_limit import Expectation, TimeLimit
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.times.spans import Slice, first_spans, is_long
@@ -73,8 +76,8 @@ def profiled(folder: Path, told: Told | None = None, layers: int = 3, **options:
     """Return the profile of a chain of sleeping layers, also in ``profile.json``."""
     model, platform = sleeping(folder, layers)
     out = folder / "profile.json"
-    with Measuring(model, platform, out, listener=told, **options) as measuring:  # type: ignore[arg-type]
-        measuring.measure_first()
+    with Profiler(model, platform, out, ProfileOptions(**options), listener=told) as profiler:  # type: ignore[arg-type]
+        profiler.measure_first()
     return read_profile(out)
 
 
@@ -92,11 +95,11 @@ def test_cores_that_the_board_describes_alike_are_measured_once(tmp_path: Path) 
     specs["boards"]["board1"]["cores"] = cores
     platform.write_text(json.dumps(specs))
     told = Told()
-    with Measuring(
-        model, platform, tmp_path / "profile.json", per_core=True, listener=told
-    ) as measuring:
-        measure_model(measuring, refined=False)
-        kinds = measuring.problem(measuring.times()).kinds
+    with Profiler(
+        model, platform, tmp_path / "profile.json", ProfileOptions(per_core=True), listener=told
+    ) as profiler:
+        profile_model(profiler, refined=False)
+        kinds = profiler.problem(profiler.times()).kinds
     (kind,) = read_profile(tmp_path / "profile.json").kinds
     keys = tuple(f"board1_cpu{core}" for core in cores)
     assert (keys, keys[:1], keys[1:]) == (kind.keys, (kind.key,), kind.neighbours)
@@ -167,12 +170,14 @@ def test_again_measures_everything_once_more_and_keeps_what_is_known(tmp_path: P
 def test_again_has_no_time_for_all_and_misses_nothing_that_is_known(tmp_path: Path) -> None:
     before = profiled(tmp_path, layers=5)
     model, platform = sleeping(tmp_path, 5)
-    with Measuring(model, platform, tmp_path / "profile.json", again=True) as measuring:
-        measuring.measure_first(TimeLimit(0))
-        assert () == measuring.left_out()
+    with Profiler(
+        model, platform, tmp_path / "profile.json", ProfileOptions(again=True)
+    ) as profiler:
+        profiler.measure_first(TimeLimit(0))
+        assert () == profiler.left_out()
     added = [
         len(new.moments) - len(old.moments)
-        for old, new in zip(before.kinds[0].spans, measuring.profile.kinds[0].spans, strict=True)
+        for old, new in zip(before.kinds[0].spans, profiler.profile.kinds[0].spans, strict=True)
     ]
     assert {0: len(added) - 2, 1: 2} == {moments: added.count(moments) for moments in (0, 1)}
 
@@ -236,10 +241,10 @@ def test_when_time_is_up_the_most_telling_slices_were_measured_and_the_rest_is_n
     tmp_path: Path,
 ) -> None:
     model, platform = sleeping(tmp_path, 40)
-    with Measuring(model, platform, tmp_path / "profile.json") as measuring:
-        measuring.measure_first(TimeLimit(1.0))
-        (left_out,) = measuring.left_out()
-        assert measuring.times().span_s(0, 0, 39) >= 2e-3
+    with Profiler(model, platform, tmp_path / "profile.json") as profiler:
+        profiler.measure_first(TimeLimit(1.0))
+        (left_out,) = profiler.left_out()
+        assert profiler.times().span_s(0, 0, 39) >= 2e-3
     spans = first_spans(40)
     known = {(s.first, s.last) for s in read_profile(tmp_path / "profile.json").kinds[0].spans}
     assert len(spans) == left_out.of == len(known) + len(left_out.spans)
@@ -251,11 +256,11 @@ def test_when_time_is_up_the_most_telling_slices_were_measured_and_the_rest_is_n
 def test_the_next_profile_measures_what_there_was_no_time_for(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 5)
     for limit in (TimeLimit(0), TimeLimit()):
-        with Measuring(model, platform, tmp_path / "profile.json") as measuring:
-            measuring.measure_first(limit)
-            left_out = measuring.left_out()
+        with Profiler(model, platform, tmp_path / "profile.json") as profiler:
+            profiler.measure_first(limit)
+            left_out = profiler.left_out()
     assert () == left_out
-    assert len(first_spans(5)) == len(measuring.profile.kinds[0].spans)
+    assert len(first_spans(5)) == len(profiler.profile.kinds[0].spans)
 
 
 def test_the_command_line_says_how_long_it_will_take_and_what_was_left_out(tmp_path: Path) -> None:
@@ -328,9 +333,9 @@ def wait_for_a_measurement(process: subprocess.Popen[str]) -> None:
 def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 2, boards=3)
     told = Told()
-    with Measuring(model, platform, None, listener=told) as measuring:
-        measuring.measure_first()
-    (kind,) = measuring.profile.kinds
+    with Profiler(model, platform, None, listener=told) as profiler:
+        profiler.measure_first()
+    (kind,) = profiler.profile.kinds
     assert tuple(f"board{number}_cpu{CORE}" for number in (1, 2, 3)) == kind.keys
     assert measurings(2) == told.spans
 
@@ -338,18 +343,21 @@ def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Path) -> None:
     profiled(tmp_path)
-    with Measuring(
-        tmp_path / "model.onnx", "local", tmp_path / "profile.json", keys=[KEY], alone=True
-    ) as measuring:
-        measuring.measure_first()
+    with Profiler(
+        tmp_path / "model.onnx",
+        "local",
+        tmp_path / "profile.json",
+        ProfileOptions(keys=[KEY], alone=True),
+    ) as profiler:
+        profiler.measure_first()
     kinds = read_profile(tmp_path / "profile.json").kinds
     assert {KEY, f"board1_cpu{CORE}"} == {kind.key for kind in kinds}
 
 
 def test_the_best_plan_takes_what_is_expected_of_it(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 3)
-    with Measuring(model, platform, None) as measuring:
-        found = measure_model(measuring)
+    with Profiler(model, platform, None) as profiler:
+        found = profile_model(profiler)
     assert found is not None
     assert ((Slice(0, 0, 2),), True) == (found.rounds[-1].slices, found.reached)
     assert 2e-3 <= found.times.span_s(0, 0, 2) < 5e-3
@@ -357,9 +365,9 @@ def test_the_best_plan_takes_what_is_expected_of_it(tmp_path: Path) -> None:
 
 def test_a_slice_is_measured_once_more_when_it_is_asked_for(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 3)
-    with Measuring(model, platform, None) as measuring:
-        first, second = (measuring.measure_slices([Slice(0, 0, 1)]) for _ in range(2))
-        (span,) = measuring.profile.kinds[0].spans
+    with Profiler(model, platform, None) as profiler:
+        first, second = (profiler.measure_slices([Slice(0, 0, 1)]) for _ in range(2))
+        (span,) = profiler.profile.kinds[0].spans
     assert len(span.samples_ns) >= 10
     assert 2e-3 <= min(*first, *second)
 
@@ -369,13 +377,13 @@ def test_other_cores_compute_meanwhile_unless_told_otherwise(tmp_path: Path) -> 
     if len(cores) < 2:
         pytest.skip("this machine has one core only")
     keys = [f"local_cpu{core}" for core in cores[:2]]
-    with Measuring(DIGITS, "local", None, keys=keys) as measuring:
-        (kind,) = measuring.profile.kinds
+    with Profiler(DIGITS, "local", None, ProfileOptions(keys=keys)) as profiler:
+        (kind,) = profiler.profile.kinds
         assert (keys[1],) == kind.neighbours
-        measuring.measure_slices([Slice(0, 0, 1)])
+        profiler.measure_slices([Slice(0, 0, 1)])
         assert 2 == len(computing_now())
-    with Measuring(DIGITS, "local", None, keys=keys, alone=True) as measuring:
-        assert () == measuring.profile.kinds[0].neighbours
+    with Profiler(DIGITS, "local", None, ProfileOptions(keys=keys, alone=True)) as profiler:
+        assert () == profiler.profile.kinds[0].neighbours
 
 
 def test_a_profile_is_written_in_one_step(digits: Path) -> None:

@@ -17,7 +17,8 @@ from litert_engines import (
     needs_swiftshader,
 )
 
-from rankslice.commands.profile.profile import Measuring
+from rankslice.commands.profile.options import ProfileOptions
+from rankslice.commands.profile.profiler import Profiler
 from rankslice.exploration.times.spans import Slice, first_spans
 from rankslice.framework.profile import ProfiledKind
 
@@ -27,11 +28,11 @@ CORE = min(os.sched_getaffinity(0))
 
 @needs_litert
 def test_layers_of_a_tflite_model_are_measured_with_litert() -> None:
-    with Measuring(DIGITS, "local", None, keys=[f"local_cpu{CORE}"]) as measuring:
-        measuring.measure_first()
-    (kind,) = measuring.profile.kinds
+    with Profiler(DIGITS, "local", None, ProfileOptions(keys=[f"local_cpu{CORE}"])) as profiler:
+        profiler.measure_first()
+    (kind,) = profiler.profile.kinds
     assert "litert" == kind.engine
-    assert len(first_spans(measuring.layers)) == len(kind.spans)
+    assert len(first_spans(profiler.layers)) == len(kind.spans)
     assert all(len(span.samples_ns) >= 5 for span in kind.spans)
 
 
@@ -44,10 +45,10 @@ def platform(folder: Path, **accelerators: Any) -> Path:
 
 def measured_on(key: str, platform: Path) -> ProfiledKind:
     """Return an accelerator's profile of the whole model, and of its two halves."""
-    with Measuring(DIGITS, platform, None, keys=[key], alone=True) as measuring:
-        last, half = measuring.layers - 1, measuring.layers // 2
-        measuring.measure_slices([Slice(0, 0, last), Slice(0, 0, half - 1), Slice(0, half, last)])
-    (kind,) = measuring.profile.kinds
+    with Profiler(DIGITS, platform, None, ProfileOptions(keys=[key], alone=True)) as profiler:
+        last, half = profiler.layers - 1, profiler.layers // 2
+        profiler.measure_slices([Slice(0, 0, last), Slice(0, 0, half - 1), Slice(0, half, last)])
+    (kind,) = profiler.profile.kinds
     return kind
 
 

@@ -13,7 +13,7 @@ import pytest
 from jobs import write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
@@ -35,7 +35,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_of_a_format_from_outside_is_sliced_and_run(toy: Path) -> None:
     ranks = {"a": 0, "b": 1, "c": 1, "y": 0}
     mapping = write_mapping(toy.with_name("mapping.json"), ranks)
-    built = build(toy, mapping, "local", toy.with_name("out"), share_cores=True)
+    built = build(toy, mapping, "local", toy.with_name("out"), BuildOptions(share_cores=True))
     assert {"onnx"} == {segment.file.rpartition(".")[2] for segment in built.plan.segments}
     assert {"onnxruntime"} == {rank.engine for rank in built.plan.ranks}
     assert "toys fall into 3 parts" in built.warnings

@@ -16,7 +16,7 @@ from rankslice.backend.boards.probe import packages_of_jobs
 from rankslice.backend.runtime.engines import EngineSettings, engine_version, open_engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.commands.versions import version_lines
 from rankslice.framework.engines import (
@@ -74,7 +74,7 @@ def build_job(folder: Path, npu: dict[str, object], **board: object) -> tuple[Pa
         folder / "mapping.json",
         str(folder / "platform.yaml"),
         folder / "out",
-        share_cores=True,
+        BuildOptions(share_cores=True),
     )
     shutil.copy(FILE, built.folder / "runtime" / "engines")
     return built.folder, built.plan

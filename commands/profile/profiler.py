@@ -1,0 +1,420 @@
+"""Measures a model's layers and slices on the accelerators of a platform."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+from rankslice.backend.boards.profiler import Greeting, Reading, Timings
+from rankslice.commands.build_folder import check_ssh_config, converted_name
+from rankslice.commands.profile.bench import Bench
+from rankslice.commands.profile.listener import Listener
+from rankslice.commands.profile.options import ProfileOptions
+from rankslice.commands.profile.readings import median_s, moments_of, with_readings
+from rankslice.commands.profile.targets import (
+    Target,
+    alike_targets,
+    changes,
+    described,
+    find_targets,
+)
+from rankslice.commands.profile.time_limit import (
+    MOMENTS,
+    Expectation,
+    LeftOut,
+    Pace,
+    TimeLimit,
+    ends_of,
+    left_out_of,
+)
+from rankslice.commands.profile_file import read_profile
+from rankslice.exploration.problem.devices import default_keys
+from rankslice.exploration.problem.problem import Problem, make_problem, usual_overheads
+from rankslice.exploration.times.spans import (
+    MeasuredTimes,
+    Refinement,
+    Round,
+    Slice,
+    Span,
+    first_spans,
+    is_long,
+    kind_times,
+    refine,
+)
+from rankslice.framework.engines import default_engine
+from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.output_file import PROFILE, check_output, write_output
+from rankslice.framework.platform import Platform
+from rankslice.framework.profile import Profile, ProfiledKind, ProfiledModel, profile_to_json
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.partition.spans import SpanSegments
+
+__all__ = ["Profiler"]
+
+_RUNS, _RUNS_AGAIN = Timings(), Timings(least=3)
+_NO_LIMIT = TimeLimit()
+_USUAL = ProfileOptions()
+
+
+class Profiler:
+    """A model, ready to be measured on each kind of accelerator of a platform: a context manager.
+
+    What is measured is added to :attr:`profile`. A file that was there is gone on with, and is
+    written anew at the end, however that comes.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        platform: str | Path,
+        out: Path | None,
+        options: ProfileOptions = _USUAL,
+        listener: Listener | None = None,
+    ) -> None:
+        """Read the model and the platform.
+
+        Args:
+            model: an ``.onnx`` or ``.tflite`` file.
+            platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
+            out: the profile; ``None``: none is read or written.
+            options: how it is measured.
+            listener: is told what happens.
+
+        Raises:
+            RankSliceError: with all mistakes that were found.
+        """
+        self._listener = listener or Listener()
+        self._options, self._out = options, out
+        if out is not None:
+            check_output(out, "--out", PROFILE, may_be_stream=False)
+        self._listener.step("reading")
+        self._model, self._platform, old = _read_files(model, platform, out, options)
+        self._format = format_of(self._model.graph).submodels
+        self._keys = tuple(options.keys) or default_keys(self._platform, per_core=options.per_core)
+        self._targets = tuple(
+            find_targets(self._keys, self._platform, self._format, alone=options.alone)
+        )
+        self._segments = SpanSegments(self._model.graph)
+        self._bench = Bench(self._model, self._segments, self._listener)
+        profiled = _described(self._model, self._segments)
+        self._old = self._usable(old, profiled)
+        self.profile = Profile(profiled, ())
+        """What was measured."""
+        self.expected: Expectation | None = None
+        """How long it was thought to take, once that is known."""
+        self._earlier: list[Mapping[Span, int]] = []
+        """At how many moments spans were measured that shall be measured again, by kind."""
+
+    def _usable(self, old: Profile | None, model: ProfiledModel) -> tuple[ProfiledKind, ...]:
+        """Return the kinds of an old profile, if it is of this model as it is now.
+
+        Raises:
+            RankSliceError: it is of another model, whose times would be lost.
+        """
+        if old is None or old.model == model:
+            return old.kinds if old is not None else ()
+        if old.model.name != model.name:
+            found = f"is a profile of {quoted(old.model.name)}, not of {quoted(model.name)}"
+            expected = "choose another --out, or replace it with --fresh"
+            raise RankSliceError(Mistake(str(self._out), found, expected))
+        self._listener.note(
+            f"{self._out}: the model has changed since it was measured; measuring anew"
+        )
+        return ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Mapping key of each kind of accelerator that is measured."""
+        return tuple(target.rank.key for target in self._targets)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers that spans count."""
+        return len(self._segments.layers)
+
+    def __enter__(self) -> Profiler:
+        """Bring the boards what they need, and see what of an old profile still holds.
+
+        Raises:
+            RankSliceError: a board cannot be reached, or lacks something. All at once.
+        """
+        try:
+            greetings = self._bench.open(self._targets, self._platform, self._options)
+        except BaseException:
+            self._bench.close()
+            raise
+        groups = alike_targets(self._targets, greetings)
+        self._targets = tuple(target for target, _ in groups)
+        kinds = [self._known(target, greeting) for target, greeting in groups]
+        self._earlier = [moments_of(kind) if self._options.again else {} for kind in kinds]
+        claimed = {key for kind in kinds for key in kind.keys}
+        others = [kind for kind in self._old if claimed.isdisjoint(kind.keys)]
+        self.profile = replace(self.profile, kinds=(*kinds, *others))
+        return self
+
+    def _known(self, target: Target, greeting: Greeting) -> ProfiledKind:
+        """Return the kind with the spans of the old profile, if they still hold."""
+        kind = described(target, greeting)
+        old = next((each for each in self._old if target.rank.key in each.keys), None)
+        if old is None:
+            return kind
+        if differences := [*changes(old, kind)]:
+            told = f"{target.rank.key}: {joined(differences)}; measuring anew"
+            self._listener.note(f"{self._out}: {told}")
+            return kind
+        claimed = {key for other in self._targets if other is not target for key in other.keys}
+        keys = dict.fromkeys((*kind.keys, *(key for key in old.keys if key not in claimed)))
+        return replace(old, keys=tuple(keys))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the programs on the boards, and write the profile."""
+        try:
+            self.save()
+        finally:
+            self._bench.close()
+
+    def save(self) -> None:
+        """Write the profile, if there is a file for it and something was measured.
+
+        Raises:
+            RankSliceError: it cannot be written.
+        """
+        if self._out is None or not any(kind.spans for kind in self.profile.kinds):
+            return
+        write_output(self._out, profile_to_json(self.profile), "--out")
+
+    def problem(self, times: MeasuredTimes) -> Problem:
+        """Return the problem of putting the model on the accelerators, if they take these times."""
+        return make_problem(
+            self._model.graph,
+            self._platform,
+            times.times_s,
+            keys=self._keys,
+            spans=times,
+            default_engine=default_engine(self._format),
+            alike=[target.keys for target in self._targets],
+            overheads=usual_overheads(target.rank.engine for target in self._targets),
+            times_source=str(self._out),
+        )
+
+    def times(self) -> MeasuredTimes:
+        """Return the times of all spans, measured or estimated, by kind."""
+        kinds = self.profile.kinds[: len(self._targets)]
+        return MeasuredTimes([kind_times(kind, self.layers) for kind in kinds])
+
+    def measure_first(self, limit: TimeLimit = _NO_LIMIT) -> None:
+        """Measure, on each kind, what :func:`rankslice.exploration.times.spans.first_spans` names.
+
+        Long spans are measured at several moments. How long all of it will take is told once
+        the shortest and the longest span of each kind were measured.
+
+        Args:
+            limit: when to end; what is most telling is measured first. Of each kind at least
+                the shortest and the longest span are measured.
+
+        Raises:
+            RankSliceError: a board cannot be reached any more, or runs nothing of the model.
+        """
+        kinds = range(len(self._targets))
+        self._tell_expectation([self._pace(number) for number in kinds])
+        for number in kinds:
+            own = limit.share(1 / (len(kinds) - number))
+            for moment in range(MOMENTS):
+                self._measure_missing(number, moment, own)
+            self._refuse_idle(number)
+
+    def _can_run(self, span: Span) -> bool:
+        return not self._segments.fault(*span)
+
+    def _missing(self, number: int, moment: int) -> list[Span]:
+        """Return the spans that were not measured at so many moments yet."""
+        known = moments_of(self.profile.kinds[number])
+        earlier = self._earlier[number]
+
+        def is_missing(span: Span) -> bool:
+            if span not in known:
+                return True
+            return 0 < known[span] <= earlier.get(span, 0) + moment
+
+        spans = (s for s in self._first if not moment or is_long(s, self.layers))
+        return [span for span in spans if is_missing(span)]
+
+    @cached_property
+    def _first(self) -> tuple[Span, ...]:
+        """Spans that are measured first and can run alone, the most telling first."""
+        return tuple(filter(self._can_run, first_spans(self.layers)))
+
+    def _pace(self, number: int) -> Pace:
+        """Measure the shortest and the longest span that is missing; return what that takes."""
+        target, taken = self._targets[number], []
+        for span in ends_of(self._missing(number, 0)):
+            self._bench.let_neighbours_compute(target)
+            self._listener.begin(target.rank.key, 1)
+            begin = time.monotonic()
+            self._measure(number, [span])
+            taken.append((span, time.monotonic() - begin))
+        return Pace.through(taken)
+
+    def _tell_expectation(self, paces: Sequence[Pace]) -> None:
+        """Tell how long what is missing will take, if it is anything."""
+        missing = [
+            [span for moment in range(MOMENTS) for span in self._missing(number, moment)]
+            for number in range(len(paces))
+        ]
+        if not any(missing):
+            return
+        self.expected = Expectation(
+            sum(map(len, missing)),
+            sum(pace.seconds(spans) for pace, spans in zip(paces, missing, strict=True)),
+            sum(pace.seconds([(0, self.layers - 1)]) for pace in paces),
+        )
+        self._listener.expect(self.expected)
+
+    def _measure_missing(self, number: int, moment: int, limit: TimeLimit) -> None:
+        spans = self._missing(number, moment)
+        if spans and not limit.is_over:
+            self._listener.begin(self._targets[number].rank.key, len(spans))
+            self._measure(number, spans, _RUNS if not moment else _RUNS_AGAIN, limit)
+            self.save()
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return what there was no time for, by kind; nothing: all was measured."""
+        kinds = self.profile.kinds[: len(self._targets)]
+        found = (left_out_of(kind, self.profile.model, self._can_run) for kind in kinds)
+        return tuple(each for each in found if each is not None)
+
+    def _refuse_idle(self, number: int) -> None:
+        """Raise if a kind runs nothing of the model."""
+        kind = self.profile.kinds[number]
+        if any(span.samples_ns for span in kind.spans):
+            return
+        problem = next(
+            (span.problem for span in kind.spans if span.problem), "nothing was measured"
+        )
+        raise RankSliceError(Mistake(kind.key, f"runs no layer of the model: {problem}"))
+
+    def measure_slices(self, slices: Sequence[Slice]) -> tuple[float, ...]:
+        """Measure slices once more, whether or not they are known; return their times now.
+
+        Returns:
+            Seconds; inf for a slice that cannot run.
+        """
+        found: dict[Slice, float] = {}
+        for number in dict.fromkeys(each.kind for each in slices):
+            own = [each for each in dict.fromkeys(slices) if each.kind == number]
+            possible = [each for each in own if not self._segments.fault(*each.span)]
+            self._listener.begin(self._targets[number].rank.key, len(possible))
+            readings = self._measure(number, [each.span for each in possible])
+            found |= dict.fromkeys(own, float("inf"))
+            found |= {
+                each: median_s(reading)
+                for each, reading in zip(possible, readings, strict=True)
+                if reading.samples_ns
+            }
+        return tuple(found[each] for each in slices)
+
+    def refine(
+        self,
+        plan: Callable[[MeasuredTimes], Sequence[Slice]],
+        *,
+        within: float = 0.05,
+        most_rounds: int = 12,
+        on_round: Callable[[Round], None] = lambda done: None,
+        limit: TimeLimit = _NO_LIMIT,
+    ) -> Refinement:
+        """Have a planner's slices measured until what it expects of them is true.
+
+        See :func:`rankslice.exploration.times.spans.refine`; kinds are counted as in :attr:`keys`.
+        """
+        return refine(
+            self.times(),
+            plan,
+            self.measure_slices,
+            within=within,
+            most_rounds=most_rounds,
+            on_round=on_round,
+            may_go_on=lambda: not limit.is_over,
+        )
+
+    def _measure(
+        self,
+        number: int,
+        spans: Sequence[Span],
+        runs: Timings = _RUNS,
+        limit: TimeLimit = _NO_LIMIT,
+    ) -> list[Reading]:
+        """Measure spans on a kind until time is up, and add them to the profile."""
+        target, kind = self._targets[number], self.profile.kinds[number]
+        readings: dict[Span, Reading] = {}
+        try:
+            self._bench.measure(
+                target, spans, runs, lambda: not limit.is_over, readings.__setitem__
+            )
+            if kind.board.sensor is not None:
+                readings |= self._with_energy(number, readings)
+        finally:
+            kinds = [*self.profile.kinds]
+            kinds[number] = with_readings(kind, readings.items())
+            self.profile = replace(self.profile, kinds=tuple(kinds))
+        return [*readings.values()]
+
+    def _with_energy(self, number: int, readings: Mapping[Span, Reading]) -> dict[Span, Reading]:
+        """Return the readings of long spans with their energy, of those that have none yet."""
+        known = {(s.first, s.last) for s in self.profile.kinds[number].spans if s.energy_uj}
+        return {
+            span: replace(reading, energy_uj=self._bench.energy_uj(self._targets[number], span))
+            for span, reading in readings.items()
+            if is_long(span, self.layers) and reading.samples_ns and span not in known
+        }
+
+
+def _read(model: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Model:
+    found = read_model(model, shapes)
+    kind = format_of(found.graph)
+    if kind.is_converted:
+        name = converted_name(kind.submodels)
+        expected = f"build it, and profile the {name} of the build folder"
+        raise RankSliceError(Mistake(str(model), "is converted slice by slice", expected))
+    return found
+
+
+def _read_files(
+    model: Path, platform: str | Path, out: Path | None, options: ProfileOptions
+) -> tuple[Model, Platform, Profile | None]:
+    """Return what files hold; the profile need not exist.
+
+    Raises:
+        RankSliceError: with the mistakes in all of them.
+    """
+    mistakes = CollectedMistakes()
+    found = mistakes.catch(lambda: _read(model, options.shapes))
+    boards = mistakes.catch(lambda: read_platform(platform))
+    old = None
+    if out is not None and out.exists() and not options.fresh:
+        old = mistakes.catch(lambda: read_profile(out))
+    mistakes.catch(lambda: check_ssh_config(options.ssh_config))
+    mistakes.raise_all()
+    assert found is not None
+    assert boards is not None
+    return found, boards, old
+
+
+def _described(model: Model, segments: SpanSegments) -> ProfiledModel:
+    return ProfiledModel(
+        name=model.graph.name,
+        sha256=file_sha256(model.path),
+        inputs=model.graph.inputs,
+        layers=tuple(layer.name for layer in segments.layers),
+    )

@@ -1,0 +1,124 @@
+"""What is profiled: kinds of accelerators, each on the board where it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rankslice.backend.boards.profiler import Greeting
+from rankslice.exploration.problem.devices import kinds_and_devices
+from rankslice.framework.engines import default_engine, engines_for
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import MappingEntry, Placement
+from rankslice.framework.platform import Platform
+from rankslice.framework.profile import ProfiledKind
+from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.wording import joined, listed, quoted
+
+__all__ = ["Target", "alike_targets", "changes", "described", "find_targets"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of accelerator that is to be measured."""
+
+    rank: Placement
+    keys: tuple[str, ...]
+    """Of all accelerators of the kind."""
+    neighbours: tuple[Placement, ...]
+    """What computes meanwhile on the same board."""
+
+
+def find_targets(
+    keys: Sequence[str], platform: Platform, submodels: str, *, alone: bool
+) -> Iterator[Target]:
+    """Yield the kinds of accelerators that mapping keys name, each where it is measured."""
+    if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
+        raise RankSliceError(Mistake("--accelerators", f"names {listed(repeated)} twice"))
+    engine = default_engine(submodels)
+    mapping = LayerMapping("--accelerators", tuple(MappingEntry(key, ()) for key in keys))
+    ranks = place_ranks(mapping, platform, share_cores=True, default_engine=engine).ranks
+    raise_mistakes(
+        Mistake(
+            f"--accelerators: {rank.key}", f"its engine {quoted(rank.engine)} runs no such model"
+        )
+        for rank in ranks
+        if rank.engine not in engines_for(submodels)
+    )
+    kinds, devices = kinds_and_devices(keys, platform, default_engine=engine)
+    for number, kind in enumerate(kinds):
+        rank = next(rank for rank in ranks if rank.key == kind.key)
+        yield Target(
+            rank,
+            tuple(each.key for each in devices if each.kind == number),
+            () if alone else tuple(other for other in ranks if _computes_beside(rank, other)),
+        )
+
+
+def alike_targets(
+    found: Iterable[Target], greetings: Iterable[Greeting]
+) -> list[tuple[Target, Greeting]]:
+    """Return the kinds, with cores of a board that it describes alike as one kind.
+
+    They run the same engine with the same settings, as many at once, and the board tells the same
+    of their model, capacity and clocks.
+    """
+    kinds: dict[object, tuple[Target, Greeting]] = {}
+    for target, greeting in zip(found, greetings, strict=True):
+        rank = target.rank
+        likeness: object = rank.key
+        if rank.accelerator == "cpu":
+            kinds_of_cores = dict(enumerate(greeting.core_kinds))
+            cores = sorted(kinds_of_cores.get(core, str(core)) for core in rank.cores)
+            settings = (rank.engine, rank.options, rank.environment, rank.allow_fallback)
+            likeness = (rank.board, *settings, *cores, len(target.neighbours))
+        first, told = kinds.get(likeness, (replace(target, keys=()), greeting))
+        kinds[likeness] = replace(first, keys=(*first.keys, *target.keys)), told
+    return [*kinds.values()]
+
+
+def _computes_beside(rank: Placement, other: Placement) -> bool:
+    """Tell whether two ranks could compute at once on a board, each on its own accelerator."""
+    if rank.key == other.key or rank.board != other.board:
+        return False
+    if "cpu" == rank.accelerator == other.accelerator:
+        return set(rank.cores).isdisjoint(other.cores)
+    return rank.accelerator != other.accelerator
+
+
+def described(target: Target, greeting: Greeting) -> ProfiledKind:
+    """Return a kind of accelerator as its board describes it, without spans."""
+    rank = target.rank
+    return ProfiledKind(
+        key=rank.key,
+        keys=target.keys,
+        accelerator=rank.accelerator,
+        threads=max(1, len(rank.cores)),
+        engine=rank.engine,
+        engine_version=greeting.engine_version,
+        options=rank.options,
+        environment=rank.environment,
+        allow_fallback=rank.allow_fallback,
+        neighbours=tuple(other.key for other in target.neighbours),
+        rank_bytes=greeting.rank_bytes,
+        board=greeting.board(rank.board),
+        spans=(),
+    )
+
+
+def changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
+    """Yield what is no longer as it was when a kind was measured, as clauses."""
+    if old.engine_version != new.engine_version:
+        yield f"it has {new.engine_version}, and had {old.engine_version}"
+    settings = ("threads", "engine", "options", "environment", "allow_fallback")
+    changed = [name for name in settings if getattr(old, name) != getattr(new, name)]
+    if changed:
+        yield f"{joined([each.replace('_', ' ') for each in changed])} changed"
+    if old.neighbours != new.neighbours:
+        yield "other accelerators compute meanwhile"
+    hardware = ("host", "machine", "processor", "memory_bytes")
+    if any(getattr(old.board, name) != getattr(new.board, name) for name in hardware):
+        yield f"the board is {new.board.host}, and was {old.board.host}"
+    elif old.board.cores != new.board.cores:
+        yield "the settings of its clocks changed"

@@ -15,7 +15,7 @@ from chain_problems import write_chain
 from command_line import Ended, rankslice
 from real_jobs import give_sensors
 
-from rankslice.commands.build.build import Build, BuildOptions, build
+from rankslice.commands.build.build import Build, build
 from rankslice.commands.explore.attempts import Runs
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.cost.cost_model import predict_plan
@@ -475,7 +475,7 @@ def test_energy_of_runs_is_what_the_boards_sensor_told(
     (chip / "power1_input").write_text("5000000")
 
     def build_with_sensor(*arguments: Any, **options: Any) -> Build:
-        built = build(*arguments, BuildOptions(**options))
+        built = build(*arguments, **options)
         give_sensors(built.folder, folder / "sys")
         return built
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankslice.backend.boards.agent.jobs.folders import DISK_FULL
+from rankslice.backend.boards.agent.system import shell_words
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
@@ -57,11 +57,6 @@ _READ_PROGRAM = (
     f" sys.exit('its Python is %d.%d, and {TOO_OLD}'%v[:2]);"
     "i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 )
-
-
-def shell_words(*words: str) -> str:
-    """Return shell text that stands for exactly these words."""
-    return shlex.join(words)
 
 
 def below_home(*parts: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.backend.boards.agent.system import libmpi_of
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.home import has_home, home_folder
 from rankslice.framework.plan import Plan
@@ -52,7 +52,7 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
         told = f"is {quoted(first)}" if first else "tells no version"
         raise RankSliceError(Mistake(str(found), told, _WANTED))
     path = Path(found)
-    library = None if path == beside else _library_of(path)
+    library = None if path == beside else libmpi_of(path)
     return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
 
 
@@ -86,19 +86,6 @@ def _version_text(mpirun: str) -> str:
         ) from None
     except subprocess.TimeoutExpired:
         raise RankSliceError(Mistake(mpirun, "does not tell its version", _WANTED)) from None
-
-
-def _library_of(mpirun: Path) -> Path | None:
-    """Return the libmpi in the folders where mpirun finds its own libraries."""
-    prefix = mpirun.resolve().parent.parent
-    folders = [prefix / "lib", prefix / "lib64"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        linked = subprocess.run(
-            ["ldd", mpirun.resolve()], capture_output=True, text=True, check=True
-        ).stdout
-        folders[:0] = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
-    libraries = (folder / "libmpi.so.40" for folder in folders)
-    return next((library for library in libraries if library.exists()), None)
 
 
 def home_variable(fallback: Path) -> dict[str, str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     Request = dict[str, Any]
     Answer = dict[str, Any]
+else:
+    Request = Answer = dict  # Python 3.8 takes no brackets here
 
 MARK = "rankslice-answer "
 """Begins the line that is an answer."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import os
 import re
+import shlex
 import socket
 import struct
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+ASK_S = 60
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
 
 
@@ -43,20 +43,40 @@ def run(
     )
 
 
-def open_mpi_version_of(mpirun: str, timeout_s: float | None = None) -> list[int]:
-    """Return the version of an mpirun; empty: it is not Open MPI's.
+def ask(
+    command: Iterable[str], variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str] | None:
+    """Return how a command ended, with what it printed; ``None``: it took too long.
 
-    Raises:
-        OSError: it cannot be started.
-        subprocess.TimeoutExpired: it took too long.
+    Args:
+        command: to run.
+        variables: set in its environment besides those of this process.
     """
-    return open_mpi_version(run([mpirun, "--version"], timeout_s=timeout_s).stdout)
+    try:
+        return run(command, variables={**os.environ, **(variables or {})}, timeout_s=ASK_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def open_mpi_version(text: str) -> list[int]:
     """Return the version in what ``mpirun --version`` or the MPI library says; empty: none."""
     match = re.search(r"(?:\(Open MPI\) |Open MPI v)(\d+)\.(\d+)\.(\d+)", text)
     return [int(part) for part in match.groups()] if match else []
+
+
+def libmpi_of(program: Path) -> Path | None:
+    """Return the libmpi in the folders where a program of Open MPI finds its own libraries."""
+    prefix = program.resolve().parent.parent
+    ended = ask(["ldd", str(program.resolve())])
+    linked = ended.stdout if ended is not None else ""
+    folders = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
+    libraries = (each / "libmpi.so.40" for each in [*folders, prefix / "lib", prefix / "lib64"])
+    return next((library for library in libraries if library.exists()), None)
+
+
+def shell_words(*words: str) -> str:
+    """Return shell text that stands for exactly these words."""
+    return shlex.join(words)
 
 
 def ipv4_of(interface: str) -> tuple[str, int] | None:

@@ -15,10 +15,8 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..protocol import Request
+from ..protocol import Request
 
 try:
     HOME = Path.home() / ".rankslice"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..protocol import send
+from ..protocol import Answer, Request, send
 from .folders import DISK_FULL, HOME, RefusedError
 from .packages import commit, receive, room
 from .preflight import look, measure
 from .python_packages import make_environment
 from .runs import fetch
 from .watch import watch
-
-if TYPE_CHECKING:
-    from ..protocol import Answer, Request
 
 
 def main(request: Request) -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import system
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ASK_LIBRARY = """
 import mpi4py
@@ -34,7 +30,8 @@ def open_mpi(series: Sequence[int]) -> tuple[Path | None, Path | None, str]:
     daemon = _find_daemon(is_five=series[0] >= 5)
     if daemon is None:
         return None, None, _no_daemon(wanted, is_five=series[0] >= 5)
-    version = system.open_mpi_version_of(str(daemon.with_name("mpirun")))
+    asked = [str(daemon.with_name("mpirun")), "--version"]
+    version = system.open_mpi_version(system.run(asked).stdout)
     if version[:2] != series:
         found = ".".join(map(str, version)) or "an unknown version"
         return (
@@ -43,7 +40,7 @@ def open_mpi(series: Sequence[int]) -> tuple[Path | None, Path | None, str]:
             f"{daemon} is of Open MPI {found}, mpirun here of {wanted}: all must be of one"
             " series; install the same there, or name another mpirun with --mpirun",
         )
-    library = None if daemon.parent == Path(sys.executable).parent else _library_of(daemon)
+    library = None if daemon.parent == Path(sys.executable).parent else system.libmpi_of(daemon)
     loaded = _loaded_version(library)
     if loaded[:2] != series:
         found = ".".join(map(str, loaded)) or "none"
@@ -64,15 +61,6 @@ def _no_daemon(wanted: str, *, is_five: bool) -> str:
     has = f"it has {other} of another series" if other else "it has none"
     remedy = "rankslice deploy OUT --venv" if is_five else "apt-get install openmpi-bin there"
     return f"mpirun here is of Open MPI {wanted}, and {has}: all must be of one series; {remedy}"
-
-
-def _library_of(daemon: Path) -> Path | None:
-    """Return the libmpi in the folders where a daemon finds its own libraries."""
-    linked = system.run(["ldd", str(daemon.resolve())]).stdout
-    prefix = daemon.resolve().parent.parent
-    folders = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
-    libraries = (each / "libmpi.so.40" for each in [*folders, prefix / "lib", prefix / "lib64"])
-    return next((library for library in libraries if library.exists()), None)
 
 
 def _loaded_version(library: Path | None) -> list[int]:

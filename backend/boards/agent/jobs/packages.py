@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..protocol import Answer, Request
 from .folders import (
     HOME,
     KEPT_PACKAGES,
@@ -23,11 +24,6 @@ from .folders import (
 )
 from .processes import processes
 from .runs import is_watched
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..protocol import Answer, Request
 
 OLD_STAGING_S = 3600
 

@@ -6,9 +6,10 @@ import ipaddress
 import os
 import socket
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..protocol import Answer, Request
 from ..system import ipv4_at
 from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of
 from .open_mpi import open_mpi
@@ -16,11 +17,6 @@ from .packages import changes
 from .python_packages import python_problems, requirement_problems
 from .runs import sweep_runs
 from .scripts import write_scripts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..protocol import Answer, Request
 
 
 def look(request: Request) -> Answer:

@@ -8,10 +8,6 @@ import re
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 JOB_VARIABLE = "RANKSLICE_JOB"
 DAEMON = re.compile(rb"^[^\0]*/(prted|orted)\0")

@@ -9,16 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import system
+from ..protocol import Answer, Request
 from .folders import DISK_FULL, HOME, RefusedError, package_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..protocol import Answer, Request
 
 MIN_PYTHON = (3, 10)
 

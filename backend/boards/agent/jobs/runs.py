@@ -8,14 +8,10 @@ import shutil
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..protocol import send
+from ..protocol import Request, send
 from .folders import HOME, KEPT_RUNS, age_s, newest, run_of
 from .processes import end_processes, processes
-
-if TYPE_CHECKING:
-    from ..protocol import Request
 
 OLD_RUN_S = 600
 """After its end: the launcher fetches results within this time."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 
+from ..system import shell_words
 from .folders import write
 from .processes import JOB_VARIABLE
 
@@ -23,7 +23,7 @@ def write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) 
         library: libmpi that mpi4py is to load; ``None``: the one that it finds.
     """
     variables = {JOB_VARIABLE: run.name}
-    folders = words(str(run / FOLDERS))
+    folders = shell_words(str(run / FOLDERS))
     take_folders = f"[ ! -r {folders} ] || . {folders}"
     if library:
         variables["MPI4PY_LIBMPI"] = str(library)
@@ -31,26 +31,21 @@ def write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) 
         "#!/bin/sh",
         exports(variables),
         take_folders,
-        f"{words('cd', str(run))} || exit 1",
-        f'{words("exec", sys.executable, str(package / "driver.py"))} "$@"',
+        f"{shell_words('cd', str(run))} || exit 1",
+        f'{shell_words("exec", sys.executable, str(package / "driver.py"))} "$@"',
     ]
     prefix = str(daemon.parent.parent)
     if daemon.name == "prted":
         variables |= dict.fromkeys(("PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"), prefix)
     serve = ["#!/bin/sh", exports(variables), take_folders]
     if daemon.name == "prted":
-        folder = words(f"{prefix}/lib")
+        folder = shell_words(f"{prefix}/lib")
         serve += [f'export LD_LIBRARY_PATH={folder}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
-    serve += [f'{words("exec", str(daemon))} "$@"']
+    serve += [f'{shell_words("exec", str(daemon))} "$@"']
     write(run / "start", "\n".join([*start, ""]), 0o755)
     write(run / "daemon", "\n".join([*serve, ""]), 0o755)
 
 
-def words(*words: str) -> str:
-    """Return shell text that stands for exactly these words."""
-    return " ".join(map(shlex.quote, words))
-
-
 def exports(variables: dict[str, str]) -> str:
     """Return shell text that sets environment variables."""
-    return "export " + " ".join(f"{name}={words(value)}" for name, value in variables.items())
+    return "export " + " ".join(f"{name}={shell_words(value)}" for name, value in variables.items())

@@ -12,15 +12,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..protocol import send
+from ..protocol import Answer, Request, send
 from .folders import RefusedError, run_of, write
 from .processes import DAEMON, end_processes, processes_of
 from .scripts import FOLDERS, exports
-
-if TYPE_CHECKING:
-    from ..protocol import Answer, Request
 
 MESSAGES = "messages"
 MAX_MESSAGES = 100

@@ -6,18 +6,13 @@ import fnmatch
 import os
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..protocol import Answer, Request
+from ..system import ASK_S, ask
 from .files import found, shown, text_of
-from .programs import ASK_S, ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..protocol import Answer, Request
-
 
 DEVICES = (
     "dev/dri/renderD*",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..protocol import Answer
 from .files import found, number_in, shown, text_of
-
-if TYPE_CHECKING:
-    from ..protocol import Answer
-
 
 ARM_CORES = {
     "0xd03": "Cortex-A53",

@@ -8,15 +8,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..system import open_mpi_version_of
+from ..protocol import Answer
+from ..system import ASK_S, ask, open_mpi_version
 from .files import home
-from .programs import ASK_S, ask
-
-if TYPE_CHECKING:
-    from ..protocol import Answer
-
 
 ANSWER = "environment: "
 """Begins the line of the answer: libraries may print lines of their own."""
@@ -107,10 +102,8 @@ def mpiruns() -> list[str]:
 
 def open_mpi(mpirun: str) -> Answer | None:
     """Return the version of an mpirun, and whether its daemon lies beside it."""
-    try:
-        version = open_mpi_version_of(mpirun, ASK_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    ended = ask([mpirun, "--version"])
+    version = open_mpi_version(ended.stdout) if ended is not None else []
     if not version:
         return None
     has_daemon = Path(mpirun).with_name("prted" if version[0] >= 5 else "orted").exists()

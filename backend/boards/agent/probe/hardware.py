@@ -7,15 +7,12 @@ import platform
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..protocol import Answer
 from .accelerators import ICDS, devices, libraries
 from .cores import allowed_cores, clusters
 from .files import found, shown, text_of
 from .sensors import power_sensors, thermal_zones
-
-if TYPE_CHECKING:
-    from ..protocol import Answer
 
 
 def hardware(root: Path) -> Answer:

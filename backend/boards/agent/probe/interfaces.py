@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..protocol import Answer, Request
 from ..system import ipv4_at, ipv4_of
 from .files import found, number_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ..protocol import Answer, Request
 
 
 def interfaces(

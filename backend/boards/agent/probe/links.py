@@ -8,14 +8,11 @@ import statistics
 import struct
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..protocol import Answer, Request
-
+from ..protocol import Answer, Request
 
 CONNECT_S = 3.0
 TRANSFER_S = 15.0

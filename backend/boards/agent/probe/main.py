@@ -13,19 +13,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..protocol import send
+from ..protocol import Answer, Request, send
 from .accelerators import load
 from .environments import environment, mpiruns, open_mpi, pythons
 from .files import home
 from .hardware import architecture, free_mb, hardware
 from .interfaces import addresses, connection, interfaces
 from .links import exchange, listen, reach
-
-if TYPE_CHECKING:
-    from ..protocol import Answer, Request
-
 
 IDLE_S = 120
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..protocol import Answer
 from .files import found, number_in, shown, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..protocol import Answer
 
 
 def thermal_zones(root: Path) -> list[Answer]:

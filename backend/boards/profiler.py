@@ -11,9 +11,8 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.answers import Answer, Done, read_answer
@@ -59,10 +58,10 @@ class SubModel:
 class Timings:
     """How often a sub-model is timed."""
 
-    least: int = 5
-    least_s: float = 0.03
+    min_runs: int = 5
+    min_s: float = 0.03
     """It runs until its runs have taken this time together, in seconds, ..."""
-    most: int = 50
+    max_runs: int = 50
     """... or there were this many."""
     energy_s: float = 0.0
     """Seconds for which it runs once more while energy is read; 0: not at all."""
@@ -92,17 +91,9 @@ class Greeting:
 
     def board(self, name: str) -> MeasuredBoard:
         """Return the board as a profile has it."""
-        return MeasuredBoard(
-            name=name,
-            host=self.host,
-            machine=self.machine,
-            processor=self.processor,
-            python=self.python,
-            memory_bytes=self.memory_bytes,
-            cores=self.cores,
-            sensor=self.sensor,
-            idle_mw=self.idle_mw,
-        )
+        names = {field.name for field in fields(MeasuredBoard)} - {"name"}
+        told: dict[str, Any] = {each: getattr(self, each) for each in names}
+        return MeasuredBoard(name=name, **told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +183,7 @@ class Accelerator:
     def __enter__(self) -> Accelerator:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the program on the board."""
         self._end()
 
@@ -240,7 +226,7 @@ class Accelerator:
     def _record(self, kind: type[T], answer: Answer) -> T:
         return read_answer(kind, answer, self._shell.reach.full_name)
 
-    def measure(self, model: SubModel, runs: Timings, *, timeout_s: float = 120.0) -> Reading:
+    def measure(self, model: SubModel, timings: Timings, *, timeout_s: float = 120.0) -> Reading:
         """Return the times of a sub-model.
 
         If the engine crashes or hangs, the reading says so, and the next call starts it again.
@@ -250,10 +236,10 @@ class Accelerator:
         """
         request = {
             "action": "measure",
-            "least_runs": runs.least,
-            "least_s": runs.least_s,
-            "most_runs": runs.most,
-            "energy_s": runs.energy_s,
+            "least_runs": timings.min_runs,
+            "least_s": timings.min_s,
+            "most_runs": timings.max_runs,
+            "energy_s": timings.energy_s,
         }
         answer = self._ask({**request, **self._description(model)}, timeout_s)
         if "samples_ns" not in answer:

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,18 +165,20 @@ class BoardShell:
         command: Sequence[str] | None = None,
         *,
         folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
         outlives_ctrl_c: bool = True,
     ) -> RemoteProcess:
-        """Start :meth:`command`, or another command.
+        """Start :meth:`command`, or another command; see :class:`RemoteProcess`.
 
         Raises:
-            RankSliceError: this machine lacks ssh.
+            RankSliceError: this machine lacks ssh or rsync.
         """
         try:
             return RemoteProcess(
                 command or self.command(),
                 self.reach.full_name,
                 folder=folder,
+                environment=environment,
                 outlives_ctrl_c=outlives_ctrl_c,
             )
         except FileNotFoundError as error:
@@ -265,17 +267,9 @@ class BoardShell:
             host = f"[{self.reach.host}]" if ":" in self.reach.host else self.reach.host
             end = f"{self.reach.user}@{host}:{end}" if self.reach.user else f"{host}:{end}"
             command += ["--rsh", shell_words("ssh", *ssh_options(self.config))]
+        command += ["--", f"{source}/", end]
         variables = {**os.environ, "LC_ALL": "C"}
-        try:
-            process = RemoteProcess(
-                [*command, "--", f"{source}/", end],
-                self.reach.full_name,
-                environment=variables,
-                outlives_ctrl_c=False,
-            )
-        except FileNotFoundError:
-            raise RankSliceError(Mistake("rsync", "not found", _missing("rsync"))) from None
-        with process:
+        with self.start(command, environment=variables, outlives_ctrl_c=False) as process:
             process.write(names)
             process.end_input()
             told, code = process.rest()

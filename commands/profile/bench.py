@@ -143,7 +143,7 @@ class Bench:
     def energy_uj(self, target: Target, span: Span) -> int | None:
         """Return the energy of a run of a span, measured while nothing else computes."""
         self._let_rest()
-        runs = Timings(least=1, least_s=0, energy_s=_ENERGY_S)
+        runs = Timings(min_runs=1, min_s=0, energy_s=_ENERGY_S)
         return self._accelerators[target.rank.key].measure(self._sub_model(span), runs).energy_uj
 
     def let_neighbours_compute(self, target: Target) -> None:

@@ -58,7 +58,7 @@ from rankslice.frontend.partition.spans import SpanSegments
 
 __all__ = ["Profiler"]
 
-_RUNS, _RUNS_AGAIN = Timings(), Timings(least=3)
+_RUNS, _RUNS_AGAIN = Timings(), Timings(min_runs=3)
 _NO_LIMIT = TimeLimit()
 _USUAL = ProfileOptions()
 

@@ -26,7 +26,7 @@ CORE = min(os.sched_getaffinity(0))
 RANK = Placement(0, f"local_cpu{CORE}", "local", "localhost", "cpu", (CORE,), "onnxruntime")
 SLEEPING = replace(RANK, engine="null", options=(("sleep_ms", "3"),))
 X, Y = Tensor("x", "float32", (1, 1000)), Tensor("y", "float32", (1, 1000))
-RUNS = Timings(least=3, least_s=0.0)
+RUNS = Timings(min_runs=3, min_s=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,9 @@ def test_a_sub_model_is_put_together_and_run(opened: Accelerator, model: Path) -
 
 def test_it_is_run_until_there_are_enough_times(tmp_path: Path, model: Path) -> None:
     with accelerator(tmp_path, model, SLEEPING) as opened:
-        samples = opened.measure(whole(model), Timings(least=2, least_s=0.03, most=50)).samples_ns
+        samples = opened.measure(
+            whole(model), Timings(min_runs=2, min_s=0.03, max_runs=50)
+        ).samples_ns
     assert all(nanoseconds >= 3e6 for nanoseconds in samples)
     assert 2 <= len(samples) <= 10
 

@@ -42,8 +42,9 @@ from rankslice.commands.profile.profile import profile_model
 from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile_file import read_profile
 from rankslice.commands.simulate.simulate import Traffic, simulate
-from rankslice.exploration.cost.cost_model import Prediction, predict
+from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.cost.prediction import Prediction
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.front import Archive

@@ -14,7 +14,7 @@ import numpy as np
 from measuring import console, print_table
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.cost_model import Prediction
+from rankslice.exploration.cost.prediction import Prediction
 from rankslice.measurement.summary import RunSummary
 
 __all__ = ["PARTS", "Record", "Round", "keep", "known", "report", "round_of", "with_prediction"]

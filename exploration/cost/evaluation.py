@@ -1,33 +1,25 @@
-"""Four figures for each of many assignments at once, as searches need them.
+"""What assignments of layers to devices cost, many at once.
 
 The same costs as :func:`rankslice.exploration.cost.cost_model.predict` explains for one assignment.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.messages import Messages, first_readers, messages_of, producer_of
-from rankslice.exploration.cost.slot_memory import slot_bytes
-from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
-from rankslice.frontend.partition.segments import fewest_blocks
+from rankslice.exploration.cost.memory import memory_of
+from rankslice.exploration.cost.messages import messages_of
+from rankslice.exploration.cost.spans import span_numbers, spans_of, sums
+from rankslice.exploration.cost.timing import latencies, segment_numbers, segment_times
+from rankslice.exploration.problem.problem import Problem
 
-__all__ = [
-    "Evaluations",
-    "blocks_of",
-    "core_users",
-    "evaluate",
-    "memory_of",
-    "spans_of",
-]
+__all__ = ["SLOTS", "Evaluations", "board_energies", "core_users", "evaluate"]
 
 SLOTS = 2
 """Slots at each end of a channel between neighbouring stages of a chain."""
@@ -79,89 +71,53 @@ _MAX_FLAGS = 1 << 24
 
 
 def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Floats, ...]:
-    devices, boards = len(problem.devices), len(problem.boards)
-    shape = (len(population), devices)
+    shape = len(population), len(problem.devices)
     spans = spans_of(population)
-    kinds = problem.device_kinds[spans.device]
+    kinds = problem.device_kinds[spans.owner]
     seconds = problem.span_tables[kinds, spans.first, spans.last]
-    compute = _sums(spans.row, spans.device, seconds, shape)
     used = np.zeros(shape, bool)
-    used[spans.row, spans.device] = True
+    used[spans.row, spans.owner] = True
     sent = messages_of(problem, population)
-    copying = sent.copy_s + problem.overheads.message_s
-    busy = compute + problem.overheads.frame_s * used
-    busy += _sums(sent.row, sent.origin, copying, shape)
-    busy += _sums(sent.row, sent.target, copying, shape)
+    message_s = sent.costs.copy_s + problem.overheads.message_s
+    busy = sums(spans.row, spans.owner, seconds, shape) + problem.overheads.frame_s * used
+    busy += sums(sent.row, sent.origin, message_s, shape)
+    busy += sums(sent.row, sent.target, message_s, shape)
     possible = np.isfinite(busy).all(axis=1) & _is_together(problem, population)
-    possible[sent.row[~np.isfinite(sent.nbytes)]] = False
     busy = np.where(np.isfinite(busy), busy, 0.0)
-    links = (len(population), boards)
+    ports = len(population), len(problem.boards)
     bottleneck = np.max(
         np.hstack(
             [
                 busy,
                 busy @ _core_shares(problem).T,
-                _sums(sent.row, problem.device_boards[sent.origin], sent.link_s, links),
-                _sums(sent.row, problem.device_boards[sent.target], sent.link_s, links),
+                sums(sent.row, problem.device_boards[sent.origin], sent.costs.link_s, ports),
+                sums(sent.row, problem.device_boards[sent.target], sent.costs.link_s, ports),
             ]
         ),
         axis=1,
     )
     bottleneck[~possible] = np.inf
     segments = span_numbers(population)
+    leaves = np.full(len(population), np.nan)
     if latency:
-        segments = _segment_numbers(problem, population, segments, possible)
+        segments = segment_numbers(problem, population, segments, possible)
+        times = segment_times(problem, population, segments, sent)
+        alone = latencies(problem, population, segments, sent, times)
+        leaves = np.where(possible, alone, np.inf)
     memory = memory_of(problem, population, segments, sent)
     capacity = np.array([_or_inf(board.memory_bytes) for board in problem.boards])
-    latencies = np.full(len(population), np.nan)
-    if latency:
-        latencies = np.where(possible, _latencies(problem, population, segments, sent), np.inf)
+    energy = board_energies(problem, busy, bottleneck, used).max(axis=1)  # nan if one of them is
     return (
         bottleneck,
-        latencies,
+        leaves,
         memory.max(axis=1),
-        _worst_energy(problem, busy, bottleneck, used),
+        np.where(np.isfinite(bottleneck) | np.isnan(energy), energy, np.inf),
         np.maximum(memory - capacity, 0.0).max(axis=1),
     )
 
 
 def _or_inf(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def _sums(row: Indices, column: Indices, values: Floats, shape: tuple[int, int]) -> Floats:
-    """Return the sums of values by row and column."""
-    at, size = row * shape[1] + column, shape[0] * shape[1]
-    flat: Floats = np.bincount(at, weights=values, minlength=size).astype(np.float64, copy=False)
-    return flat.reshape(shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Neighbouring layers on one device, of all assignments; all arrays are (spans,)."""
-
-    row: Indices
-    """Which assignment."""
-    device: Indices
-    first: Indices
-    last: Indices
-
-
-def span_numbers(population: Indices) -> Indices:
-    """Return (assignments, layers): the span of each layer, numbered from 0."""
-    changes = population[:, 1:] != population[:, :-1]
-    return np.pad(np.cumsum(changes, axis=1), ((0, 0), (1, 0)))
-
-
-def spans_of(population: Indices) -> Spans:
-    """Return the spans of assignments, row by row and in the layers' order."""
-    starts = np.ones(population.shape, bool)
-    starts[:, 1:] = population[:, 1:] != population[:, :-1]
-    row, first = np.nonzero(starts)
-    layers = population.shape[1]
-    ends = np.append(first[1:], layers) - 1
-    ends[ends < 0] = layers - 1  # the next span is the first of another row
-    return Spans(row, population[row, first], first, ends)
 
 
 def _is_together(problem: Problem, population: Indices) -> NDArray[np.bool_]:
@@ -191,188 +147,24 @@ def _core_shares(problem: Problem) -> Floats:
     return shares
 
 
-def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
-    """Return what each assignment needs on each board, (assignments, boards), in bytes.
+def board_energies(
+    problem: Problem, busy: Floats, period: Floats, used: NDArray[np.bool_]
+) -> Floats:
+    """Return (assignments, boards): the energy of each frame in joules, 0 of unused boards.
+
+    NaN where it is not known.
 
     Args:
         problem: layers and devices.
-        population: (assignments, layers) indices of devices.
-        segments: (assignments, layers): the segment of each layer, numbered from 0 in a
-            topological order.
-        sent: what the assignments send.
+        busy: (assignments, devices): how long each computes for a frame, in seconds.
+        period: (assignments,): time between frames.
+        used: (assignments, devices).
     """
-    shape = len(population), len(problem.devices)
-    spans = spans_of(population)
-    held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
-    device_bytes = _sums(spans.row, spans.device, held[spans.last + 1] - held[spans.first], shape)
-    for weight in problem.shared_weights:
-        readers = population[:, list(weight.readers)]
-        count = _counts(readers, shape[1])
-        device_bytes -= weight.nbytes * np.maximum(count - 1, 0)
-    if len(problem.working_bytes):
-        most = np.zeros(shape)
-        starts = spans.row * population.shape[1] + spans.first
-        work = np.maximum.reduceat(np.tile(problem.working_bytes, shape[0]), starts)
-        np.maximum.at(most, (spans.row, spans.device), work)
-        device_bytes += most
-    if len(problem.rank_bytes):
-        used = _counts(population, shape[1]) > 0
-        device_bytes += used * problem.rank_bytes[problem.device_kinds]
-    device_bytes += slot_bytes(problem, population, segments, sent)
-    return device_bytes @ _board_of_device(problem)
-
-
-def _counts(readers: Indices, devices: int) -> Floats:
-    rows = np.repeat(np.arange(len(readers)), readers.shape[1])
-    return _sums(rows, readers.ravel(), np.ones(readers.size), (len(readers), devices))
-
-
-def _board_of_device(problem: Problem) -> Floats:
-    """Return (devices, boards): 1 where a device is on a board."""
-    table = np.zeros((len(problem.devices), len(problem.boards)))
-    table[np.arange(len(problem.devices)), problem.device_boards] = 1
-    return table
-
-
-def _worst_energy(
-    problem: Problem, busy: Floats, period: Floats, used: NDArray[np.bool_]
-) -> Floats:
-    """Return the energy of each frame on the used board that takes most, in joules."""
-    on_board = _board_of_device(problem)
     unknown = ~np.isfinite(problem.active_w)
-    active = (busy * np.where(unknown, 0.0, problem.active_w)) @ on_board
+    active = (busy * np.where(unknown, 0.0, problem.active_w)) @ problem.is_on_board
     idle = np.array([math.nan if b.idle_w is None else b.idle_w for b in problem.boards])
     finite = np.where(np.isfinite(period), period, 0.0)
-    energy = active + finite[:, np.newaxis] * idle
-    energy[(used & unknown) @ on_board > 0] = np.nan
-    energy[~(used @ on_board > 0)] = 0.0
-    worst = energy.max(axis=1)  # nan if one of them is
-    return np.where(np.isfinite(period) | np.isnan(worst), worst, np.inf)
-
-
-def _segment_numbers(
-    problem: Problem, population: Indices, spans: Indices, possible: NDArray[np.bool_]
-) -> Indices:
-    """Return (assignments, layers): the segment of each layer, in a topological order.
-
-    Where each device has one span, these are the spans.
-    """
-    used = (_counts(population, len(problem.devices)) > 0).sum(axis=1)
-    found = spans.copy()
-    for row in np.flatnonzero(possible & (spans[:, -1] + 1 > used)):
-        for number, block in enumerate(blocks_of(problem, population[row].tolist())):
-            found[row, list(block)] = number
-    return found
-
-
-def blocks_of(problem: Problem, assignment: Sequence[int]) -> Sequence[tuple[int, ...]]:
-    """Return the layers of each segment of an assignment, in a topological order."""
-    if problem.grouping is not None:
-        return problem.grouping.blocks(assignment)[0]
-    before: list[list[int]] = [[] for _ in problem.layers]
-    for tensor in problem.tensors:
-        for reader in tensor.readers:
-            before[reader] += [tensor.producer] if tensor.producer != MODEL_INPUT else []
-    return fewest_blocks(assignment, before).blocks
-
-
-def _latencies(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
-    """Return when a frame that is alone leaves, segment by segment; a device runs one at a time."""
-    rows = np.arange(len(population))
-    devices = np.full((len(population), 1 + int(segments.max(initial=0))), -1)
-    devices[rows[:, None], segments] = population
-    busy = _segments_s(problem, population, segments, devices, sent)
-    arrivals = _arrivals(problem, population, segments)
-    ends, free = np.zeros(devices.shape), np.zeros((len(population), len(problem.devices)))
-    bounds = np.searchsorted(arrivals.segment, np.arange(devices.shape[1] + 1))
-    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
-        here = slice(first, end)
-        row = arrivals.row[here]
-        begin = free[rows, devices[:, number]]
-        np.maximum.at(begin, row, _there_s(ends, arrivals, here))
-        exists = np.flatnonzero(devices[:, number] >= 0)
-        ends[exists, number] = begin[exists] + busy[exists, number]
-        free[exists, devices[exists, number]] = ends[exists, number]
-    last = np.zeros(len(population))
-    leaving = slice(bounds[-1], None)
-    np.maximum.at(last, arrivals.row[leaving], _there_s(ends, arrivals, leaving))
-    if not any(tensor.is_output for tensor in problem.tensors):
-        return np.asarray(ends.max(axis=1))
-    return last
-
-
-def _segments_s(
-    problem: Problem, population: Indices, segments: Indices, devices: Indices, sent: Messages
-) -> Floats:
-    """Return (assignments, segments): how long each takes for a frame, with its messages.
-
-    Those of a device take together what its spans of layers do.
-    """
-    shape, of_devices = devices.shape, (len(population), len(problem.devices))
-
-    def span_times(spans: Spans, where: Indices) -> Floats:
-        times: Floats = problem.span_tables[problem.device_kinds[where], spans.first, spans.last]
-        return times
-
-    spans, pieces = spans_of(population), spans_of(segments)
-    where = population[pieces.row, pieces.first]
-    seconds = span_times(pieces, where)
-    busy = _sums(pieces.row, pieces.device, seconds, shape)
-    whole = _sums(spans.row, spans.device, span_times(spans, spans.device), of_devices)
-    parts = _sums(pieces.row, where, seconds, of_devices)
-    share = np.ones(of_devices)
-    known = np.isfinite(whole) & np.isfinite(parts) & (parts > 0)
-    np.divide(whole, parts, out=share, where=known)
-    row = np.arange(len(population))[:, None]
-    busy *= share[row, devices]
-    first = np.full(of_devices, shape[1])
-    np.minimum.at(first, (pieces.row, where), pieces.device)
-    at = np.nonzero(first < shape[1])
-    busy[at[0], first[at]] += problem.overheads.frame_s
-    copying = sent.copy_s + problem.overheads.message_s
-    makers = np.array([producer_of(problem, tensor) for tensor in problem.tensors])
-    busy += _sums(sent.row, segments[sent.row, makers[sent.tensor]], copying, shape)
-    busy += _sums(sent.row, first_readers(problem, population, segments, sent), copying, shape)
-    return busy
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrivals:
-    """Tensors that segments, or at the end the sink, wait for; all arrays are (arrivals,)."""
-
-    row: Indices
-    """Which assignment."""
-    segment: Indices
-    """That waits, ascending; behind all others the sink."""
-    maker: Indices
-    """Segment that makes it; -1: it comes from outside."""
-    hop_s: Floats
-    """How long it is under way, besides what the cores copy."""
-
-
-def _there_s(ends: Floats, arrivals: _Arrivals, which: slice) -> Floats:
-    """Return when some tensors have arrived."""
-    maker = arrivals.maker[which]
-    made: Floats = np.where(maker < 0, 0.0, ends[arrivals.row[which], maker])
-    return made + arrivals.hop_s[which]
-
-
-def _arrivals(problem: Problem, population: Indices, segments: Indices) -> _Arrivals:
-    sink = int(segments.max(initial=0)) + 1
-    pairs = [(number, layer, 0) for number, t in enumerate(problem.tensors) for layer in t.readers]
-    pairs += [(n, problem.sink_layer, 1) for n, t in enumerate(problem.tensors) if t.is_output]
-    tensors, readers, gives = np.array(pairs, np.int64).reshape(-1, 3).T
-    made = np.array([tensor.producer for tensor in problem.tensors], np.int64)[tensors]
-    enters = np.array([producer_of(problem, tensor) for tensor in problem.tensors])[tensors]
-    sizes = np.array([tensor.nbytes for tensor in problem.tensors])[tensors]
-    maker = np.where(made == MODEL_INPUT, -1, segments[:, made])
-    waits = np.where(gives == 1, sink, segments[:, readers])
-    row, edge = np.nonzero(maker != waits)
-    order = np.argsort(waits[row, edge], kind="stable")
-    row, edge = row[order], edge[order]
-    origin, target = population[row, enters[edge]], population[row, readers[edge]]
-    boards = problem.device_boards[origin], problem.device_boards[target]
-    finite = np.where(np.isfinite(sizes), sizes, 0.0)[edge]
-    carried = np.where(boards[0] == boards[1], 0.0, finite / problem.bandwidth_bytes_s[boards])
-    hop_s = np.where(origin == target, 0.0, carried + problem.latency_s[boards])
-    return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)
+    energy: Floats = active + finite[:, np.newaxis] * idle
+    energy[(used & unknown) @ problem.is_on_board > 0] = np.nan
+    energy[~(used @ problem.is_on_board > 0)] = 0.0
+    return energy

@@ -15,6 +15,7 @@ __all__ = [
     "Messages",
     "first_readers",
     "message_costs",
+    "message_numbers",
     "messages_of",
     "producer_of",
 ]
@@ -62,34 +63,36 @@ class Messages:
     """Tensors that go from device to device, of all assignments; all arrays are (messages,)."""
 
     row: Indices
+    """Which assignment."""
     tensor: Indices
     origin: Indices
     target: Indices
-    nbytes: Floats
-    copy_s: Floats
-    """Time that each end's cores take to copy it, into or out of the network between boards."""
-    link_s: Floats
-    """Time that it takes of the boards' links; 0 inside one board."""
+    costs: MessageCosts
+
+    def hop_s(self) -> Floats:
+        """Return how long each is under way, besides what the cores copy."""
+        return self.costs.link_s + self.costs.latency_s
 
 
 def messages_of(problem: Problem, population: Indices) -> Messages:
     """Return what assignments send: each tensor once to each other device that needs it."""
     tensors, readers, producers = _edges(problem)
-    devices, count = len(problem.devices), len(problem.tensors)
     origin = population[:, producers[tensors]]
     target = population[:, readers]
     row, edge = np.nonzero(origin != target)
-    needed = np.zeros((len(population), count, devices), bool)
+    needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
     needed[row, tensors[edge], target[row, edge]] = True
     row, tensor, device = np.nonzero(needed)
     start = population[row, producers[tensor]]
-    nbytes = np.array([t.nbytes for t in problem.tensors])[tensor]
-    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
     boards = problem.device_boards[start], problem.device_boards[device]
-    carry_s = sent / problem.bandwidth_bytes_s[boards]
-    same = boards[0] == boards[1]
-    copy_s = np.where(same, carry_s, sent * problem.overheads.network_s_per_byte)
-    return Messages(row, tensor, start, device, nbytes, copy_s, np.where(same, 0, carry_s))
+    costs = message_costs(
+        np.array([t.nbytes for t in problem.tensors])[tensor],
+        problem.bandwidth_bytes_s[boards],
+        problem.latency_s[boards],
+        boards[0] == boards[1],
+        problem.overheads,
+    )
+    return Messages(row, tensor, start, device, costs)
 
 
 def first_readers(
@@ -106,11 +109,19 @@ def first_readers(
     tensors, readers, producers = _edges(problem)
     target = population[:, readers]
     row, edge = np.nonzero(population[:, producers[tensors]] != target)
-    keys = (row * len(problem.tensors) + tensors[edge]) * len(problem.devices) + target[row, edge]
-    known = (sent.row * len(problem.tensors) + sent.tensor) * len(problem.devices) + sent.target
-    found = np.full(len(known), np.iinfo(np.int64).max)
-    np.minimum.at(found, np.searchsorted(known, keys), segments[row, readers[edge]])
+    found = np.full(len(sent.row), np.iinfo(np.int64).max)
+    at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
+    np.minimum.at(found, at, segments[row, readers[edge]])
     return found
+
+
+def message_numbers(
+    problem: Problem, sent: Messages, row: Indices, tensor: Indices, target: Indices
+) -> Indices:
+    """Return which messages bring tensors to devices; any, where none does."""
+    count, devices = len(problem.tensors), len(problem.devices)
+    keys = (sent.row * count + sent.tensor) * devices + sent.target  # ascending
+    return np.searchsorted(keys, (row * count + tensor) * devices + target)
 
 
 def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:

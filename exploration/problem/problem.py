@@ -232,6 +232,11 @@ class Problem:
         return np.array([device.board for device in self.devices], np.int64)
 
     @cached_property
+    def is_on_board(self) -> NDArray[np.float64]:
+        """(devices, boards): 1 where a device is on a board."""
+        return np.eye(len(self.boards))[self.device_boards]
+
+    @cached_property
     def span_tables(self) -> NDArray[np.float64]:
         """(kinds, layers, layers): what all spans take in a pipeline, in seconds."""
         tables = np.stack([self.spans.table(kind) for kind in range(len(self.times_s))])

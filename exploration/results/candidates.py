@@ -11,7 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.cost_model import BoardCost, Prediction, predict
+from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.cost.prediction import BoardCost, Prediction
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive, spread_out
 from rankslice.exploration.results.records import Candidate, Figures, RankLoad, RankTraffic

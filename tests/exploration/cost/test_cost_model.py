@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from line_graphs import line_graph
+from one_by_one import OneByOne
 from placements import placements
 from plans import planned
 from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, problem
@@ -33,6 +34,10 @@ def test_many_at_once_have_the_figures_of_one_explained(drawn):
     found = evaluate(given_problem, population)
     for row, assignment in enumerate(population):
         one = predict(given_problem, assignment)
+        alone = OneByOne(given_problem, assignment)
+        assert alone.segment_s == pytest.approx([segment.busy_s for segment in one.segments])
+        assert alone.bottleneck_s() == pytest.approx(found.bottleneck_s[row], rel=1e-9)
+        assert alone.latency_s() == pytest.approx(found.latency_s[row], rel=1e-9)
         assert one.latency_s == pytest.approx(found.latency_s[row], rel=1e-9)
         assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
         assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9)
@@ -41,7 +46,7 @@ def test_many_at_once_have_the_figures_of_one_explained(drawn):
 
 @given(assigned_problems())
 @settings(max_examples=60, deadline=None)
-def test_many_at_once_need_the_memory_of_one_explained_if_devices_have_one_run_each(drawn):
+def test_many_at_once_need_the_memory_of_one_explained_if_devices_have_one_span_each(drawn):
     given_problem, population = drawn
     contiguous = np.sort(population, axis=1)
     found = evaluate(given_problem, contiguous, latency=False)

@@ -1,0 +1,56 @@
+"""What assignments need of the memory of boards."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.cost.messages import Messages
+from rankslice.exploration.cost.slot_memory import slot_bytes
+from rankslice.exploration.cost.spans import counts, spans_of, sums
+from rankslice.exploration.problem.problem import Problem
+
+__all__ = ["memory_of", "weights_of"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+
+
+def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
+    """Return what each assignment needs on each board, (assignments, boards), in bytes.
+
+    Args:
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
+        segments: (assignments, layers): the segment of each layer, numbered from 0 in a
+            topological order.
+        sent: what the assignments send.
+    """
+    shape = len(population), len(problem.devices)
+    device_bytes = weights_of(problem, population)
+    if len(problem.working_bytes):
+        spans = spans_of(population)
+        most = np.zeros(shape)
+        starts = spans.row * population.shape[1] + spans.first
+        work = np.maximum.reduceat(np.tile(problem.working_bytes, shape[0]), starts)
+        np.maximum.at(most, (spans.row, spans.owner), work)
+        device_bytes += most
+    if len(problem.rank_bytes):
+        used = counts(population, shape[1]) > 0
+        device_bytes += used * problem.rank_bytes[problem.device_kinds]
+    device_bytes += slot_bytes(problem, population, segments, sent)
+    return device_bytes @ problem.is_on_board
+
+
+def weights_of(problem: Problem, population: Indices) -> Floats:
+    """Return (assignments, devices): the size of the weights of each device, each once."""
+    shape = len(population), len(problem.devices)
+    spans = spans_of(population)
+    held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
+    found = sums(spans.row, spans.owner, held[spans.last + 1] - held[spans.first], shape)
+    for weight in problem.shared_weights:
+        readers = counts(population[:, list(weight.readers)], shape[1])
+        found -= weight.nbytes * np.maximum(readers - 1, 0)
+    return found

@@ -1,0 +1,184 @@
+"""When the segments of assignments compute, and when a frame that is alone leaves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.cost.messages import (
+    Messages,
+    first_readers,
+    message_numbers,
+    producer_of,
+)
+from rankslice.exploration.cost.spans import Spans, counts, spans_of, sums
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.frontend.partition.segments import fewest_blocks
+
+__all__ = ["SegmentTimes", "blocks_of", "latencies", "segment_numbers", "segment_times"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+
+
+def segment_numbers(
+    problem: Problem, population: Indices, spans: Indices, possible: NDArray[np.bool_]
+) -> Indices:
+    """Return (assignments, layers): the segment of each layer, in a topological order.
+
+    Where each device has one span, these are the spans.
+    """
+    used = (counts(population, len(problem.devices)) > 0).sum(axis=1)
+    found = spans.copy()
+    for row in np.flatnonzero(possible & (spans[:, -1] + 1 > used)):
+        for number, block in enumerate(blocks_of(problem, population[row].tolist())):
+            found[row, list(block)] = number
+    return found
+
+
+def blocks_of(problem: Problem, assignment: Sequence[int]) -> Sequence[tuple[int, ...]]:
+    """Return the layers of each segment of an assignment, in a topological order."""
+    if problem.grouping is not None:
+        return problem.grouping.blocks(assignment)[0]
+    before: list[list[int]] = [[] for _ in problem.layers]
+    for tensor in problem.tensors:
+        for reader in tensor.readers:
+            before[reader] += [tensor.producer] if tensor.producer != MODEL_INPUT else []
+    return fewest_blocks(assignment, before).blocks
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTimes:
+    """How long segments take for a frame, in seconds; all arrays are (assignments, segments)."""
+
+    devices: Indices
+    """-1: the assignment has no such segment."""
+    compute_s: Floats
+    """Those of a device take together what its spans of layers do."""
+    busy_s: Floats
+    """With their messages, and what the runtime takes of each frame."""
+
+
+def segment_times(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages
+) -> SegmentTimes:
+    """Return how long the segments of assignments take.
+
+    The maker of a tensor pays for sending it, its first reader on a device for receiving it.
+
+    Args:
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
+        segments: (assignments, layers): the segment of each layer, in a topological order.
+        sent: all that the assignments send.
+    """
+    shape = len(population), 1 + int(segments.max(initial=0))
+    devices = np.full(shape, -1)
+    devices[np.arange(shape[0])[:, None], segments] = population
+    spans, pieces = spans_of(population), spans_of(segments)
+    where = population[pieces.row, pieces.first]
+    compute_s = _compute_s(problem, spans, pieces, where, devices)
+    busy_s = compute_s.copy()
+    first = np.full((shape[0], len(problem.devices)), shape[1])
+    np.minimum.at(first, (pieces.row, where), pieces.owner)
+    at = np.nonzero(first < shape[1])
+    busy_s[at[0], first[at]] += problem.overheads.frame_s
+    message_s = sent.costs.copy_s + problem.overheads.message_s
+    makers = np.array([producer_of(problem, tensor) for tensor in problem.tensors])
+    busy_s += sums(sent.row, segments[sent.row, makers[sent.tensor]], message_s, shape)
+    busy_s += sums(sent.row, first_readers(problem, population, segments, sent), message_s, shape)
+    return SegmentTimes(devices, compute_s, busy_s)
+
+
+def _compute_s(
+    problem: Problem, spans: Spans, pieces: Spans, where: Indices, devices: Indices
+) -> Floats:
+    """Return the times of segments, in proportion to those of their pieces without a gap."""
+
+    def span_s(of: Spans, on: Indices) -> Floats:
+        times: Floats = problem.span_tables[problem.device_kinds[on], of.first, of.last]
+        return times
+
+    of_devices = len(devices), len(problem.devices)
+    piece_s = span_s(pieces, where)
+    whole = sums(spans.row, spans.owner, span_s(spans, spans.owner), of_devices)
+    parts = sums(pieces.row, where, piece_s, of_devices)
+    share = np.ones(of_devices)
+    known = np.isfinite(whole) & np.isfinite(parts) & (parts > 0)
+    np.divide(whole, parts, out=share, where=known)
+    row = np.arange(len(devices))[:, None]
+    found: Floats = sums(pieces.row, pieces.owner, piece_s, devices.shape) * share[row, devices]
+    return found
+
+
+def latencies(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages, times: SegmentTimes
+) -> Floats:
+    """Return when a frame that is alone leaves, segment by segment; a device runs one at a time."""
+    rows = np.arange(len(population))
+    devices = times.devices
+    arrivals = _arrivals(problem, population, segments, sent)
+    ends, free = np.zeros(devices.shape), np.zeros((len(population), len(problem.devices)))
+    bounds = np.searchsorted(arrivals.segment, np.arange(devices.shape[1] + 1))
+    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
+        here = slice(first, end)
+        row = arrivals.row[here]
+        begin = free[rows, devices[:, number]]
+        np.maximum.at(begin, row, _there_s(ends, arrivals, here))
+        exists = np.flatnonzero(devices[:, number] >= 0)
+        ends[exists, number] = begin[exists] + times.busy_s[exists, number]
+        free[exists, devices[exists, number]] = ends[exists, number]
+    last = np.zeros(len(population))
+    leaving = slice(bounds[-1], None)
+    np.maximum.at(last, arrivals.row[leaving], _there_s(ends, arrivals, leaving))
+    if not any(tensor.is_output for tensor in problem.tensors):
+        return np.asarray(ends.max(axis=1))
+    return last
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """Tensors that segments, or at the end the sink, wait for; all arrays are (arrivals,)."""
+
+    row: Indices
+    """Which assignment."""
+    segment: Indices
+    """That waits, ascending; behind all others the sink."""
+    maker: Indices
+    """Segment that makes it; -1: it comes from outside."""
+    hop_s: Floats
+    """How long it is under way, besides what the cores copy."""
+
+
+def _there_s(ends: Floats, arrivals: _Arrivals, which: slice) -> Floats:
+    """Return when some tensors have arrived."""
+    maker = arrivals.maker[which]
+    made: Floats = np.where(maker < 0, 0.0, ends[arrivals.row[which], maker])
+    return made + arrivals.hop_s[which]
+
+
+def _arrivals(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages
+) -> _Arrivals:
+    sink = int(segments.max(initial=0)) + 1
+    pairs = [(number, layer, 0) for number, t in enumerate(problem.tensors) for layer in t.readers]
+    pairs += [(n, problem.sink_layer, 1) for n, t in enumerate(problem.tensors) if t.is_output]
+    tensors, readers, gives = np.array(pairs, np.int64).reshape(-1, 3).T
+    made = np.array([tensor.producer for tensor in problem.tensors], np.int64)[tensors]
+    enters = np.array([producer_of(problem, tensor) for tensor in problem.tensors])[tensors]
+    maker = np.where(made == MODEL_INPUT, -1, segments[:, made])
+    waits = np.where(gives == 1, sink, segments[:, readers])
+    row, edge = np.nonzero(maker != waits)
+    order = np.argsort(waits[row, edge], kind="stable")
+    row, edge = row[order], edge[order]
+    target = population[row, readers[edge]]
+    hop_s = np.zeros(len(row))
+    is_sent = population[row, enters[edge]] != target
+    brings = message_numbers(problem, sent, row, tensors[edge], target)[is_sent]
+    hop_s[is_sent] = sent.hop_s()[brings]
+    return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)

@@ -6,7 +6,7 @@ import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 from rich.cells import cell_len
@@ -19,17 +19,12 @@ from rich.console import (
     RenderResult,
 )
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from rankslice.framework.files.output_file import write_output
 from rankslice.framework.wording import harmless, printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = [
     "end_interrupted",
@@ -94,6 +89,15 @@ def shortened(text: str, most: int = _LONGEST_CELL) -> str:
 
 def progress_bars() -> Progress:
     """Return bars for long work, which are shown at a terminal alone."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -22,7 +22,7 @@ from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
-__all__ = ["MakeMapping", "Planned", "layer_numbers", "plan_mapping", "plan_model"]
+__all__ = ["MakeMapping", "Planned", "plan_mapping", "plan_model"]
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -36,15 +36,6 @@ class Planned:
     partition: Partition
     plan: Plan
     warnings: tuple[str, ...]
-
-
-def layer_numbers(graph: Graph) -> dict[str, int]:
-    """Return the number by which ``--cuts`` knows each layer: from 1, in the graph's order.
-
-    In a Keras model with one input, not nested, this is the index in ``model.layers``, where the
-    input layer is 0.
-    """
-    return {layer.name: number for number, layer in enumerate(graph.layers, 1)}
 
 
 def plan_model(

@@ -43,7 +43,7 @@ def mapping_of_cuts(
     are taken again and again.
 
     Args:
-        cuts: as :func:`rankslice.commands.planning.layer_numbers` counts.
+        cuts: as :func:`rankslice.commands.layer_numbers.layer_numbers` counts.
         share_cores: whether several ranks may have the same cores.
     """
 

@@ -110,14 +110,16 @@ def inspect(
     if any(of_internals.values()):
         raise RankSliceError("--delegate, --accelerator and --option need --internals")
     from rankslice.commands.inspect.inspect import inspect_model
-    from rankslice.commands.inspect.picture import picture_of
     from rankslice.commands.inspect.show import print_inspection
-    from rankslice.commands.inspect.to_json import inspection_to_json
 
     inspection = inspect_model(model, parse_shapes(shape), mapping, platform)
     if svg is not None:
+        from rankslice.commands.inspect.picture import picture_of
+
         write_output(svg, picture_of(inspection), "--svg")
     if json_file is not None:
+        from rankslice.commands.inspect.to_json import inspection_to_json
+
         write_json(json_file, inspection_to_json(inspection))
     if STDOUT not in (svg, json_file):
         print_inspection(inspection, screen, cuts, summary=summary)

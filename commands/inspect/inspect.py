@@ -13,7 +13,6 @@ from rankslice.commands.build_folder import (
     unsliced_model,
 )
 from rankslice.commands.inspect.rank_costs import RankCost, rank_costs
-from rankslice.commands.planning import plan_model
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -97,6 +96,8 @@ def inspect_model(
             expected = "give --mapping, too: which layers go to its accelerators"
             raise RankSliceError(Mistake("--platform", "says nothing without a mapping", expected))
         return _inspection(read_model(model, shapes), None)
+    from rankslice.commands.planning import plan_model  # reads platforms, which takes its time
+
     planned = plan_model(model, mapping, platform or "local", where=_anywhere, shapes=shapes)
     return _inspection(planned.model, planned.plan)
 

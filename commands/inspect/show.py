@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, layer_places
-from rankslice.commands.planning import layer_numbers
+from rankslice.commands.layer_numbers import layer_numbers
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from rankslice.commands.app import COMMANDS, load_command, summary
 
@@ -51,3 +55,21 @@ def test_what_commands_share_uses_no_command() -> None:
         for file, names in shared.items()
         if (found := {n for n in names if any(map(n.startswith, own))})
     }
+
+
+HEAVY = {"numpy", "onnx", "onnxruntime", "pydantic", "yaml", "jinja2", "rich.progress"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_the_cheapest_commands_load_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys\nfrom rankslice.commands import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    loaded = set(ended.stderr.split())
+    assert "rankslice.commands.app" in loaded
+    assert set() == HEAVY & loaded
+    assert not any(name.endswith(".cli") and "rankslice" in name for name in loaded)

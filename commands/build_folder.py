@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rankslice.backend.boards.reach import FILE as BOARDS_FILE
 from rankslice.framework.engines import submodel_formats
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
-from rankslice.framework.reach import FILE as BOARDS_FILE
-from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.reading.read_text import read_text
 
 __all__ = [
     "OWN_ENTRIES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rankslice.framework.profile import Profile, profile_from_json
-from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.reading.read_text import read_text
 
 __all__ = ["read_profile"]
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Tensor
-from rankslice.framework.records import read_record, record_schema
-from rankslice.framework.specs.read_json import read_json
+from rankslice.framework.reading.read_json import read_json
+from rankslice.framework.reading.records import read_record, record_schema
 from rankslice.framework.wording import described, quoted
 
 __all__ = [

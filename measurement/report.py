@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
-from rankslice.framework.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.framework.wording import described
 
 __all__ = ["MAX_REPORT_BYTES", "read_report"]

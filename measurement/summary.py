@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps, too_few_text
+from rankslice.measurement.throughput import STEADY, TOO_FEW, throughput_fps, too_few_text
 from rankslice.measurement.verify import Verification
 
 __all__ = ["EnergySummary", "RankSummary", "RunSummary", "summarise"]

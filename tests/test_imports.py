@@ -1,4 +1,4 @@
-"""Who may import whom: the rooms, the runtime that boards get, and heavy packages."""
+"""Who may import whom: rooms and what is in them, the runtime that boards get, heavy packages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from rankslice.framework.engines import ENGINES
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
@@ -28,20 +30,32 @@ CHECKOUT = [
 ]
 RUNTIME = [file for file in FILES if file.is_relative_to(ROOT / "backend" / "runtime")]
 
-RECORDS = "rankslice.framework"
-LOADER = "rankslice.backend.runtime.engines.onnxruntime_package"
+RUNTIME_PACKAGE = "rankslice.backend.runtime"
+LOADER = f"{RUNTIME_PACKAGE}.engines.onnxruntime_package"
 """What imports onnxruntime for all rooms."""
 
-ALLOWED = {
-    "framework": (),
-    "frontend": (RECORDS, LOADER),
-    "backend": (RECORDS,),
-    "measurement": (RECORDS, "rankslice.backend.runtime"),
-    "exploration": (RECORDS, "rankslice.frontend", "rankslice.backend.runtime"),
-    "networks": (RECORDS, LOADER),
-    "commands": tuple(f"rankslice.{room}" for room in ROOMS),
+FLOORS = (
+    ("framework",),
+    ("backend", "frontend", "measurement"),
+    ("exploration", "networks"),
+    ("commands",),
+    ("benchmarks",),
+)
+"""From the ground up: a room imports itself and the floors below."""
+
+ALONG_A_FLOOR = {"frontend": (LOADER,), "measurement": (RUNTIME_PACKAGE,)}
+"""What a room imports on its own floor."""
+
+NARROWER = {
+    "exploration": (
+        "rankslice.framework",
+        "rankslice.frontend",
+        "rankslice.measurement",
+        RUNTIME_PACKAGE,
+    ),
+    "networks": ("rankslice.framework", LOADER),
 }
-"""Room -> what its modules may import of ours, besides their own room and the package's version."""
+"""All that a room imports of the floors below, if it is not all of them."""
 
 PARTS = {
     "frontend": {
@@ -53,23 +67,13 @@ PARTS = {
 }
 """Room -> its parts -> the other parts that they may import."""
 
-HEAVY = frozenset(
-    {
-        "PIL",
-        "ai_edge_litert",
-        "cv2",
-        "matplotlib",
-        "mpi4py",
-        "onnxruntime",
-        "pymoo",
-        "sklearn",
-        "tensorflow",
-        "tflite_runtime",
-    }
+OF_ENGINES = frozenset(
+    module for engine in ENGINES.values() for module in engine.distributions.values() if module
 )
+HEAVY = OF_ENGINES | {"PIL", "cv2", "matplotlib", "mpi4py", "pymoo", "sklearn"}
 """Imported inside the functions that need them: slow to load, or not installed everywhere."""
 
-ON_BOARDS = frozenset({"PIL", "ai_edge_litert", "mpi4py", "numpy", "onnxruntime"})
+ON_BOARDS = OF_ENGINES | {"PIL", "mpi4py", "numpy"}
 """What the runtime may import besides the standard library."""
 
 
@@ -84,24 +88,27 @@ class Import:
     """Whether it stands inside a function."""
     level: int
     """Number of leading dots."""
+    typed: bool
+    """Whether only type checkers see it."""
 
 
 def imports(file: Path) -> list[Import]:
-    return list(_imports(ast.parse(file.read_text(encoding="utf-8")), lazy=False))
+    return list(_imports(ast.parse(file.read_text(encoding="utf-8"))))
 
 
-def _imports(node: ast.AST, *, lazy: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, *, lazy: bool = False, typed: bool = False) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
         if isinstance(child, ast.Import):
             for alias in child.names:
-                yield Import(alias.name, child.lineno, lazy, 0)
+                yield Import(alias.name, child.lineno, lazy, 0, typed)
         elif isinstance(child, ast.ImportFrom):
-            yield Import(child.module or "", child.lineno, lazy, child.level)
+            yield Import(child.module or "", child.lineno, lazy, child.level, typed)
             for alias in child.names:
                 name = f"{child.module}.{alias.name}" if child.module else alias.name
-                yield Import(name, child.lineno, lazy, child.level)
-        yield from _imports(child, lazy=inside)
+                yield Import(name, child.lineno, lazy, child.level, typed)
+        of_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        yield from _imports(child, lazy=inside, typed=typed or of_types)
 
 
 def is_within(module: str, packages: tuple[str, ...]) -> bool:
@@ -121,21 +128,29 @@ def package_of(item: Import) -> str:
     return "" if item.level else item.module.split(".")[0]
 
 
+def allowed(room: str) -> tuple[str, ...]:
+    """Return what a room's modules may import of ours, besides the package's version."""
+    (number,) = (number for number, floor in enumerate(FLOORS) if room in floor)
+    below = [f"rankslice.{other}" for floor in FLOORS[:number] for other in floor]
+    return (*NARROWER.get(room, below), *ALONG_A_FLOOR.get(room, ()), f"rankslice.{room}")
+
+
 def not_allowed(file: Path) -> list[Import]:
     """Return the imports of ours that a file's room may not have."""
-    room = file.relative_to(ROOT).parts[0]
-    allowed = (*ALLOWED[room], f"rankslice.{room}")
+    may = allowed(file.relative_to(ROOT).parts[0])
     return [
         item
         for item in imports(file)
         if package_of(item) == "rankslice"
         and item.module not in ("rankslice", "rankslice.__version__")
-        and not is_within(item.module, allowed)
+        and not is_within(item.module, may)
     ]
 
 
 def test_a_room_imports_only_what_it_may() -> None:
-    assert [] == [text for file in FILES for text in told(file, not_allowed(file))]
+    benchmarks = (ROOT / "benchmarks").rglob("*.py")
+    found = [text for file in (*FILES, *benchmarks) for text in told(file, not_allowed(file))]
+    assert [] == found
 
 
 @pytest.mark.parametrize("room", PARTS)
@@ -147,6 +162,58 @@ def test_a_part_of_a_room_imports_only_what_it_may(room: str) -> None:
         for file in (ROOT / room / part).rglob("*.py"):
             found = (item for item in imports(file) if is_within(item.module, refused))
             assert [] == told(file, found)
+
+
+MODULES = {
+    file.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__"): file
+    for file in FILES
+}
+"""Our modules: ``frontend/costs/cuts`` and its file."""
+
+
+def imported(name: str) -> Iterator[str]:
+    """Yield the modules of ours that a module imports, as in :data:`MODULES`.
+
+    What it imports for the sake of types alone is left out.
+    """
+    file = MODULES[name]
+    package = file.parent.relative_to(ROOT).parts
+    for item in imports(file):
+        if not item.level and package_of(item) != "rankslice":
+            continue
+        parts = item.module.split(".")
+        parts = [*package[: len(package) - item.level + 1], *parts] if item.level else parts[1:]
+        while parts and "/".join(parts) not in MODULES:
+            del parts[-1]
+        if parts and not item.typed:
+            yield "/".join(parts)
+
+
+def circles(folder: str) -> set[str]:
+    """Return the modules and folders in a folder that import each other in a circle, or need one.
+
+    Those that only others need are left out.
+    """
+    arrows: dict[str, set[str]] = {}
+    begin = f"{folder}/"
+    for name in MODULES:
+        if name.startswith(begin):
+            own = name.removeprefix(begin).partition("/")[0]
+            others = (to.removeprefix(begin) for to in imported(name) if to.startswith(begin))
+            arrows.setdefault(own, set()).update(to.partition("/")[0] for to in others)
+            arrows[own].discard(own)
+    while free := [name for name, others in arrows.items() if not others & arrows.keys()]:
+        for name in free:
+            del arrows[name]
+    return set(arrows)
+
+
+FOLDERS = sorted({parent.as_posix() for name in MODULES for parent in Path(name).parents[:-1]})
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_arrows_between_the_parts_of_a_folder_run_one_way(folder: str) -> None:
+    assert set() == circles(folder)
 
 
 def test_nothing_is_imported_by_its_bare_name() -> None:

@@ -1,8 +1,8 @@
 """Answers of boards, validated where they enter.
 
 An answer is one line: a mark, because a shell may print lines of its own, and a JSON object within
-the limits of :mod:`rankslice.framework.untrusted_json`. It becomes a record with exactly the fields
-below.
+the limits of :mod:`rankslice.framework.reading.untrusted_json`. It becomes a record with exactly
+the fields below.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.agent.protocol import MARK
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.records import Only, between, read_record
-from rankslice.framework.untrusted_json import MAX_NUMBER, UntrustedJsonError, untrusted_json
+from rankslice.framework.reading.records import Only, between, read_record
+from rankslice.framework.reading.untrusted_json import (
+    MAX_NUMBER,
+    UntrustedJsonError,
+    untrusted_json,
+)
 
 __all__ = [
     "MAX_BYTES",

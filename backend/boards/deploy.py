@@ -17,8 +17,8 @@ from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.names import safe_file_name
-from rankslice.framework.specs.read_json import read_json
-from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.reading.read_json import read_json
+from rankslice.framework.reading.read_text import read_text
 
 __all__ = ["Deployed", "Package", "deploy_packages", "package_folder", "read_package"]
 

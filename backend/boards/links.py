@@ -9,8 +9,8 @@ from itertools import permutations
 from rankslice.backend.boards.answers import complaint_of
 from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import Conversation
+from rankslice.backend.boards.probed import Exchange, Port, Route
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.probed import Exchange, Port, Route
 
 __all__ = ["BoardLinks", "measure_routes"]
 

@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import invalid_answer
-from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
-from rankslice.framework.engines import ENGINES
-from rankslice.framework.probed import (
+from rankslice.backend.boards.probed import (
     Addresses,
     BoardReport,
     Clock,
     Complaints,
     Interface,
 )
+from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
+from rankslice.framework.engines import ENGINES
 
 __all__ = [
     "Conversation",

@@ -24,7 +24,7 @@ from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.profile import Core, MeasuredBoard
-from rankslice.framework.records import Only, between
+from rankslice.framework.reading.records import Only, between
 from rankslice.framework.wording import on_one_line
 
 __all__ = [

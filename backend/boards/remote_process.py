@@ -20,7 +20,7 @@ from rankslice.backend.boards.answers import (
     read_answer,
 )
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.untrusted_json import UntrustedJsonError
+from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 
 __all__ = ["TOO_OLD", "RemoteProcess", "ssh_complaint"]
 

@@ -16,10 +16,10 @@ from rankslice.backend.boards.agent.jobs.folders import DISK_FULL
 from rankslice.backend.boards.agent.system import shell_words
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
+from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.home import home_folder
-from rankslice.framework.reach import Reach
 
 __all__ = [
     "PLAIN_PYTHON",

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rankslice.backend.boards.reach import FILE as BOARDS_FILE
+from rankslice.backend.boards.reach import reaches_to_json
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
@@ -28,8 +30,6 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.reach import FILE as BOARDS_FILE
-from rankslice.framework.reach import reaches_to_json
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, find_format, format_of, submodel_files

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rankslice.commands.build.build import Build
-from rankslice.framework.describe_plan import describe_plan
+from rankslice.commands.build.describe_plan import describe_plan
 
 __all__ = ["print_build"]
 

@@ -13,11 +13,11 @@ from rankslice.backend.boards.deploy import (
     package_folder,
     read_package,
 )
+from rankslice.backend.boards.reach import board_reaches
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
-from rankslice.framework.reach import board_reaches
 from rankslice.framework.wording import joined, quoted
 
 __all__ = ["Deployment", "deploy", "plan_deployment"]

@@ -31,9 +31,9 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.throughput import frames_to_fill
 from rankslice.frontend.formats import Model, format_of
 from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.throughput import frames_to_fill
 
 __all__ = ["Runs", "Simulations", "mapping_text"]
 

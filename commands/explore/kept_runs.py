@@ -10,9 +10,9 @@ from typing import TypeAlias
 from rankslice.exploration.results.measured import MeasuredRun
 from rankslice.exploration.results.records import Candidate
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.records import read_record
-from rankslice.framework.specs.read_json import read_json
-from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.reading.read_json import read_json
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.reading.records import read_record
 
 __all__ = ["KeptRuns"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from rankslice.backend.boards.probed import BoardReport, Device, Environment, Library
 from rankslice.framework.engines import ENGINES
-from rankslice.framework.probed import BoardReport, Device, Environment, Library
 from rankslice.framework.wording import joined
 
 __all__ = ["Accelerators", "Usable", "accelerators_of"]

@@ -23,6 +23,8 @@ from rankslice.backend.boards.probe import (
     load_complaints,
     report_of,
 )
+from rankslice.backend.boards.probed import BoardReport, Device, Environment
+from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
@@ -32,8 +34,6 @@ from rankslice.framework.engines import ENGINES, computes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.framework.probed import BoardReport, Device, Environment
-from rankslice.framework.reach import Reach
 from rankslice.framework.specs.cores import core_ranges, format_cores
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from rankslice.commands.probe.accelerators import Usable, accelerators_of
-from rankslice.framework.probed import (
+from rankslice.backend.boards.probed import (
     BoardReport,
     Cluster,
     Environment,
@@ -22,6 +21,7 @@ from rankslice.framework.probed import (
     ProbedBoard,
     Route,
 )
+from rankslice.commands.probe.accelerators import Usable, accelerators_of
 from rankslice.framework.specs.cores import core_ranges, format_cores
 from rankslice.framework.wording import joined, on_one_line
 

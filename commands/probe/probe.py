@@ -16,11 +16,11 @@ from rankslice.backend.boards.probe import (
     conversations,
     report_of,
 )
+from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
+from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.commands.build_folder import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.probed import BoardReport, Probed, ProbedBoard, Route
-from rankslice.framework.reach import Reach
 from rankslice.framework.specs.platform_names import check_board, check_host, check_user
 from rankslice.framework.wording import quoted
 

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rankslice.backend.boards.probed import BoardReport, Cluster, Probed
 from rankslice.commands.probe.accelerators import accelerators_of
 from rankslice.commands.probe.check import FAIL, OK, WARN, Finding
 from rankslice.commands.probe.platform_file import measured_pairs
 from rankslice.framework.engines import ENGINES
-from rankslice.framework.probed import BoardReport, Cluster, Probed
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import on_one_line
 

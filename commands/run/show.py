@@ -18,7 +18,7 @@ from rankslice.commands.output import shortened
 from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
-from rankslice.framework.specs.read_text import read_text
+from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import joined, on_one_line
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
 from rankslice.measurement.verify import Verification

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.sources import Source
-from rankslice.framework.quiet import without_info
+from rankslice.commands.run.quiet import without_info
 
 __all__ = ["most_at_once", "unsliced_outputs"]
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.simulator import RankUse
 from rankslice.framework.quantities import frames_text
-from rankslice.framework.throughput import STEADY, TOO_FEW
+from rankslice.measurement.throughput import STEADY, TOO_FEW
 
 __all__ = ["print_simulation"]
 

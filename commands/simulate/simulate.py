@@ -37,12 +37,12 @@ from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile
+from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.specs.read_text import read_text
-from rankslice.framework.throughput import too_few_text
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import find_format
+from rankslice.measurement.throughput import too_few_text
 
 __all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulate_job"]
 

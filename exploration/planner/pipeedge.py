@@ -19,8 +19,8 @@ import numpy as np
 
 from rankslice.exploration.planner.chain import Device, Floats
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.specs.read_text import read_text
-from rankslice.framework.specs.read_yaml import read_yaml
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.reading.read_yaml import read_yaml
 from rankslice.framework.wording import bare, described, quoted
 
 __all__ = ["PipeEdgeCase", "read_pipeedge"]

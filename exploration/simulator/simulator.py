@@ -33,7 +33,7 @@ from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulator.assembly import assemble
 from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage
 from rankslice.framework.plan import Plan
-from rankslice.framework.throughput import STEADY, TOO_FEW, throughput_fps
+from rankslice.measurement.throughput import STEADY, TOO_FEW, throughput_fps
 
 __all__ = [
     "Arrivals",

@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
+from rankslice.framework.reading.read_yaml import SHAPE, read_yaml
 from rankslice.framework.specs.cores import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
@@ -35,7 +36,6 @@ from rankslice.framework.specs.platform_names import (
     check_user,
     check_variable,
 )
-from rankslice.framework.specs.read_yaml import SHAPE, read_yaml
 from rankslice.framework.wording import bare, described, joined, quoted
 
 __all__ = ["parse_platform_yaml", "platform_schema"]

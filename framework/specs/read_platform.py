@@ -7,9 +7,9 @@ import platform as machine
 from pathlib import Path
 
 from rankslice.framework.platform import Board, Platform
+from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.platform_text import parse_platform_text
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
-from rankslice.framework.specs.read_text import read_text
 
 __all__ = ["local_platform", "read_platform"]
 

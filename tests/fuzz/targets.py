@@ -28,11 +28,11 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.plan import plan_from_json, plan_to_json
 from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.specs.read_text import read_text
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.onnx.reader import read_onnx

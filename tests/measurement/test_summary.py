@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, ComputeTimes
-from rankslice.framework.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
+from rankslice.measurement.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.verify import Verification
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.boards.agent.probe.hardware import hardware
-from rankslice.framework.probed import BoardReport, Environment
-from rankslice.framework.records import read_record
+from rankslice.backend.boards.probed import BoardReport, Environment
+from rankslice.framework.reading.records import read_record
 
 CPU = "sys/devices/system/cpu"
 ZONE = "sys/class/thermal/thermal_zone"

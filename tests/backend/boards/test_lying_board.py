@@ -45,15 +45,7 @@ from rankslice.backend.boards.probe import (
     load_complaints,
 )
 from rankslice.backend.boards.probe import report_of as asked_report
-from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings
-from rankslice.backend.boards.ssh import BoardShell
-from rankslice.backend.boards.watch import Watches
-from rankslice.backend.launch.mpirun import MpiRun
-from rankslice.commands import output
-from rankslice.commands.probe.platform_file import platform_text
-from rankslice.framework.errors import RankSliceError
-from rankslice.framework.mapping import Placement
-from rankslice.framework.probed import (
+from rankslice.backend.boards.probed import (
     BoardReport,
     Cluster,
     Interface,
@@ -62,9 +54,17 @@ from rankslice.framework.probed import (
     Probed,
     ProbedBoard,
 )
-from rankslice.framework.reach import Reach
+from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings
+from rankslice.backend.boards.reach import Reach
+from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.boards.watch import Watches
+from rankslice.backend.launch.mpirun import MpiRun
+from rankslice.commands import output
+from rankslice.commands.probe.platform_file import platform_text
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Placement
+from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
-from rankslice.framework.untrusted_json import UntrustedJsonError
 
 SSH = """#!/bin/sh
 while :; do

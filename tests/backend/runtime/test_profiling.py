@@ -14,13 +14,13 @@ from onnx import TensorProto, helper
 from real_jobs import give_sensors
 
 from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings, profiler_package
+from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.profiling import core_kinds
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
-from rankslice.framework.reach import Reach
 
 CORE = min(os.sched_getaffinity(0))
 RANK = Placement(0, f"local_cpu{CORE}", "local", "localhost", "cpu", (CORE,), "onnxruntime")

@@ -12,10 +12,7 @@ from command_line import rankslice
 from hypothesis import HealthCheck, example, given, settings
 from probed_boards import JETSON, PC, RASPBERRY_PI, RUBIK_PI, environment, report_of
 
-from rankslice.commands.probe.accelerators import accelerators_of
-from rankslice.commands.probe.platform_file import platform_text
-from rankslice.framework.platform import Accelerator, Link, Platform
-from rankslice.framework.probed import (
+from rankslice.backend.boards.probed import (
     BoardReport,
     Environment,
     Interface,
@@ -23,6 +20,9 @@ from rankslice.framework.probed import (
     ProbedBoard,
     Route,
 )
+from rankslice.commands.probe.accelerators import accelerators_of
+from rankslice.commands.probe.platform_file import platform_text
+from rankslice.framework.platform import Accelerator, Link, Platform
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
 
 LITERT = environment(ai_edge_litert="2.3.0", numpy="2.4.6", mpi4py="4.1.2")

@@ -10,9 +10,9 @@ from pathlib import Path
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
+from rankslice.framework.reading.read_json import read_json
+from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.platform_names import check_board, check_host, check_user
-from rankslice.framework.specs.read_json import read_json
-from rankslice.framework.specs.read_text import read_text
 from rankslice.framework.wording import quoted
 
 __all__ = ["FILE", "Reach", "board_reaches", "reaches_to_json"]

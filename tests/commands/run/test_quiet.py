@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rankslice.framework.quiet import without_info
+from rankslice.commands.run.quiet import without_info
 
 
 def test_what_is_more_than_info_is_printed_in_the_end(capfd: pytest.CaptureFixture[str]) -> None:

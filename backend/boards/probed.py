@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from rankslice.framework.records import Only, between
+from rankslice.framework.reading.records import Only, between
 
 __all__ = [
     "Addresses",

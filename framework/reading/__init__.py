@@ -1,0 +1,1 @@
+"""Files and texts to checked data: JSON, YAML, records."""

@@ -210,6 +210,8 @@ def circles(folder: str) -> set[str]:
 
 
 KNOWN_CIRCLES = {
+    # mpirun and boards' agents look for libmpi in the same way.
+    "backend": {"boards", "launch"},
     # Options name the sources that there are; the watch looks at rings and executors.
     "backend/runtime": {"faults", "options", "pipeline", "sources"},
 }

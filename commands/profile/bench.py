@@ -17,6 +17,7 @@ from rankslice.backend.boards.profiler import (
     deploy_profiler,
     profiler_package,
 )
+from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
@@ -30,7 +31,6 @@ from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import ByteRange
 from rankslice.framework.mapping import Placement
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.reach import Reach
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
 

@@ -27,10 +27,10 @@ class ArgumentError(RankSliceError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator that may get a stage."""
+    """One accelerator that may get a slice."""
 
     name: str
-    """Each name once: stages are told by it."""
+    """Each name once: slices are told by it."""
     kind: int
     """Row of the time table: devices of one row take the same time for the same layers."""
     board: str = ""
@@ -49,7 +49,7 @@ class Device:
 class Chain:
     """What is to be placed, and where: checked numbers, and tables made of them when asked for.
 
-    A *cut* is a number from 0 to ``layers``: cut ``c`` lies before layer ``c``. A stage goes from
+    A *cut* is a number from 0 to ``layers``: cut ``c`` lies before layer ``c``. A slice goes from
     one cut to a later one, so tables of spans are (cuts, cuts).
     """
 
@@ -60,9 +60,9 @@ class Chain:
     memory_bytes: Floats
     """(kinds, layers), or (kinds, layers, layers) for spans."""
     receive_bytes: Floats
-    """(layers,): memory for what a stage receives, by its first layer."""
+    """(layers,): memory for what a slice receives, by its first layer."""
     send_bytes: Floats
-    """(layers,): memory for what a stage sends, by its last layer."""
+    """(layers,): memory for what a slice sends, by its last layer."""
     board_of: tuple[int, ...]
     """Device -> board."""
     capacity_bytes: tuple[float, ...]
@@ -71,7 +71,7 @@ class Chain:
     """(devices, devices): row of ``link_s`` for a message from the one to the other."""
     link_s: Floats
     """(links + 1, cuts): time of the message at a cut; infinite where no message can be. The last
-    row stands for no message at all: the first stage's."""
+    row stands for no message at all: the first slice's."""
     closed: Flags
     """(cuts,): where there can be no cut, whatever the link."""
     counts_power: bool = True
@@ -89,7 +89,7 @@ class Chain:
 
     @cached_property
     def types(self) -> tuple[tuple[int, float, float], ...]:
-        """Kind, memory and power of each type of device: to one stage its devices are alike."""
+        """Kind, memory and power of each type of device: to one slice its devices are alike."""
         return tuple(dict.fromkeys(map(self._type, range(len(self.devices)))))
 
     @cached_property
@@ -127,7 +127,7 @@ class Chain:
 
     @cached_property
     def span_bytes(self) -> tuple[Floats, ...]:
-        """Type -> memory that a stage of each span takes, (cuts, cuts)."""
+        """Type -> memory that a slice of each span takes, (cuts, cuts)."""
         tables = {kind: self._memory_table(kind) for kind in {kind for kind, _, _ in self.types}}
         return tuple(tables[kind] for kind, _, _ in self.types)
 
@@ -146,14 +146,14 @@ class Chain:
             )
         )
 
-    def stage_s(self, device: int, first: int, end: int) -> float:
+    def slice_s(self, device: int, first: int, end: int) -> float:
         """Return the time of one span on a device: that of the table, without making all of it."""
         kind = self.devices[device].kind
         if self.spans_s is None:
             return float(np.cumsum(self.times_s[kind, first:end])[-1])
         return float(self.span_s[self.type_of[device]][first, end])
 
-    def stage_bytes(self, device: int, first: int, end: int) -> float:
+    def slice_bytes(self, device: int, first: int, end: int) -> float:
         """Return the memory of one span on a device: that of the table, without making it."""
         given = self.memory_bytes[self.devices[device].kind]
         held = given[first, end - 1] if given.ndim == 2 else np.cumsum(given[first:end])[-1]
@@ -161,7 +161,7 @@ class Chain:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether two stages may have to share the memory of one board."""
+        """Whether two slices may have to share the memory of one board."""
         return any(
             len(devices) > 1 and math.isfinite(memory)
             for devices, memory in zip(self.boards, self.capacity_bytes, strict=True)

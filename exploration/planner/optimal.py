@@ -10,11 +10,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rankslice.exploration.planner.branch_and_bound import Costs
 from rankslice.exploration.planner.chain import Chain, Device, SpanTimes, make_chain, raise_faults
-from rankslice.exploration.planner.no_plan import no_plan
-from rankslice.exploration.planner.plans import Placed, bottleneck_s, message_s
-from rankslice.exploration.planner.search import Costs
-from rankslice.exploration.planner.solve import SAME, Found, cheapest, fastest
+from rankslice.exploration.planner.infeasible import why_infeasible
+from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s, message_s
+from rankslice.exploration.planner.solver import SAME, Found, cheapest, fastest
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import joined, quoted
 
@@ -38,13 +38,13 @@ class PlannedSlice:
     compute_s: float
     """Time of these layers for one frame."""
     send_s: float
-    """Time of the message to the next stage; 0 for the last one."""
+    """Time of the message to the next slice; 0 for the last one."""
     memory_bytes: float
     """What it takes of its board."""
 
     @property
     def time_s(self) -> float:
-        """The longer one of both: a stage computes one frame while it sends the one before."""
+        """The longer one of both: a slice computes one frame while it sends the one before."""
         return max(self.compute_s, self.send_s)
 
 
@@ -55,9 +55,9 @@ class Pipeline:
     slices: tuple[PlannedSlice, ...]
     """In the order of the layers."""
     bottleneck_s: float
-    """Time of the slowest stage or message: a frame comes out each time it has passed."""
+    """Time of the slowest slice or message: a frame comes out each time it has passed."""
     latency_s: float
-    """Time of all stages and messages of one frame, in a pipeline that is otherwise empty."""
+    """Time of all slices and messages of one frame, in a pipeline that is otherwise empty."""
     energy_j: float | None
     """For one frame, of all boards in use, at the rate of the floor, or without a floor as fast as
     it goes; None if the power of a device in use is not known."""
@@ -91,14 +91,14 @@ def optimal_pipeline(
     throughput_floor_fps: float = 0.0,
     most_steps: int = 100_000,
 ) -> Pipeline:
-    """Return the best way to cut a chain of layers into stages, each on a device of its own.
+    """Return the best way to cut a chain of layers into slices, each on a device of its own.
 
-    Stages are contiguous, and devices may be left unused. The bottleneck is the slowest stage or
+    Slices are contiguous, and devices may be left unused. The bottleneck is the slowest slice or
     message: computing and sending overlap. The proof stands in ``docs/exploration.md``.
 
     Args:
         times_s: (kinds, layers): time of each layer on each kind of device in s; infinite where
-            it cannot run. A stage takes the sum, unless ``spans_s`` says otherwise.
+            it cannot run. A slice takes the sum, unless ``spans_s`` says otherwise.
         output_bytes: (layers,): bytes that cross the cut behind each layer. If layers are read by
             others than the next one, count everything that is made before the cut and read
             behind it. Infinite: there can be no cut. The last layer's bytes are not sent.
@@ -106,14 +106,14 @@ def optimal_pipeline(
             take of the memory of the board they are on.
         devices: each is used at most once.
         spans_s: (kinds, layers, layers), or a function that returns (layers, layers) for a kind:
-            time of the stage from a first to a last layer, instead of sums. It need not grow with
-            the span. A stage that has a layer with an infinite time is infinite nevertheless.
-        receive_memory_bytes: (layers,): memory on top for what a stage receives, by first layer.
-        send_memory_bytes: (layers,): memory on top for what a stage sends, by last layer.
+            time of the slice from a first to a last layer, instead of sums. It need not grow with
+            the span. A slice that has a layer with an infinite time is infinite nevertheless.
+        receive_memory_bytes: (layers,): memory on top for what a slice receives, by first layer.
+        send_memory_bytes: (layers,): memory on top for what a slice sends, by last layer.
         bandwidth_bytes_s: (devices, devices), from row to column, or one number. Between two
             boards a message takes the smallest of this and the two devices' own.
         latency_s: (devices, devices) or one number: added to each message, in s.
-        objective: ``throughput``: smallest bottleneck. ``latency``: smallest sum of stages and
+        objective: ``throughput``: smallest bottleneck. ``latency``: smallest sum of slices and
             messages. ``energy``: fewest joules per frame at the floor's rate.
         throughput_floor_fps: frames per second that the pipeline has to reach.
         most_steps: how long to search where the first walk through the devices does not arrive:
@@ -141,7 +141,7 @@ def optimal_pipeline(
     limit = period * (1 + SAME)  # a floor of 1 / bottleneck_s is rounded
     found = _best(chain, objective, period, limit, most_steps)
     if not found.plan or bottleneck_s(chain, found.plan) > limit:
-        raise no_plan(chain, found, period, most_steps)
+        raise why_infeasible(chain, found, period, most_steps)
     return _pipeline(chain, found, objective, period)
 
 
@@ -167,7 +167,7 @@ def _objective_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[
 def _best(
     chain: Chain, objective: Objective, period: float, limit: float, most_steps: int
 ) -> Found:
-    """Return the best plan in which no stage or message takes longer than a limit."""
+    """Return the best plan in which no slice or message takes longer than a limit."""
     if objective == "throughput":
         return fastest(chain, most_steps)
     weights = [power if objective == "energy" else 1.0 for _, _, power in chain.types]
@@ -209,16 +209,16 @@ def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -
     )
 
 
-def _slice(chain: Chain, plan: tuple[Placed, ...], index: int) -> PlannedSlice:
+def _slice(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> PlannedSlice:
     placed = plan[index]
     return PlannedSlice(
         chain.devices[placed.device].name,
         placed.device,
         placed.first,
         placed.end - 1,
-        chain.stage_s(placed.device, placed.first, placed.end),
+        chain.slice_s(placed.device, placed.first, placed.end),
         message_s(chain, plan, index),
-        chain.stage_bytes(placed.device, placed.first, placed.end),
+        chain.slice_bytes(placed.device, placed.first, placed.end),
     )
 
 

@@ -2,9 +2,9 @@
 
 The files, and the rule by which a schedule is judged, are those of its ``sched-pipeline``: Hu et
 al., "PipeEdge: Pipeline Parallelism for Large-Scale Model Inference on Heterogeneous Edge
-Devices", DSD 2022. A stage costs the longer one of computing and sending. A message takes the
-smaller bandwidth of its two devices, and 1 Mbps is 1024 * 1024 bits per second. A stage needs less
-than the memory there is: its weights, two buffers for what it receives (but the first stage), two
+Devices", DSD 2022. A slice costs the longer one of computing and sending. A message takes the
+smaller bandwidth of its two devices, and 1 Mbps is 1024 * 1024 bits per second. A slice needs less
+than the memory there is: its weights, two buffers for what it receives (but the first slice), two
 for what it sends, its input and its output.
 """
 
@@ -203,7 +203,7 @@ class _Hosts:
             found = f"has {times.size} times, and the model {self.layers} layers"
             self.mistakes.append(Mistake(f"{profile.place}.time_s", found))
         self.mistakes += profile.mistakes
-        below = math.nextafter(memory * _MEGA, 0.0)  # a stage has to need less than all of it
+        below = math.nextafter(memory * _MEGA, 0.0)  # a slice has to need less than all of it
         self.devices += [
             Device(host, len(self.times_s), host, below, bandwidth * _MEGA / 8) for host in hosts
         ]

@@ -81,8 +81,8 @@ def check_without_tables(seed: int) -> bool:
 @pytest.fixture
 def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all combinations of devices of more than one kind be too many."""
-    monkeypatch.setattr("rankslice.exploration.planner.furthest._MAX_BYTES", 200)
-    monkeypatch.setattr("rankslice.exploration.planner.furthest._KEPT", 2)
+    monkeypatch.setattr("rankslice.exploration.planner.relaxation._MAX_BYTES", 200)
+    monkeypatch.setattr("rankslice.exploration.planner.relaxation._KEPT", 2)
 
 
 @pytest.mark.usefixtures("no_tables")

@@ -2,7 +2,7 @@
 
 Boards that can change places without anybody noticing are of one *class*; it only matters how many
 of a class have which of their accelerators in use. The states of the graph are these numbers
-together with the accelerator that got the last stage; its edges give one more accelerator a stage.
+together with the accelerator that got the last slice; its edges give one more accelerator a slice.
 States are *graded* by the number of accelerators in use.
 
 A graph of all classes can be too large. Then boards that are not quite alike are put into one
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.planner.chain import Chain, Floats
 
-__all__ = ["Grade", "Move", "Roles", "UsageGraph", "usage_graph"]
+__all__ = ["Grade", "Move", "Roles", "StateGraph", "state_graph"]
 
 Indices = NDArray[np.intp]
 
@@ -56,13 +56,13 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One more accelerator gets a stage."""
+    """One more accelerator gets a slice."""
 
     slot: int
     before: int
     """Which slots of the board were in use, one bit for each of its class."""
     stays: bool
-    """Whether the board is the one of the stage before."""
+    """Whether the board is the one of the slice before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Grade:
     """States with equally many accelerators in use, and the edges that leave them."""
 
     slots: Indices
-    """State -> slot of the last stage."""
+    """State -> slot of the last slice."""
     of_types: tuple[tuple[frozenset[int], Indices], ...]
-    """States by the types of the last stage's slot."""
+    """States by the types of the last slice's slot."""
     sources: Indices
     """Edge -> state, ascending."""
     leaving: tuple[Indices, Indices]
@@ -86,7 +86,7 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageGraph:
+class StateGraph:
     """All states that can be reached."""
 
     roles: Roles
@@ -97,7 +97,7 @@ class UsageGraph:
     """Device -> a number that those have in common which can change places with it."""
 
 
-def usage_graph(chain: Chain, most: int) -> UsageGraph:
+def state_graph(chain: Chain, most: int) -> StateGraph:
     """Return the exact graph, or the finest relaxation of it that has few enough states.
 
     Args:
@@ -295,7 +295,7 @@ class _Builder:
         after: int,
         end_of: dict[tuple[int, int], int],
     ) -> None:
-        """Add the ways to give a slot of a cell's boards a stage."""
+        """Add the ways to give a slot of a cell's boards a slice."""
         for stays in (False, True) if before is not None else (False,):
 
             def step(states: _States, stays: bool = stays) -> tuple[Indices, Indices, _States]:
@@ -325,14 +325,14 @@ class _Builder:
         table = self.roles.within if stays else self.roles.across
         return np.where(last < 0, -1, table[self.end_slots[last], slot])
 
-    def graph(self, alike: tuple[int, ...]) -> UsageGraph:
+    def graph(self, alike: tuple[int, ...]) -> StateGraph:
         """Return the graph of all states that can be reached."""
         states = _States(np.zeros((1, len(self.cells)), np.intp), np.array([-1]))
         grades = []
         while states.last.size:
             grade, states = self._grade(states)
             grades.append(grade)
-        return UsageGraph(self.roles, tuple(self.moves), tuple(grades), alike)
+        return StateGraph(self.roles, tuple(self.moves), tuple(grades), alike)
 
     def _grade(self, states: _States) -> tuple[Grade, _States]:
         """Return the grade of some states, and the states of the next one."""
@@ -358,7 +358,7 @@ class _Builder:
         return grade, _States(boards[kept], last[kept])
 
     def _of_types(self, slots: Indices) -> tuple[tuple[frozenset[int], Indices], ...]:
-        """Return the states of a grade by the types of their last stages' slots."""
+        """Return the states of a grade by the types of their last slices' slots."""
         found: dict[frozenset[int], list[Indices]] = {}
         for slot, types in enumerate(self.roles.types):
             found.setdefault(types, []).append(np.flatnonzero(slots == slot))

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.planner.chain import Chain, Flags, Floats
-from rankslice.exploration.planner.plans import Placed, bottleneck_s
+from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
 
-__all__ = ["Furthest", "furthest"]
+__all__ = ["Relaxation", "relax"]
 
 _MAX_BYTES = 1 << 27
 """Most memory of the tables of all combinations of numbers of devices."""
@@ -44,12 +44,12 @@ Cuts = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Furthest:
+class Relaxation:
     """What the relaxed chain tells."""
 
     bound_s: float
     """No plan has a smaller bottleneck. Infinite: there is no plan."""
-    plan: tuple[Placed, ...]
+    plan: tuple[PlacedSlice, ...]
     """The best plan of the relaxed chain that is one of the real chain, too; empty: none is."""
     value_s: float
     """Its bottleneck in the real chain; infinite if there is none."""
@@ -57,16 +57,16 @@ class Furthest:
     """Whether all combinations were looked at."""
 
 
-def furthest(chain: Chain) -> Furthest:
+def relax(chain: Chain) -> Relaxation:
     """Return bound and plan of the relaxed chain."""
     alone: Groups = tuple((index,) for index in range(len(chain.types)))
     if _bytes_of(_counts(chain, alone)) <= _MAX_BYTES:
-        return _Search(chain, alone).run()
-    coarse = _Search(chain, _merged(chain, alone)).run()
+        return _AllCombinations(chain, alone).run()
+    coarse = _AllCombinations(chain, _merged(chain, alone)).run()
     if math.isinf(coarse.bound_s):
         return coarse
-    found = min(coarse, _Narrow(chain, alone).run(), key=lambda one: one.value_s)
-    return Furthest(coarse.bound_s, found.plan, found.value_s, is_exact=False)
+    found = min(coarse, _PromisingCombinations(chain, alone).run(), key=lambda one: one.value_s)
+    return Relaxation(coarse.bound_s, found.plan, found.value_s, is_exact=False)
 
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
@@ -127,7 +127,7 @@ def _level(members: Cuts, grid: Cuts, strides: list[int]) -> _Level:
     return _Level(members, tuple(moves))
 
 
-class _Search:
+class _AllCombinations:
     """Tries limits of the bottleneck, each by looking how far the devices get."""
 
     def __init__(self, chain: Chain, groups: Groups) -> None:
@@ -142,7 +142,7 @@ class _Search:
         self.reaches: tuple[_Summed | _Tabled, ...] = tuple(
             make(chain, index) for index in range(len(chain.types))
         )
-        self.best: tuple[Placed, ...] = ()
+        self.best: tuple[PlacedSlice, ...] = ()
         self.best_s = math.inf
         self.prepare()
 
@@ -153,12 +153,12 @@ class _Search:
         self.size = math.prod(self.shape)
         self.levels = _levels(self.shape, self.strides)
 
-    def run(self) -> Furthest:
+    def run(self) -> Relaxation:
         """Return the smallest limit that is enough, and the best real plan met on the way."""
         if not self.is_enough(math.inf):
-            return Furthest(math.inf, (), math.inf)
+            return Relaxation(math.inf, (), math.inf)
         if self.is_enough(0.0):
-            return Furthest(0.0, self.best, self.best_s)
+            return Relaxation(0.0, self.best, self.best_s)
         low, high = 0.0, min(self.best_s, self.most())
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -176,7 +176,7 @@ class _Search:
                 values = values[values > middle]
         slack = max(reach.slack for reach in self.reaches)
         bound = max(0.0, high * (1 - _ROUNDING) - slack)
-        return Furthest(bound, self.best, self.best_s)
+        return Relaxation(bound, self.best, self.best_s)
 
     def most(self) -> float:
         """Return a limit that is as good as none."""
@@ -221,30 +221,32 @@ class _Search:
             for group, (sent, received) in zip(self.groups, self.links, strict=True)
         ]
 
-    def keep(self, plan: tuple[Placed, ...]) -> None:
+    def keep(self, plan: tuple[PlacedSlice, ...]) -> None:
         value = bottleneck_s(self.chain, plan)
         if value < self.best_s:
             self.best, self.best_s = plan, value
 
-    def placed(self, steps: Iterable[tuple[int, int, int]]) -> tuple[Placed, ...]:
-        """Return stages on devices of some groups.
+    def placed(self, steps: Iterable[tuple[int, int, int]]) -> tuple[PlacedSlice, ...]:
+        """Return slices on devices of some groups.
 
         Args:
-            steps: group, first and last cut of each stage, from the last stage on.
+            steps: group, first and last cut of each slice, from the last slice on.
         """
         of_group = [
             [device for device, index in enumerate(self.chain.type_of) if index in group]
             for group in self.groups
         ]
-        stages = [
-            Placed(of_group[group].pop(), begin, end) for group, begin, end in steps if begin < end
+        slices = [
+            PlacedSlice(of_group[group].pop(), begin, end)
+            for group, begin, end in steps
+            if begin < end
         ]
-        return tuple(reversed(stages))
+        return tuple(reversed(slices))
 
     def _steps(
         self, goal: int, reached: Cuts, reached_from: list[Cuts]
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield group, first and last cut of the stages, from the last stage on."""
+        """Yield group, first and last cut of the slices, from the last slice on."""
         while reached[goal]:
             for index, reach in enumerate(reached_from):
                 source = goal - self.strides[index]
@@ -272,7 +274,7 @@ class _Kept:
     """(combinations,): without that: which one of the combinations of one device less."""
 
 
-class _Narrow(_Search):
+class _PromisingCombinations(_AllCombinations):
     """Looks at some combinations of equally many devices only: there may be better plans."""
 
     def prepare(self) -> None:
@@ -320,7 +322,7 @@ class _Narrow(_Search):
 
 
 def _steps_to(kept: list[_Kept], goal: int) -> Iterator[tuple[int, int, int]]:
-    """Yield group, first and last cut of the stages to a combination, from the last stage on."""
+    """Yield group, first and last cut of the slices to a combination, from the last slice on."""
     for last, before in zip(reversed(kept), reversed(kept[:-1]), strict=False):
         source = int(last.before[goal])
         yield int(last.group[goal]), int(before.reached[source]), int(last.reached[goal])
@@ -380,7 +382,7 @@ class _Summed:
 
 
 def _held(chain: Chain, kind: int, memory: float) -> Cuts:
-    """Return for each cut the furthest one up to which a stage may fit into a memory."""
+    """Return for each cut the furthest one up to which a slice may fit into a memory."""
     sums = np.concatenate([[0.0], np.cumsum(chain.memory_bytes[kind])])
     least = float(chain.send_bytes.min())
     room = memory - np.append(chain.receive_bytes, 0.0) - least + _ROUNDING * float(sums[-1])

@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 
 from rankslice.exploration.planner.chain import Chain, Flags, Floats
-from rankslice.exploration.planner.plans import bottleneck_s
-from rankslice.exploration.planner.solve import Found, can_be_placed, fastest
+from rankslice.exploration.planner.slices import bottleneck_s
+from rankslice.exploration.planner.solver import Found, fastest, is_feasible
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import joined
 
-__all__ = ["Limit", "NoPlanError", "no_plan"]
+__all__ = ["Limit", "NoPlanError", "why_infeasible"]
 
 Limit = Literal["layers", "memory", "links", "cuts", "devices", "throughput", "steps"]
 
@@ -35,7 +35,7 @@ class NoPlanError(RankSliceError):
         many steps, and it is not proven that there is none."""
 
 
-def no_plan(chain: Chain, found: Found, period_s: float, most_steps: int) -> NoPlanError:
+def why_infeasible(chain: Chain, found: Found, period_s: float, most_steps: int) -> NoPlanError:
     """Return why there is no pipeline.
 
     Args:
@@ -91,10 +91,10 @@ def _least_around(spans: Floats) -> Floats:
 def _limit_in_the_way(chain: Chain) -> NoPlanError:
     """Tell the first limit without which there is a pipeline."""
     roomy = replace(chain, capacity_bytes=(math.inf,) * len(chain.boards))
-    if can_be_placed(roomy):
+    if is_feasible(roomy):
         return NoPlanError("memory", *_memory_mistakes(chain))
     linked = _with_links(roomy, ~chain.closed)
-    if can_be_placed(linked):
+    if is_feasible(linked):
         found = "every pipeline sends over a link without bandwidth"
         return NoPlanError("links", Mistake("bandwidth_bytes_s", found, "expected more than 0"))
     able = _able_spans(roomy)

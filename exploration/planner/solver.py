@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankslice.exploration.planner.chain import Chain, Floats
-from rankslice.exploration.planner.furthest import Furthest, furthest
-from rankslice.exploration.planner.plans import Placed, bottleneck_s
-from rankslice.exploration.planner.search import (
+from rankslice.exploration.planner.branch_and_bound import (
     Costs,
     OutOfSteps,
     Steps,
@@ -19,9 +16,12 @@ from rankslice.exploration.planner.search import (
     completion_costs,
     completions,
 )
-from rankslice.exploration.planner.usage import UsageGraph, usage_graph
+from rankslice.exploration.planner.chain import Chain, Floats
+from rankslice.exploration.planner.relaxation import Relaxation, relax
+from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
+from rankslice.exploration.planner.state_graph import StateGraph, state_graph
 
-__all__ = ["SAME", "Found", "can_be_placed", "cheapest", "fastest"]
+__all__ = ["SAME", "Found", "cheapest", "fastest", "is_feasible"]
 
 SAME = 1e-12
 """Relative difference below which two times are the same but for rounding."""
@@ -46,7 +46,7 @@ _MAX_SUMS = 6e9
 class Found:
     """The best plan that was found."""
 
-    plan: tuple[Placed, ...]
+    plan: tuple[PlacedSlice, ...]
     """Empty: none was found."""
     value: float
     """Its bottleneck or its cost; infinite if there is none."""
@@ -59,7 +59,7 @@ class Found:
 _NONE = Found((), math.inf, math.inf, True)
 
 
-def can_be_placed(chain: Chain) -> bool:
+def is_feasible(chain: Chain) -> bool:
     """Return whether some plan may exist, whatever its bottleneck."""
     return bool(completions(chain, _graph(chain, _MAX_PRODUCTS), math.inf)[0][0, 0])
 
@@ -69,11 +69,11 @@ def fastest(chain: Chain, most_steps: int) -> Found:
 
     Args:
         chain: what is to be placed.
-        most_steps: most stages that are tried one by one, in all.
+        most_steps: most slices that are tried one by one, in all.
     """
     if _overflows(chain):
         return _NONE
-    quick = furthest(chain)
+    quick = relax(chain)
     if math.isinf(quick.bound_s):
         return _NONE
     if quick.value_s <= quick.bound_s * (1 + SAME):
@@ -87,7 +87,7 @@ def fastest(chain: Chain, most_steps: int) -> Found:
     return _Fastest(chain, most_steps, known).run()
 
 
-def _apart(chain: Chain, quick: Furthest) -> tuple[tuple[Placed, ...], float]:
+def _apart(chain: Chain, quick: Relaxation) -> tuple[tuple[PlacedSlice, ...], float]:
     """Return the best plan so far, and its bottleneck, of those with memory dealt out to devices.
 
     Each gets a share of its board's memory: equal ones, or the more the faster it is.
@@ -105,7 +105,7 @@ def _apart(chain: Chain, quick: Furthest) -> tuple[tuple[Placed, ...], float]:
             board_of=tuple(range(len(chain.devices))),
             capacity_bytes=tuple((memory * (weights / sums)).tolist()),
         )
-        plan = furthest(dealt).plan
+        plan = relax(dealt).plan
         if plan and (value := bottleneck_s(chain, plan)) < best_s:
             best, best_s = plan, value
     return best, best_s
@@ -120,9 +120,9 @@ def _overflows(chain: Chain) -> bool:
     return least * (1 - SAME) > sum(chain.capacity_bytes)
 
 
-def _graph(chain: Chain, most_products: float) -> UsageGraph:
+def _graph(chain: Chain, most_products: float) -> StateGraph:
     most = min(_MAX_STATES, _MAX_VALUES / chain.cuts, most_products / chain.cuts**2)
-    return usage_graph(chain, int(most))
+    return state_graph(chain, int(most))
 
 
 class _Fastest:
@@ -227,8 +227,8 @@ def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
 
     Args:
         chain: what is to be placed.
-        costs: of its stages and messages.
-        most_steps: most stages that are tried one by one.
+        costs: of its slices and messages.
+        most_steps: most slices that are tried one by one.
     """
     if _overflows(chain):
         return _NONE

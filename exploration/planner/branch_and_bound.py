@@ -1,9 +1,10 @@
 """Exact search: what completing a plan costs from each state, then a walk through real devices.
 
-First, backwards through the graph of :mod:`rankslice.exploration.planner.usage`: for each state and
-cut, whether the layers behind the cut can be placed within a limit, or what that costs at least.
+First, backwards through the graph of :mod:`rankslice.exploration.planner.state_graph`: for each
+state and cut, whether the layers behind the cut can be placed within a limit, or what that costs at
+least.
 Then forwards, device by device, always to where completing costs least. If the graph is exact, and
-no two stages share a board's memory, the first walk arrives. Otherwise it turns back where a board
+no two slices share a board's memory, the first walk arrives. Otherwise it turns back where a board
 is full or a link is slower than hoped, or where completing costs too much for certain.
 """
 
@@ -18,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.planner.chain import Chain, Flags, Floats
-from rankslice.exploration.planner.plans import Placed
-from rankslice.exploration.planner.usage import Grade, Move, UsageGraph
+from rankslice.exploration.planner.slices import PlacedSlice
+from rankslice.exploration.planner.state_graph import Grade, Move, StateGraph
 
 __all__ = ["Costs", "OutOfSteps", "Steps", "Walk", "completion_costs", "completions"]
 
@@ -60,7 +61,7 @@ class Costs:
     limit: float
     """Most time that a message may take, in s."""
     boards: tuple[float, ...]
-    """Board -> what its first stage costs on top."""
+    """Board -> what its first slice costs on top."""
 
     def messages(self, link_s: Floats) -> Floats:
         """Return what messages cost, of the time that they take."""
@@ -73,13 +74,13 @@ class Costs:
 # Backwards
 
 
-def completions(chain: Chain, graph: UsageGraph, limit: float) -> list[Flags]:
+def completions(chain: Chain, graph: StateGraph, limit: float) -> list[Flags]:
     """Return for each grade which cuts each state can complete the plan from, (states, cuts).
 
     Args:
         chain: what is to be placed.
         graph: of its devices.
-        limit: most time that a stage or a message may take, in s.
+        limit: most time that a slice or a message may take, in s.
     """
     roles = graph.roles
     crossed = (roles.link_s <= limit) & np.isfinite(roles.link_s)
@@ -97,7 +98,7 @@ def completions(chain: Chain, graph: UsageGraph, limit: float) -> list[Flags]:
     return found[::-1]
 
 
-def _following(graph: UsageGraph, done: int) -> Grade:
+def _following(graph: StateGraph, done: int) -> Grade:
     """Return the grade that was completed last, of so many."""
     return graph.grades[len(graph.grades) - done]
 
@@ -137,7 +138,7 @@ def _combine(
         into[states] = operation.reduceat(values, first, axis=0)
 
 
-def completion_costs(chain: Chain, graph: UsageGraph, costs: Costs) -> list[Floats]:
+def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> list[Floats]:
     """Return for each grade what completing the plan costs at least, (states, cuts)."""
     roles = graph.roles
     link_costs = costs.messages(roles.link_s)
@@ -161,7 +162,7 @@ def completion_costs(chain: Chain, graph: UsageGraph, costs: Costs) -> list[Floa
     return found[::-1]
 
 
-def _opening(graph: UsageGraph, costs: Costs) -> Floats:
+def _opening(graph: StateGraph, costs: Costs) -> Floats:
     """Return what each move costs at least because a board is used for the first time."""
     roles = graph.roles
     group_of = {slot: group for group, slots in enumerate(roles.slots) for slot in slots}
@@ -189,7 +190,7 @@ def _least_sums(table: Floats, after: Floats) -> Floats:
 
 
 class _Way(NamedTuple):
-    """A stage that may come next."""
+    """A slice that may come next."""
 
     total: float
     """What the whole plan costs at least."""
@@ -197,7 +198,7 @@ class _Way(NamedTuple):
     """Minus the cut where it ends: of equal costs, the furthest one first."""
     device: int
     state: int
-    """Of the graph, behind this stage."""
+    """Of the graph, behind this slice."""
     cost: float
     """Of the plan up to its end."""
 
@@ -212,14 +213,14 @@ class Walk:
     """A walk through real devices to the plan that costs least."""
 
     chain: Chain
-    graph: UsageGraph
+    graph: StateGraph
     costs: Costs
     least: list[Floats]
     """What completing costs at least: of :func:`completion_costs`."""
     steps: Steps
     best: float = math.inf
-    plan: tuple[Placed, ...] | None = None
-    _placed: list[Placed] = field(default_factory=list)
+    plan: tuple[PlacedSlice, ...] | None = None
+    _placed: list[PlacedSlice] = field(default_factory=list)
     _held: list[float] = field(default_factory=list)
     _before: list[float] = field(default_factory=list)
     _used: list[int] = field(default_factory=list)
@@ -254,7 +255,7 @@ class Walk:
         return self.best * (1 - _ROUNDING)
 
     def _ways(self, grade: int, state: int, cut: int, cost: float) -> Iterator[_Way]:
-        """Return the next stages worth trying, those that promise most first; note whole plans."""
+        """Return the next slices worth trying, those that promise most first; note whole plans."""
         if cut == self.chain.layers:
             if cost < self.best:
                 self.best, self.plan = cost, tuple(self._placed)
@@ -266,24 +267,24 @@ class Walk:
         return iter(sorted(self._choices(grade, state, cut, cost)))
 
     def _place(self, way: _Way) -> None:
-        """Give a device a stage."""
+        """Give a device a slice."""
         cut = self._placed[-1].end if self._placed else 0
         board = self.chain.board_of[way.device]
         self._before.append(self._held[board])
         self._held[board] += self.chain.span_bytes[self.chain.type_of[way.device]][cut, way.end]
         self._used[self._role.board[way.device]] ^= self._role.bit[way.device]
         self._devices.add(way.device)
-        self._placed.append(Placed(way.device, cut, way.end))
+        self._placed.append(PlacedSlice(way.device, cut, way.end))
 
     def _take_back(self) -> None:
-        """Take the last stage from its device."""
+        """Take the last slice from its device."""
         device = self._placed.pop().device
         self._devices.remove(device)
         self._used[self._role.board[device]] ^= self._role.bit[device]
         self._held[self.chain.board_of[device]] = self._before.pop()
 
     def _cost(self, device: int, cut: int) -> Floats:
-        """Return what the next stage costs on a device, by the cut where it ends."""
+        """Return what the next slice costs on a device, by the cut where it ends."""
         chain = self.chain
         cost: Floats = self.costs.spans[chain.type_of[device]][cut]
         extra = 0.0
@@ -297,7 +298,7 @@ class Walk:
         return whole
 
     def _choices(self, grade: int, state: int, cut: int, cost: float) -> Iterator[_Way]:
-        """Yield the next stages that leave hope for a better plan."""
+        """Yield the next slices that leave hope for a better plan."""
         chain, here = self.chain, self.graph.grades[grade]
         first, last = np.searchsorted(here.sources, [state, state + 1])
         for target, move in zip(
@@ -345,7 +346,7 @@ class Walk:
         return shared, frozenset(self._devices), self._placed[-1].device if self._placed else -1
 
     def _loads(self) -> Iterator[tuple[int, int, float, bool]]:
-        """Yield memory in use on boards that have room for one more stage."""
+        """Yield memory in use on boards that have room for one more slice."""
         last = self.chain.board_of[self._placed[-1].device] if self._placed else -1
         for board, held in enumerate(self._held):
             devices = self.chain.boards[board]
@@ -362,7 +363,7 @@ class Walk:
 class _DeviceRoles:
     """Board, slot and class of each device, as the graph sees them."""
 
-    def __init__(self, graph: UsageGraph) -> None:
+    def __init__(self, graph: StateGraph) -> None:
         roles = graph.roles
         self.board = {
             device: board for board, devices in enumerate(roles.boards) for device in devices

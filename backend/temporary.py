@@ -25,7 +25,7 @@ def temporary_folder(parent: Path | None = None) -> PrivateFolder:
         raise RankSliceError(
             Mistake(
                 str(parent or "the place for temporary files"),
-                f"takes no new folder: {error.strerror or error}",
+                f"no folder can be made there: {error.strerror or error}",
                 "make room there, or name another place with the variable TMPDIR",
             )
         ) from None

@@ -92,11 +92,11 @@ def read_package(folder: Path, board: str) -> Package:
     record = read_json(read_text(manifest, "a manifest"), str(manifest), _SHAPE)
     files = record.get("files") if isinstance(record, dict) else None
     if not isinstance(files, dict) or not all(map(_is_entry, files.items())):
-        raise RankSliceError(Mistake(str(manifest), "this is no manifest", _SHAPE))
+        raise RankSliceError(Mistake(str(manifest), "this is not a manifest", _SHAPE))
     for name, entry in files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != entry["bytes"]:
-            found = "is missing, or not of the size that the manifest says"
+            found = "is missing, or has another size than the manifest says"
             raise RankSliceError(Mistake(str(path), found, "build again"))
     digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
     return Package(board, folder, digest, files)

@@ -102,7 +102,7 @@ def check_boards(
         raise_mistakes(
             Mistake(
                 shell.reach.full_name,
-                "Open MPI 4.1 takes no IPv6 address",
+                "Open MPI 4.1 cannot use IPv6 addresses",
                 "use a name of your ssh configuration as its host, or Open MPI 5",
             )
             for shell, _ in work

@@ -244,7 +244,7 @@ class Accelerator:
         answer = self._ask({**request, **self._description(model)}, timeout_s)
         if "samples_ns" not in answer:
             told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
-            problem = told.refused or told.problem or "it was not told why"
+            problem = told.refused or told.problem or "no reason was given"
             return Reading(problem=problem, refused=told.refused is not None)
         measured = self._record(_Measured, {"energy_uj": None, **answer})
         return Reading(

@@ -38,10 +38,10 @@ _STALLED_S = 60.0
 TOO_OLD = "3.10 or later is needed"
 
 _COMPLAINTS = {
-    "Permission denied": "ssh is not let in without a password; bring your key there: ssh-copy-id",
-    "IDENTIFICATION HAS CHANGED": "its host key is another one than before; if it was set up anew,"
+    "Permission denied": "ssh cannot log in without a password; copy your key there: ssh-copy-id",
+    "IDENTIFICATION HAS CHANGED": "its host key has changed; if the board was set up again,"
     " forget the old key: ssh-keygen -R HOST",
-    "Host key verification failed": "its host key is not known yet; log in once with ssh by hand",
+    "Host key verification failed": "its host key is not known yet; log in once with ssh",
     "Could not resolve": "there is no such host; see `host` in the platform, or your ssh config",
     "No route to host": "it cannot be reached; is it on, and its cable plugged in?",
     "Connection refused": "nothing answers to ssh there; install openssh-server",
@@ -63,7 +63,7 @@ def ssh_complaint(errors: str, code: int) -> str:
     if last.endswith(TOO_OLD):
         return last
     told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
-    return f"{told} (ssh said: {last})" if told else f"gives no answer: {last}"
+    return f"{told} (ssh said: {last})" if told else f"does not answer: {last}"
 
 
 class RemoteProcess:

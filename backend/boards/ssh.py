@@ -248,8 +248,8 @@ class BoardShell:
             process.write(self.request("fetch", run=run, name=name))
             nbytes = process.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
             if nbytes > most_bytes:
-                found = f"has {nbytes} bytes in {name}, and {most_bytes} are the most"
-                raise self.mistake(f"{found} that this job can leave")
+                most = f"this job writes at most {most_bytes}"
+                raise self.mistake(f"{name} has {nbytes} bytes there, and {most}")
             try:
                 with target.open("wb") as file:
                     process.copy(file, nbytes)

@@ -38,7 +38,9 @@ _ONE_LOSS_S = 0.5
 _SETTLE_S = 0.3
 """Time for boards to report what has ended there, after mpirun has failed."""
 _LOST_DAEMON = re.compile(r"Remote daemon: \S+ on node (\S+)")
-_UNHEARD = "it must reach this machine at any port: is there a firewall, or another network?"
+_UNHEARD = (
+    "it must be able to reach all ports of this machine: is there a firewall, or another network?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,9 @@ class Watches:
             for watch in self._watches:
                 watch.ready.wait(max(0.0, deadline - time.monotonic()))
             raise_mistakes(
-                Mistake(watch.shell.reach.full_name, watch.error or "no watch can be started there")
+                Mistake(
+                    watch.shell.reach.full_name, watch.error or "the watch cannot be started there"
+                )
                 for watch in self._watches
                 if watch.is_lost or not watch.ready.is_set()
             )

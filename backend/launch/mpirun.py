@@ -49,7 +49,7 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
     match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
     if match is None or match[1] not in ("4", "5"):
         first = answer.strip().partition("\n")[0]
-        told = f"is {quoted(first)}" if first else "tells no version"
+        told = f"is {quoted(first)}" if first else "does not tell its version"
         raise RankSliceError(Mistake(str(found), told, _WANTED))
     path = Path(found)
     library = None if path == beside else libmpi_of(path)

@@ -1,4 +1,4 @@
-"""JSON that another machine wrote: limited before anything looks at its values."""
+"""JSON from other machines: size, depth and numbers are limited before values are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_TEXT = 4000
 
 
 class UntrustedJsonError(ValueError):
-    """What another machine wrote is no such JSON; the text says why."""
+    """The text of another machine is not valid or exceeds a limit; the message says how."""
 
 
 def untrusted_json(text: bytes) -> Any:
@@ -28,7 +28,7 @@ def untrusted_json(text: bytes) -> Any:
     text of another machine steers a terminal, or ends a line.
 
     Raises:
-        UntrustedJsonError: it is none, or holds something else.
+        UntrustedJsonError: it is not JSON, or exceeds a limit.
     """
     try:
         value = json.loads(
@@ -42,12 +42,12 @@ def untrusted_json(text: bytes) -> Any:
     except RecursionError:
         raise UntrustedJsonError("brackets are nested too deeply") from None
     except ValueError:
-        raise UntrustedJsonError("it is no JSON") from None
+        raise UntrustedJsonError("it is not JSON") from None
     return _cleaned(value, _MAX_DEPTH)
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise UntrustedJsonError(f"{constant} is no number")
+    raise UntrustedJsonError(f"{constant} is not a number")
 
 
 def _whole_number(digits: str) -> int:

@@ -146,12 +146,12 @@ BEFORE = {
         lambda board: damage(board, submodel(board)),
         r"board BOARD \(HOST\): its package is damaged"
         r" \(submodels/BOARD_cpu0.0.onnx is not what the manifest says\);"
-        " mend it: rankslice deploy OUT",
+        " deploy it again: rankslice deploy OUT",
     ),
     "wrong engine": Fault(
         lambda board: set_version(board, "onnxruntime", "1.2.3"),
         r"board BOARD \(HOST\): .*python3? has onnxruntime 1.2.3, and 1.19 or later is needed;"
-        " install what it needs there: rankslice deploy OUT --venv",
+        " install it there: rankslice deploy OUT --venv",
         lambda board: set_version(board, "onnxruntime", "1.99.0"),
     ),
 }

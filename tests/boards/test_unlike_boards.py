@@ -137,7 +137,9 @@ def test_boards_may_be_reached_at_ipv6_addresses(
     assert 0 == ended.code, ended.err
     refused = rankslice("run", out, *options, "--mpirun", mpirun_4)
     assert 1 == refused.code
-    assert "board board1 (fd77::11): Open MPI 4.1 takes no IPv6 address; use a name" in refused.err
+    assert (
+        "board board1 (fd77::11): Open MPI 4.1 cannot use IPv6 addresses; use a name" in refused.err
+    )
 
 
 @pytest.mark.usefixtures("home")
@@ -185,7 +187,7 @@ def test_an_account_that_is_not_there_is_told(rack: Boards, tmp_path: Path) -> N
     hosts = {"one": {"host": rack[0].address}, "two": {"host": rack[1].address, "user": "nobody1"}}
     ended = deploy(rack, build_halves(hosts, tmp_path))
     assert 1 == ended.code
-    assert f"board two ({rack[1].address}): ssh is not let in" in ended.err
+    assert f"board two ({rack[1].address}): ssh cannot log in" in ended.err
 
 
 def other_python(version: str) -> Path:

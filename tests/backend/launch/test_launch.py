@@ -176,7 +176,10 @@ def test_an_older_open_mpi_is_refused(tmp_path: Path) -> None:
 
 def test_a_program_that_tells_no_version_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "exit 3")
-    assert f"{path}: tells no version; expected the mpirun of Open MPI 4.1 or 5" == refusal(path)
+    assert (
+        f"{path}: does not tell its version; expected the mpirun of Open MPI 4.1 or 5"
+        == refusal(path)
+    )
 
 
 def test_a_program_that_answers_with_bytes_is_refused(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def _problems(request: Request) -> list[str]:
 def _package_problems(request: Request) -> Iterator[str]:
     package = package_of(request)
     if not package.is_dir():
-        yield "does not have this package; bring it there: rankslice deploy OUT"
+        yield "does not have this package; deploy it: rankslice deploy OUT"
     elif wrong := changes(package, request):
-        yield f"its package is damaged ({wrong}); mend it: rankslice deploy OUT"
+        yield f"its package is damaged ({wrong}); deploy it again: rankslice deploy OUT"
 
 
 def measure(request: Request) -> Answer:

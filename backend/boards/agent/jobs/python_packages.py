@@ -76,7 +76,7 @@ def python_problems() -> list[str]:
 def requirement_problems(request: Request) -> list[str]:
     """Return which of the package's requirements are missing or of an unsuitable version."""
     return [
-        f"{complaint}; install what it needs there: rankslice deploy OUT --venv"
+        f"{complaint}; install it there: rankslice deploy OUT --venv"
         for requirement in request["requirements"]
         for complaint in _complaints_about(requirement, request["stand_ins"])
     ]

@@ -33,8 +33,8 @@ import numpy as np
 from autodice_paper import ENDS, OBJECTIVES, TABLE_2, TITLES, Found, Point
 from autodice_plots import draw_boards, draw_fronts
 from front_end import OTHERS
-from measuring import console, machine
 from numpy.typing import NDArray
+from timing import console, machine
 
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, wire_ms
 from convolutions import CHANNELS, SIDE, TENSOR_BYTES, WRITERS, halves
-from measuring import console, machine, print_table, ratios, spread, start_round
 from plotting import new_figure, save_figure
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec

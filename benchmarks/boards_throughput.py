@@ -20,8 +20,8 @@ from pathlib import Path
 
 import onnx
 from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, wire_ms
-from measuring import Spread, console, machine, print_table, ratios, spread, start_round
 from plotting import new_figure, save_figure
+from timing import Spread, console, machine, print_table, ratios, spread, start_round
 
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.frontend.costs.cuts import Cut

@@ -25,7 +25,7 @@ from statistics import median
 from typing import TypeAlias
 
 import numpy as np
-from measuring import confident, confident_ratios, console, machine, print_table
+from timing import confident, confident_ratios, console, machine, print_table
 
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.job import TensorSpec

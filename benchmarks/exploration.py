@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from measuring import console, machine, print_table, spread
 from numpy.typing import NDArray
+from timing import console, machine, print_table, spread
 
 from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.problem.problem import Problem, explored_layers, make_problem

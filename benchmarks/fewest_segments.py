@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from measuring import console, machine, print_table, spread
+from timing import console, machine, print_table, spread
 
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.frontend.formats.onnx.reader import read_onnx

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from large_models import gigabytes, resnet101
-from measuring import console, machine, print_table, ratios, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.specs.assign import assign

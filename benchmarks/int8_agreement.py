@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from keras_classifiers import classifier_frames, keras_classifier
-from measuring import console, machine, print_table
 from numpy.typing import NDArray
+from timing import console, machine, print_table
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build

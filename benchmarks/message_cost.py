@@ -26,10 +26,10 @@ from statistics import median
 import numpy as np
 import onnx
 from across_boards import RATE_MBIT, Boards, build_for, exit_without_boards, keys_of
-from measuring import console, machine, print_table, spread, start_round
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from pipeline_efficiency import store_frames
+from timing import console, machine, print_table, spread, start_round
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import build

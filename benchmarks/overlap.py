@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from channel_time import raw_time_s
-from measuring import console, machine, print_table, ratios, spread, start_round
 from null_jobs import null_folder
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions

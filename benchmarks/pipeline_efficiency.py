@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from measuring import confident_ratios, console, machine, print_table, spread, start_round
+from timing import confident_ratios, console, machine, print_table, spread, start_round
 from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command

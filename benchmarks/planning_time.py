@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from measuring import Spread, console, machine, print_table, spread
+from timing import Spread, console, machine, print_table, spread
 
 from rankslice.exploration import Device, optimal_pipeline, read_pipeedge
 

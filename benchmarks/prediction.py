@@ -37,7 +37,6 @@ from pathlib import Path
 
 import numpy as np
 from across_boards import ON_THE_WIRE, RATE_MBIT, Boards, Job, exit_without_boards
-from measuring import console, machine
 from null_jobs import let_sleep
 from numpy.typing import NDArray
 from pipeline_efficiency import store_frames
@@ -51,6 +50,7 @@ from prediction_report import (
     round_of,
     with_prediction,
 )
+from timing import console, machine
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build

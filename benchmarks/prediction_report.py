@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
-from measuring import console, print_table
 from numpy.typing import NDArray
+from timing import console, print_table
 
 from rankslice.exploration.cost.prediction import Prediction
 from rankslice.measurement.summary import RunSummary

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import console, machine, print_table, ratios, spread, start_round
 from null_jobs import null_folder
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions

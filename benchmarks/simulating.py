@@ -9,8 +9,8 @@ import argparse
 import time
 
 import numpy as np
-from measuring import console, machine, print_table
 from numpy.typing import NDArray
+from timing import console, machine, print_table
 
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.links import LinkSpeeds

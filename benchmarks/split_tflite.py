@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from front_end import build_alone, measure, report, write_mapping
-from measuring import console, machine
+from timing import console, machine
 
 from rankslice.networks.keras_zoo import keras_model
 

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from measuring import console, machine, print_table, ratios, spread
+from timing import console, machine, print_table, ratios, spread
 
 MODEL = Path(__file__).parents[1] / "models" / "digits.onnx"
 PROGRAM = "from rankslice.commands import main; main()"

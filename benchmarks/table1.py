@@ -25,7 +25,7 @@ from pathlib import Path
 
 from across_boards import Boards, exit_without_boards
 from front_end import AUTODICE, HERE, OTHERS, RANKS
-from measuring import console, machine, print_table, spread, start_round
+from timing import console, machine, print_table, spread, start_round
 
 from rankslice.commands.build.build import build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from measuring import start_round
 from numpy.typing import NDArray
+from timing import start_round
 
 __all__ = ["Contestant", "Stamps", "mpi_job", "read_stamps", "take_turns"]
 

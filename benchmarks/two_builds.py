@@ -24,9 +24,9 @@ from pathlib import Path
 from statistics import median
 
 from across_boards import RATE_MBIT, Boards, build_for, exit_without_boards, keys_of
-from measuring import console, machine, print_table, ratios, spread, start_round
 from message_cost import CORES, Case, mapping_of, write_model
 from pipeline_efficiency import model_of, shipped_mapping, store_frames
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.commands.build.build import build
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import onnx
-from measuring import console, machine, print_table, ratios, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions

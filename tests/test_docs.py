@@ -154,3 +154,10 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
     assert [] == [target for target in local if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_that_a_page_names_are_there(page: Path) -> None:
+    rooms = "|".join(room.name for room in (ROOT / "src" / "rankslice").iterdir() if room.is_dir())
+    named = re.findall(rf"`((?:{rooms}|benchmarks|tests)/[\w/.-]*)`", page.read_text("utf-8"))
+    assert [] == [name for name in named if not (ROOT / name).exists()]

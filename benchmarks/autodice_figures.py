@@ -469,10 +469,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("step", candidates=("profile", "search", "report"))
-    add("network", nargs="?", candidates=tuple(TABLE_2), default=next(iter(TABLE_2)))
+    add("step", choices=("profile", "search", "report"))
+    add("network", nargs="?", choices=tuple(TABLE_2), default=next(iter(TABLE_2)))
     add("--folder", type=Path, default=Path("autodice"), help="what was found, kept")
-    add("--speed", candidates=SPEEDS, default=SPEEDS[0], help="of the boards, with search")
+    add("--speed", choices=SPEEDS, default=SPEEDS[0], help="of the boards, with search")
     add("--seconds", type=float, default=200, help="after which profile stops measuring")
     add("--again", action="store_true", help="let profile measure once more what is known")
     add("--population", type=int, default=100)

@@ -12,7 +12,7 @@ from litert import interpreter
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
+from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.tflite.reader import read_tflite
@@ -25,6 +25,21 @@ KEYS = [f"local_cpu{CORES[0]}", f"local_cpu{CORES[-1]}.2", f"local_cpu{CORES[0]}
 assert interpreter
 
 
+def sliced(
+    model: Path,
+    ranks: dict[str, int],
+    folder: Path,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+) -> Build:
+    layers: dict[str, list[str]] = {}
+    for layer, rank in ranks.items():
+        layers.setdefault(KEYS[rank], []).append(layer)
+    mapping = folder / "mapping.json"
+    mapping.write_text(json.dumps(layers))
+    options = BuildOptions(share_cores=True, shapes=shapes)
+    return build(model, mapping, "local", folder / "out", options)
+
+
 def run_sliced(
     model: Path,
     ranks: dict[str, int],
@@ -33,14 +48,7 @@ def run_sliced(
     exact: bool = True,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> tuple[Plan, Verification]:
-    layers: dict[str, list[str]] = {}
-    for layer, rank in ranks.items():
-        layers.setdefault(KEYS[rank], []).append(layer)
-    mapping = folder / "mapping.json"
-    mapping.write_text(json.dumps(layers))
-    built = build(
-        model, mapping, "local", folder / "out", BuildOptions(share_cores=True, shapes=shapes)
-    )
+    built = sliced(model, ranks, folder, shapes)
     finished = run(prepare(built.folder, RunOptions(frames=FRAMES, exact=exact)), verify=True)
     assert finished.summary.verify is not None
     return built.plan, finished.summary.verify
@@ -48,7 +56,7 @@ def run_sliced(
 
 @pytest.mark.ci
 def test_what_litert_says_of_its_delegate_is_not_shown(tmp_path):
-    run_sliced(model_file("cnn_float32"), in_turn(model_file("cnn_float32"), 1), tmp_path)
+    sliced(model_file("cnn_float32"), in_turn(model_file("cnn_float32"), 1), tmp_path)
     ended = rankslice_process("run", tmp_path / "out", "--frames", "2", "--verify")
     assert (0, "") == (ended.code, ended.err)
     assert "verify passed" in ended.out

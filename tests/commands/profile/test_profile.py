@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -81,6 +82,21 @@ def profiled(folder: Path, told: Told | None = None, layers: int = 3, **options:
     return read_profile(out)
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a chain of three sleeping layers and its profile."""
+    folder = tmp_path_factory.mktemp("measured")
+    profiled(folder)
+    return folder
+
+
+@pytest.fixture
+def known(measured: Path, tmp_path: Path) -> Profile:
+    """The profile of a chain of three sleeping layers, which ``tmp_path`` has, too."""
+    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    return read_profile(tmp_path / "profile.json")
+
+
 needs_two_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="needs two cores, which are alike on most machines"
 )
@@ -142,26 +158,28 @@ def test_the_layers_are_those_of_the_model(digits: Path) -> None:
     )
 
 
-def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
-    before, told = profiled(tmp_path), Told()
-    assert before == profiled(tmp_path, told)
+def test_what_is_known_is_not_measured_again(known: Profile, tmp_path: Path) -> None:
+    told = Told()
+    assert known == profiled(tmp_path, told)
     assert (0, []) == (told.spans, told.notes)
 
 
 @pytest.mark.ci
-def test_fresh_measures_everything_anew(tmp_path: Path) -> None:
-    before, told = profiled(tmp_path), Told()
+def test_fresh_measures_everything_anew(known: Profile, tmp_path: Path) -> None:
+    told = Told()
     after = profiled(tmp_path, told, fresh=True)
     assert measurings(3) == told.spans
-    assert before.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
+    assert known.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
 
 
 @pytest.mark.ci
-def test_again_measures_everything_once_more_and_keeps_what_is_known(tmp_path: Path) -> None:
-    before, told = profiled(tmp_path), Told()
+def test_again_measures_everything_once_more_and_keeps_what_is_known(
+    known: Profile, tmp_path: Path
+) -> None:
+    told = Told()
     after = profiled(tmp_path, told, again=True)
     assert measurings(3) == told.spans
-    for old, new in zip(before.kinds[0].spans, after.kinds[0].spans, strict=True):
+    for old, new in zip(known.kinds[0].spans, after.kinds[0].spans, strict=True):
         assert 2 * len(old.moments) == len(new.moments)
         assert old.samples_ns == new.samples_ns[: len(old.samples_ns)]
 
@@ -183,17 +201,17 @@ def test_again_has_no_time_for_all_and_misses_nothing_that_is_known(tmp_path: Pa
 
 
 @pytest.mark.ci
+@pytest.mark.usefixtures("known")
 def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
-    profiled(tmp_path, layers=4)
     told = Told()
-    after = profiled(tmp_path, told, layers=3)
-    assert 3 == len(after.model.layers)
+    after = profiled(tmp_path, told, layers=2)
+    assert 2 == len(after.model.layers)
     assert f"{tmp_path}/profile.json: the model has changed since it was measured" in told.notes[0]
 
 
 @pytest.mark.ci
+@pytest.mark.usefixtures("known")
 def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
-    profiled(tmp_path)
     out, told = tmp_path / "profile.json", Told()
     out.write_text(
         out.read_text().replace('"engine_version": "null ', '"engine_version": "null 0.')
@@ -206,8 +224,8 @@ def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_pat
 
 
 @pytest.mark.ci
+@pytest.mark.usefixtures("known")
 def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_path: Path) -> None:
-    profiled(tmp_path)
     out, told = tmp_path / "profile.json", Told()
     out.write_text(out.read_text().replace('"most_khz": null', '"most_khz": 123', 1))
     if '"most_khz": 123' not in out.read_text():
@@ -341,8 +359,8 @@ def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.usefixtures("known")
 def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Path) -> None:
-    profiled(tmp_path)
     with Profiler(
         tmp_path / "model.onnx",
         "local",

@@ -59,7 +59,8 @@ def test_one_look_finds_what_has_crossed_before(tmp_path, monkeypatch, find, net
     mpirun = find_mpirun(find())
     command = [mpirun.path, "-n", "2", "--map-by", "slot:oversubscribe", "--bind-to", "none"]
     command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command += ["--mca", "btl", "tcp,self"] if network == "tcp" else []
+    tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
+    command += tcp if network == "tcp" else []
     command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"] if mpirun.library else []
     command += [sys.executable, "-c", MESSAGES_CROSS, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -50,8 +50,8 @@ def write_digit_images(folder: Path, count: int) -> list[Path]:
 
     images, labels = heldout_digits()
     if not 1 <= count <= len(images):
-        place, expected = "digit images", f"1 to {len(images)} are there"
-        raise RankSliceError(Mistake(place, f"{count} asked for", expected))
+        where, expected = "digit images", f"1 to {len(images)} are there"
+        raise RankSliceError(Mistake(where, f"{count} asked for", expected))
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"digit_{i:04}_label{label}.png" for i, label in enumerate(labels[:count])]
     for path, image in zip(paths, images, strict=False):

@@ -126,8 +126,8 @@ def _network(name: str) -> LightModel:
 def _light_model(network: LightModel) -> ModelProto:
     resource = files("onnx") / "backend" / "test" / "data" / "light" / network.file
     if not resource.is_file():
-        place = f"onnx {onnx.__version__}"
-        raise RankSliceError(Mistake(place, f"no {network.file}", "install onnx from its wheel"))
+        where = f"onnx {onnx.__version__}"
+        raise RankSliceError(Mistake(where, f"no {network.file}", "install onnx from its wheel"))
     return onnx.load_model_from_string(resource.read_bytes())
 
 

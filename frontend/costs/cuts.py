@@ -109,8 +109,8 @@ def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
     position = {layer.name: index for index, layer in enumerate(running)}
     bound: dict[int, str] = {}
     for bond in graph.bonds:
-        places = [position[name] for name in bond.layers if name in position]
-        for index in range(min(places, default=0), max(places, default=0)):
+        positions = [position[name] for name in bond.layers if name in position]
+        for index in range(min(positions, default=0), max(positions, default=0)):
             bound[index] = f"{listed(bond.layers)} {bond.reason}"
     return bound
 

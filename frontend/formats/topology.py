@@ -12,11 +12,11 @@ from rankslice.framework.wording import quoted
 __all__ = ["topological_order"]
 
 
-def topological_order(place: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """Return the layers, each after those it reads from, else in the given order.
 
     Args:
-        place: the model file, for messages.
+        where: the model file, for messages.
         layers: in the file's order; each tensor is made by one of them at most.
 
     Raises:
@@ -44,7 +44,7 @@ def topological_order(place: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         circle = _circle(sources, set(order))
         names = " -> ".join(quoted(layers[index].name) for index in circle)
         found = f"the layers {names} read from each other in a circle"
-        raise RankSliceError(Mistake(place, found, "expected each to read from earlier ones"))
+        raise RankSliceError(Mistake(where, found, "expected each to read from earlier ones"))
     return tuple(layers[index] for index in order)
 
 

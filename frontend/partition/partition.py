@@ -198,7 +198,7 @@ class Grouping:
             level = max((1 + before + (source != rank) for before, source in sources), default=1)
             made |= dict.fromkeys(block, (level, rank))
             placed.append((level, rank, block))
-        return [block for _, _, block in sorted(placed, key=lambda place: place[:2])]
+        return [block for _, _, block in sorted(placed, key=lambda where: where[:2])]
 
 
 def _predecessors(layers: Sequence[Layer], reads: Reads) -> list[list[int]]:
@@ -301,11 +301,11 @@ def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
     if not graph.outputs:
         yield Mistake(graph.name, "the model has no outputs")
     for tensor in graph.outputs:
-        place = f"{graph.name}: output {quoted(tensor.name)}"
+        where = f"{graph.name}: output {quoted(tensor.name)}"
         if tensor.name not in known:
-            yield Mistake(place, "no layer makes it", "expected a tensor of the model")
+            yield Mistake(where, "no layer makes it", "expected a tensor of the model")
         elif tensor.name in stored and (fault := crossing_fault(tensor)):
-            yield Mistake(place, fault)
+            yield Mistake(where, fault)
 
 
 def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iterator[Mistake]:
@@ -375,11 +375,11 @@ def _span_mistake(graph: Graph, span: _Span) -> Mistake:
     first, last = (quoted(graph.layers[number].name) for number in (span.first, span.last))
     tensor = span.tensors[0]
     if len(span.tensors) == 1:
-        place = f"tensor {quoted(tensor.name)}, made by layer {first} and read by layer {last}"
+        where = f"tensor {quoted(tensor.name)}, made by layer {first} and read by layer {last}"
         found = f"{crossing_fault(tensor)}: the model cannot be cut here"
         layers = f"layers {first} and {last}, and those between,"
     else:
-        place = f"layers {first} to {last}"
+        where = f"layers {first} to {last}"
         names = listed([each.name for each in span.tensors])
         why = f"the first because {crossing_fault(tensor)}"
         found = f"tensors between them cannot be sent ({names}), {why}"
@@ -387,7 +387,7 @@ def _span_mistake(graph: Graph, span: _Span) -> Mistake:
     whose = "its type and shape" if len(span.tensors) == 1 else "types and shapes"
     declare = f", or state {whose} in the model file if they are fixed"
     return Mistake(
-        f"{graph.name}: {place}",
+        f"{graph.name}: {where}",
         found,
         f"map {layers} to one key{declare if _is_unknown(tensor) else ''}",
     )

@@ -1,4 +1,4 @@
-"""From segments and places to the plan: files, channels, levels."""
+"""The plan of a partition on its accelerators: files, channels, levels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _idle_ranks(partition: Partition, placements: Sequence[Placement]) -> Iterat
             )
 
 
-def _placed(partition: Partition) -> list[tuple[Layer, int]]:
+def _ranked_layers(partition: Partition) -> list[tuple[Layer, int]]:
     """Return the layers that a frame passes, in the graph's order, and their ranks."""
     rank_of = {
         layer.name: segment.rank
@@ -91,10 +91,10 @@ def _placed(partition: Partition) -> list[tuple[Layer, int]]:
 
 def _source(partition: Partition) -> int:
     """Return the rank of the first layer that reads a model input; lacking one, of the first."""
-    placed = _placed(partition)
+    ranked = _ranked_layers(partition)
     inputs = _names(partition.graph.inputs)
-    readers = (rank for layer, rank in placed if not inputs.isdisjoint(_names(layer.inputs)))
-    return next(readers, placed[0][1])
+    readers = (rank for layer, rank in ranked if not inputs.isdisjoint(_names(layer.inputs)))
+    return next(readers, ranked[0][1])
 
 
 def _sink(partition: Partition) -> int:
@@ -102,7 +102,7 @@ def _sink(partition: Partition) -> int:
     outputs = _names(partition.graph.outputs)
     makers = (
         rank
-        for layer, rank in reversed(_placed(partition))
+        for layer, rank in reversed(_ranked_layers(partition))
         if not outputs.isdisjoint(_names(layer.outputs))
     )
     return next(makers)

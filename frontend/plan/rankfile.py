@@ -54,10 +54,10 @@ def _slots(host: str, placements: Sequence[Placement]) -> int:
 def _mistakes(placements: Sequence[Placement]) -> Iterator[Mistake]:
     """Yield what Open MPI could not read."""
     for placement in placements:
-        place = f"rank {placement.rank}, key {quoted(placement.key)}"
+        where = f"rank {placement.rank}, key {quoted(placement.key)}"
         if not (_HOST.fullmatch(placement.host) or _IPV6.fullmatch(placement.host)):
             found = f"Open MPI cannot read {quoted(placement.host)} as a host"
             expected = "expected a name of letters, digits, dots and dashes, or an IP address"
-            yield Mistake(f"{place}: board {quoted(placement.board)}", found, expected)
+            yield Mistake(f"{where}: board {quoted(placement.board)}", found, expected)
         if not placement.cores:
-            yield Mistake(place, "it has no core", "an MPI process needs one to run on")
+            yield Mistake(where, "it has no core", "an MPI process needs one to run on")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-__all__ = ["Call", "Network", "network_of", "replay"]
+__all__ = ["Call", "CallGraph", "call_graph_of", "replay"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class CallGraph:
     """A Keras model as calls."""
 
     inputs: tuple[tuple[str, Any], ...]
@@ -45,7 +45,7 @@ class Network:
     """Names of tensors, once each."""
 
 
-def network_of(model: Any) -> Network:
+def call_graph_of(model: Any) -> CallGraph:
     """Return the calls of a functional or sequential Keras model."""
     graph = _graph_of(model)
     inputs = [(_input_name(tensor), tensor) for tensor in graph.inputs]
@@ -53,7 +53,7 @@ def network_of(model: Any) -> Network:
     taken = {name for name, _ in inputs}
     calls = tuple(_calls(graph, "", names, taken))
     outputs = dict.fromkeys(names[id(tensor)] for tensor in graph.outputs)
-    return Network(tuple(inputs), calls, tuple(outputs))
+    return CallGraph(tuple(inputs), calls, tuple(outputs))
 
 
 def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:

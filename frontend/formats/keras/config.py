@@ -28,33 +28,33 @@ _NOT_LOADED = ("compile_config",)
 """What the top of a configuration holds for training only."""
 
 
-def config_mistakes(place: str, config: object) -> Iterator[Mistake]:
+def config_mistakes(where: str, config: object) -> Iterator[Mistake]:
     """Yield what in a model's configuration is not known to be harmless.
 
     Args:
-        place: the model file, for messages.
+        where: the model file, for messages.
         config: its JSON value: objects with ``class_name``, ``config`` and, in newer files,
             ``module`` and ``registered_name``.
     """
     if not isinstance(config, dict) or not isinstance(config.get("class_name"), str):
         found = f"its configuration is {described(config)}"
-        yield Mistake(place, found, "expected that of a Keras model")
+        yield Mistake(where, found, "expected that of a Keras model")
         return
     if config["class_name"] not in MODELS:
         yield Mistake(
-            place,
+            where,
             f"is of the class {quoted(config['class_name'])}, whose Python code is not in the file",
             "expected a functional or a sequential model of Keras's own layers",
         )
         return
     top = {name: value for name, value in config.items() if name not in _NOT_LOADED}
-    named = _objects(place, top)
+    named = _objects(where, top)
     yield from dict.fromkeys(
-        found for place, value in named for found in _class_mistakes(place, value)
+        found for where, value in named for found in _class_mistakes(where, value)
     )
 
 
-def _objects(place: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _objects(where: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield all that names a class, however deep it is, and where it stands."""
     waiting: list[tuple[str, object]] = [("", top)]
     while waiting:
@@ -65,7 +65,7 @@ def _objects(place: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[
             continue
         if "class_name" in value or "registered_name" in value:
             layer = _layer_name(value) or layer
-            yield f"{place}: layer {quoted(layer)}" if layer else place, value
+            yield f"{where}: layer {quoted(layer)}" if layer else where, value
         waiting += [(layer, item) for item in reversed(value.values())]
 
 

@@ -89,21 +89,21 @@ def _check_archive(path: Path) -> object:
 def _member_mistakes(path: Path, archive: zipfile.ZipFile) -> Iterator[Mistake]:
     members = archive.infolist()
     names = Counter(member.filename for member in members)
-    place = str(path)
+    where = str(path)
     for name in (_CONFIG, _WEIGHTS):
         if name not in names:
-            yield Mistake(place, f"has no {name}", "expected a model saved with model.save")
+            yield Mistake(where, f"has no {name}", "expected a model saved with model.save")
     if strange := sorted(set(names) - _MEMBERS):
         yield Mistake(
-            place, f"holds {listed(strange)}", "expected a model without files of its own"
+            where, f"holds {listed(strange)}", "expected a model without files of its own"
         )
     if twice := sorted(name for name, count in names.items() if count > 1):
-        yield Mistake(place, f"holds {listed(twice)} more than once")
+        yield Mistake(where, f"holds {listed(twice)} more than once")
     sizes = {member.filename: member.file_size for member in members}
     if sizes.get(_CONFIG, 0) > _LONGEST_CONFIG:
-        yield Mistake(place, f"its {_CONFIG} unpacks to {sizes[_CONFIG]} bytes")
+        yield Mistake(where, f"its {_CONFIG} unpacks to {sizes[_CONFIG]} bytes")
     if fault := _expansion(sum(sizes.values()), path.stat().st_size):
-        yield Mistake(place, fault)
+        yield Mistake(where, fault)
 
 
 def _expansion(content: int, stored: int) -> str:
@@ -139,8 +139,8 @@ def _check_hdf5(path: Path) -> object:
     )
 
 
-def _damage(place: str, error: Exception) -> Mistake:
-    return Mistake(place, f"is damaged ({error})", "save the model again")
+def _damage(where: str, error: Exception) -> Mistake:
+    return Mistake(where, f"is damaged ({error})", "save the model again")
 
 
 def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
@@ -156,7 +156,7 @@ def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
         raise RankSliceError(Mistake(str(path), found, "save the model again")) from None
 
 
-def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
+def _content_mistakes(where: str, file: Any, stored: int) -> Iterator[Mistake]:
     """Yield the links that lead out of an HDF5 file, and sizes that cannot be."""
     import h5py
 
@@ -167,25 +167,25 @@ def _content_mistakes(place: str, file: Any, stored: int) -> Iterator[Mistake]:
         while groups:
             above, group = groups.pop()
             for name in group:
-                where, link = f"{above}/{name}", group.get(name, getlink=True)
+                item_path, link = f"{above}/{name}", group.get(name, getlink=True)
                 if not isinstance(link, h5py.HardLink):
-                    yield Mistake(place, f"{quoted(where)} is a link, to somewhere else")
+                    yield Mistake(where, f"{quoted(item_path)} is a link, to somewhere else")
                     continue
                 item = group[name]
                 address = h5py.h5o.get_info(item.id).addr
                 if address in seen:
-                    yield Mistake(place, f"{quoted(where)} is there by another name, too")
+                    yield Mistake(where, f"{quoted(item_path)} is there by another name, too")
                     continue
                 seen.add(address)
                 if isinstance(item, h5py.Group):
-                    groups.append((where, item))
+                    groups.append((item_path, item))
                 elif not isinstance(item, h5py.Dataset):
-                    yield Mistake(place, f"{quoted(where)} is neither a group nor an array")
+                    yield Mistake(where, f"{quoted(item_path)} is neither a group nor an array")
                 elif item.external or item.is_virtual:
-                    yield Mistake(place, f"the values of {quoted(where)} lie in another file")
+                    yield Mistake(where, f"the values of {quoted(item_path)} lie in another file")
                 else:
                     total += item.nbytes
     except _DAMAGED as error:
-        yield _damage(place, error)
+        yield _damage(where, error)
     if fault := _expansion(total, stored):
-        yield Mistake(place, fault)
+        yield Mistake(where, fault)

@@ -74,8 +74,8 @@ def _separable(layer: Layer) -> int:
     """Count the convolution of each channel, then the one that mixes them."""
     window = _weight(layer, "depthwise_kernel").shape
     mixing = _weight(layer, "pointwise_kernel").shape
-    places = math.prod(output_shape(layer)) // mixing[-1]
-    return places * (math.prod(window) + math.prod(mixing))
+    positions = math.prod(output_shape(layer)) // mixing[-1]
+    return positions * (math.prod(window) + math.prod(mixing))
 
 
 def _dense(layer: Layer) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats.keras.calls import Call, Network, network_of, replay
+from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, replay
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
 
@@ -31,12 +31,12 @@ class KerasModel:
 
     path: Path
     graph: Graph
-    network: Network = field(repr=False)
+    call_graph: CallGraph = field(repr=False)
 
     def calls(self, names: Iterator[str]) -> tuple[Call, ...]:
         """Return the calls of some layers, in the graph's order."""
         wanted = set(names)
-        return tuple(call for call in self.network.calls if call.name in wanted)
+        return tuple(call for call in self.call_graph.calls if call.name in wanted)
 
 
 def read_keras(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> KerasModel:
@@ -56,41 +56,41 @@ def read_keras(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     """
     check_keras_file(path)
     model = load_keras(path)
-    place = str(path)
-    raise_mistakes(_model_mistakes(place, model))
-    network = network_of(model)
-    raise_mistakes(_network_mistakes(place, network))
-    raise_mistakes(_shape_mistakes(place, network, shapes or {}))
-    symbols = _symbols(path, network, shapes or {})
-    return KerasModel(path, _Graph(path, network, symbols).graph(), network)
+    where = str(path)
+    raise_mistakes(_model_mistakes(where, model))
+    call_graph = call_graph_of(model)
+    raise_mistakes(_graph_mistakes(where, call_graph))
+    raise_mistakes(_shape_mistakes(where, call_graph, shapes or {}))
+    symbols = _symbols(path, call_graph, shapes or {})
+    return KerasModel(path, _Graph(path, call_graph, symbols).graph(), call_graph)
 
 
-def _model_mistakes(place: str, model: Any) -> Iterator[Mistake]:
+def _model_mistakes(where: str, model: Any) -> Iterator[Mistake]:
     if not getattr(model, "built", True) or not getattr(model, "inputs", None):
         found = "its layers do not know what they read"
-        yield Mistake(place, found, "give the model an Input as its first layer, and save it again")
+        yield Mistake(where, found, "give the model an Input as its first layer, and save it again")
 
 
-def _network_mistakes(place: str, network: Network) -> Iterator[Mistake]:
-    for name, tensor in network.inputs:
+def _graph_mistakes(where: str, call_graph: CallGraph) -> Iterator[Mistake]:
+    for name, tensor in call_graph.inputs:
         kinds = [kind for kind in ("sparse", "ragged") if getattr(tensor, kind, False)]
         if kinds:
-            here = f"{place}: input {quoted(name)}"
+            here = f"{where}: input {quoted(name)}"
             yield Mistake(here, f"is {joined(kinds)}", "expected a dense tensor")
-    if not network.calls:
-        yield Mistake(place, "has no layers")
+    if not call_graph.calls:
+        yield Mistake(where, "has no layers")
 
 
 def _shape_mistakes(
-    place: str, network: Network, shapes: Mapping[str, tuple[int, ...]]
+    where: str, call_graph: CallGraph, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[Mistake]:
-    names = [name for name, _ in network.inputs]
+    names = [name for name, _ in call_graph.inputs]
     for name in shapes:
         if name not in names:
             hint = nearest(name, names) or f"inputs are {joined([quoted(each) for each in names])}"
-            yield Mistake(f"{place}: --shape", f"there is no input {quoted(name)}", hint)
-    for name, tensor in network.inputs:
-        here = f"{place}: input {quoted(name)}"
+            yield Mistake(f"{where}: --shape", f"there is no input {quoted(name)}", hint)
+    for name, tensor in call_graph.inputs:
+        here = f"{where}: input {quoted(name)}"
         wanted, given = tuple(tensor.shape), shapes.get(name)
         text = ", ".join("?" if size is None else str(size) for size in wanted)
         if given is None:
@@ -105,40 +105,42 @@ def _shape_mistakes(
             yield Mistake(here, f"cannot have the sizes [{sizes}]", f"expected [{text}]")
 
 
-def _symbols(path: Path, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _symbols(
+    path: Path, call_graph: CallGraph, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any]:
     """Return symbolic tensors of known shapes for all that the calls read and make."""
     import keras
 
     symbols = {}
-    for name, tensor in network.inputs:
+    for name, tensor in call_graph.inputs:
         shape = shapes.get(name) or (tensor.shape[0] or 1, *tensor.shape[1:])
         symbols[name] = keras.Input(batch_shape=shape, dtype=tensor.dtype, name=name)
     try:
         with quiet():
-            return replay(network.calls, symbols)
+            return replay(call_graph.calls, symbols)
     except Exception as error:  # a layer that finds these sizes too small, say
-        place = f"{path}: --shape" if shapes else str(path)
-        raise_mistakes([Mistake(place, f"a layer cannot work on it: {first_line(error)}")])
+        where = f"{path}: --shape" if shapes else str(path)
+        raise_mistakes([Mistake(where, f"a layer cannot work on it: {first_line(error)}")])
         raise
 
 
 class _Graph:
     """Makes records of the calls of one model."""
 
-    def __init__(self, path: Path, network: Network, symbols: Mapping[str, Any]) -> None:
-        self._path, self._network, self._symbols = path, network, symbols
+    def __init__(self, path: Path, call_graph: CallGraph, symbols: Mapping[str, Any]) -> None:
+        self._path, self._call_graph, self._symbols = path, call_graph, symbols
         self._nowhere = ByteRange(path, 0, 0)
         self._weights: dict[int, Weight] = {}
         self._names: set[str] = set()
 
     def graph(self) -> Graph:
-        layers = tuple(map(self._layer, self._network.calls))
+        layers = tuple(map(self._layer, self._call_graph.calls))
         return Graph(
             name=self._path.name,
             format="keras",
             layers=layers,
-            inputs=tuple(self._tensor(name) for name, _ in self._network.inputs),
-            outputs=tuple(map(self._tensor, self._network.outputs)),
+            inputs=tuple(self._tensor(name) for name, _ in self._call_graph.inputs),
+            outputs=tuple(map(self._tensor, self._call_graph.outputs)),
             weights=tuple(self._weights.values()),
             bonds=tuple(self._bonds(layers)),
         )

@@ -27,11 +27,11 @@ _SETTINGS = {
 }
 
 
-def tensorflow(place: str) -> Any:
+def tensorflow(where: str) -> Any:
     """Return the module ``tensorflow``, whose Keras computes with TensorFlow.
 
     Args:
-        place: what needs it, for the message.
+        where: what needs it, for the message.
 
     Raises:
         RankSliceError: TensorFlow is not installed, or is too old, or Keras has another back end.
@@ -43,10 +43,10 @@ def tensorflow(place: str) -> Any:
             import keras
             import tensorflow
     except ImportError:
-        raise RankSliceError(Mistake(place, "needs TensorFlow to be read", MISSING)) from None
+        raise RankSliceError(Mistake(where, "needs TensorFlow to be read", MISSING)) from None
     if keras.config.backend() != "tensorflow":
         found = f"Keras computes with {keras.config.backend()} here"
-        raise RankSliceError(Mistake(place, found, "set KERAS_BACKEND=tensorflow"))
+        raise RankSliceError(Mistake(where, found, "set KERAS_BACKEND=tensorflow"))
     return tensorflow
 
 

@@ -118,7 +118,7 @@ def _representative(
 def _leading_to(model: KerasModel, tensors: set[str]) -> tuple[Call, ...]:
     """Return the calls on which tensors depend."""
     needed, wanted = [], set(tensors)
-    for call in reversed(model.network.calls):
+    for call in reversed(model.call_graph.calls):
         if not wanted.isdisjoint(call.makes):
             needed.append(call)
             wanted |= set(call.reads.values())

@@ -36,25 +36,25 @@ def is_text(message: Message) -> bool:
     return True
 
 
-def header_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
+def header_mistakes(where: str, model: ModelProto) -> Iterator[Mistake]:
     """Yield what is missing for a model that can be sliced at all.
 
     Args:
-        place: the model file, for messages; so in the other functions here.
+        where: the model file, for messages; so in the other functions here.
         model: the skeleton.
     """
     if model.ir_version < 3:
         found = f"its ir_version is {model.ir_version}"
-        yield Mistake(place, found, "expected an ONNX model with ir_version 3 or later")
+        yield Mistake(where, found, "expected an ONNX model with ir_version 3 or later")
     if not model.opset_import:
-        yield Mistake(place, "names no operator set", "expected an opset_import")
+        yield Mistake(where, "names no operator set", "expected an opset_import")
     if not model.graph.node:
-        yield Mistake(place, "has no layers")
+        yield Mistake(where, "has no layers")
     if not model.graph.output:
-        yield Mistake(place, "has no outputs")
+        yield Mistake(where, "has no outputs")
 
 
-def tensor_mistakes(place: str, graph: GraphProto) -> Iterator[Mistake]:
+def tensor_mistakes(where: str, graph: GraphProto) -> Iterator[Mistake]:
     """Yield the tensors that are not defined exactly once."""
     stored = [
         *(tensor.name for tensor in graph.initializer),
@@ -64,27 +64,27 @@ def tensor_mistakes(place: str, graph: GraphProto) -> Iterator[Mistake]:
     brought = [value.name for value in graph.input if value.name not in constants]
     made = [name for node in graph.node for name in node.output if name]
     if "" in (*stored, *brought):
-        yield Mistake(place, "a weight or an input has no name")
+        yield Mistake(where, "a weight or an input has no name")
     for name, count in Counter([*stored, *brought, *made]).items():
         if count > 1:
-            yield Mistake(f"{place}: tensor {quoted(name)}", f"is made {count} times")
+            yield Mistake(f"{where}: tensor {quoted(name)}", f"is made {count} times")
     known = {*stored, *brought, *made}
     for layer, node in zip(layer_names(graph.node), graph.node, strict=True):
         for name in inputs_of(node):
             if name not in known:
                 yield Mistake(
-                    f"{place}: layer {quoted(layer)}", f"reads {quoted(name)}, which nothing makes"
+                    f"{where}: layer {quoted(layer)}", f"reads {quoted(name)}, which nothing makes"
                 )
     for name in dict.fromkeys(value.name for value in graph.output):
         if name not in known:
             yield Mistake(
-                f"{place}: output {quoted(name)}",
+                f"{where}: output {quoted(name)}",
                 "no layer makes it",
                 "expected the output of a layer, an input or a weight",
             )
 
 
-def function_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
+def function_mistakes(where: str, model: ModelProto) -> Iterator[Mistake]:
     """Yield local functions that call themselves, and calls that lead to too many others.
 
     Whoever looks into functions, be it for shapes or to run them, follows each call of each call.
@@ -95,11 +95,11 @@ def function_mistakes(place: str, model: ModelProto) -> Iterator[Mistake]:
         order = [*TopologicalSorter(calls).static_order()]
     except CycleError as error:
         names = " -> ".join(quoted(name) for _, name, _ in reversed(error.args[1]))
-        yield Mistake(place, f"its functions call each other in a circle: {names}")
+        yield Mistake(where, f"its functions call each other in a circle: {names}")
         return
     total: dict[FunctionKey, int] = {}
     for key in order:
         total[key] = 1 + sum(total[called] for called in calls[key])
     count = sum(total[called] for called in directly_called(model.graph.node, functions))
     if count > _MAX_CALLS:
-        yield Mistake(place, f"its layers lead to more than {_MAX_CALLS} calls of functions")
+        yield Mistake(where, f"its layers lead to more than {_MAX_CALLS} calls of functions")

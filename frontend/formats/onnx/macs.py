@@ -109,7 +109,7 @@ def _indices(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
     hidden = len(shape) - len(before) - len(after)
     if hidden < 0 or (hidden and not dots):
         raise UnknownSizeError
-    between = [f"...{place}" for place in range(hidden, 0, -1)]
+    between = [f"...{axis}" for axis in range(hidden, 0, -1)]
     return list(zip([*before, *between, *after], shape, strict=True))
 
 

@@ -73,20 +73,20 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         RankSliceError: the file is no ONNX model, or one that cannot be sliced: all mistakes that
             the first failing check finds.
     """
-    place = str(path)
+    where = str(path)
     with WireFile(path) as file:
         scan = scan_model(file)
         model = _parse(file, scan)
-        raise_mistakes(header_mistakes(place, model))
-        raise_mistakes((*tensor_mistakes(place, model.graph), *function_mistakes(place, model)))
+        raise_mistakes(header_mistakes(where, model))
+        raise_mistakes((*tensor_mistakes(where, model.graph), *function_mistakes(where, model)))
         weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
     outside = _inner_data(path, scan, model)
-    bound, mistakes = bind_inputs(place, model, shapes or {})
+    bound, mistakes = bind_inputs(where, model, shapes or {})
     brought = [value for value in bound.graph.input if value.name not in weights]
-    raise_mistakes((*mistakes, *input_mistakes(place, brought)))
+    raise_mistakes((*mistakes, *input_mistakes(where, brought)))
     tensors = infer_tensors(bound, weights)
     given = tuple(dict.fromkeys(value.name for value in bound.graph.output))
-    layers = topological_order(place, _layers(path, scan, bound, weights, tensors))
+    layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
         graph=Graph(

@@ -42,14 +42,14 @@ _INFERENCE_ERRORS = (
 
 
 def bind_inputs(
-    place: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]
+    where: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[ModelProto, list[Mistake]]:
     """Return the model with the given shapes as those of its inputs, and what contradicts it.
 
     A size that the model calls by a name (``batch``) holds for all inputs that name it.
 
     Args:
-        place: the model file, for messages.
+        where: the model file, for messages.
         model: the model, unchanged by this.
         shapes: sizes by name of the input.
     """
@@ -59,7 +59,7 @@ def bind_inputs(
     sizes: dict[str, int] = {}
     mistakes: list[Mistake] = []
     for name, shape in shapes.items():
-        here = f"{place}: input {name!r}"
+        here = f"{where}: input {name!r}"
         if name not in inputs:
             mistakes.append(Mistake(here, "the model has no such input", nearest(name, inputs)))
             continue
@@ -105,10 +105,10 @@ def _shape_text(declared: TypeProto.Tensor) -> str:
     return f"[{', '.join(map(str, sizes))}]"
 
 
-def input_mistakes(place: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
+def input_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
     """Yield what keeps the model's inputs from having one type and one shape each."""
     for value in inputs:
-        here = f"{place}: input {value.name!r}"
+        here = f"{where}: input {value.name!r}"
         declared = value.type.tensor_type
         if not dtype_of(declared.elem_type):
             kind = value.type.WhichOneof("value") or "value without a type"

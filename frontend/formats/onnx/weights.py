@@ -61,21 +61,21 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
-    place = f"{file.path}: weight {quoted(tensor.name)}"
-    dtype, shape, nbytes = _type_shape_and_size(place, tensor)
+    where = f"{file.path}: weight {quoted(tensor.name)}"
+    dtype, shape, nbytes = _type_shape_and_size(where, tensor)
     if is_external(tensor):
-        data: ByteRange | None = _external_data(place, file.path.parent, tensor, nbytes)
+        data: ByteRange | None = _external_data(where, file.path.parent, tensor, nbytes)
     else:
-        data = _stored_data(place, file, field, dtype, nbytes)
+        data = _stored_data(where, file, field, dtype, nbytes)
     size = nbytes if dtype_bits(dtype) else field.end - field.body
     return Weight(tensor.name, dtype, shape, size, file.record(field), data)
 
 
-def inner_data(place: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
+def inner_data(where: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
     """Return where the values lie that nodes have in other files, in the order of the tensors.
 
     Args:
-        place: the model file and the layer or function, for messages.
+        where: the model file and the layer or function, for messages.
         folder: of the model file; the others must lie in it.
         nodes: with constants in attributes and bodies, as :func:`inner_tensors` yields them.
 
@@ -85,7 +85,7 @@ def inner_data(place: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[By
     found: list[ByteRange] = []
     mistakes: list[Mistake | str] = []
     for tensor in filter(is_external, inner_tensors(nodes)):
-        here = f"{place}: constant {quoted(tensor.name)}" if tensor.name else f"{place}: constant"
+        here = f"{where}: constant {quoted(tensor.name)}" if tensor.name else f"{where}: constant"
         try:
             nbytes = _type_shape_and_size(here, tensor)[2]
             found.append(_external_data(here, folder, tensor, nbytes))
@@ -95,37 +95,37 @@ def inner_data(place: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[By
     return tuple(found)
 
 
-def _type_shape_and_size(place: str, tensor: TensorProto) -> tuple[str, tuple[int, ...], int]:
-    dtype, shape = _type_and_shape(place, tensor.data_type, tensor.dims)
+def _type_shape_and_size(where: str, tensor: TensorProto) -> tuple[str, tuple[int, ...], int]:
+    dtype, shape = _type_and_shape(where, tensor.data_type, tensor.dims)
     return dtype, shape, (math.prod(shape) * dtype_bits(dtype) + 7) // 8
 
 
 def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Weight:
-    place = f"{file.path}: weight {quoted(sparse.values.name)}"
-    dtype, shape = _type_and_shape(place, sparse.values.data_type, sparse.dims)
+    where = f"{file.path}: weight {quoted(sparse.values.name)}"
+    dtype, shape = _type_and_shape(where, sparse.values.data_type, sparse.dims)
     if is_external(sparse.values) or is_external(sparse.indices):
         raise RankSliceError(
-            Mistake(place, "is sparse and stored in another file", "store it in the model file")
+            Mistake(where, "is sparse and stored in another file", "store it in the model file")
         )
     size = field.end - field.body
     return Weight(sparse.values.name, dtype, shape, size, file.record(field), None)
 
 
 def _type_and_shape(
-    place: str, element_type: int, dims: Iterable[int]
+    where: str, element_type: int, dims: Iterable[int]
 ) -> tuple[str, tuple[int, ...]]:
     dtype, shape = dtype_of(element_type), tuple(dims)
     if not dtype:
-        raise RankSliceError(Mistake(place, f"has the unknown element type {element_type}"))
+        raise RankSliceError(Mistake(where, f"has the unknown element type {element_type}"))
     if len(shape) > _MAX_RANK:
-        raise RankSliceError(Mistake(place, f"has {len(shape)} dimensions"))
+        raise RankSliceError(Mistake(where, f"has {len(shape)} dimensions"))
     if any(size < 0 for size in shape):
-        raise RankSliceError(Mistake(place, f"has the negative shape {shape}"))
+        raise RankSliceError(Mistake(where, f"has the negative shape {shape}"))
     return dtype, shape
 
 
 def _stored_data(
-    place: str, file: WireFile, field: Field, dtype: str, nbytes: int
+    where: str, file: WireFile, field: Field, dtype: str, nbytes: int
 ) -> ByteRange | None:
     """Return where the values lie in the model file, if they lie there as plain bytes."""
     payloads = [
@@ -134,7 +134,7 @@ def _stored_data(
         if part.number in _PAYLOADS and part.end > part.body
     ]
     if nbytes and not payloads:
-        raise RankSliceError(Mistake(place, "has no values"))
+        raise RankSliceError(Mistake(where, "has no values"))
     packed = _PACKED_LITTLE_ENDIAN.get(dtype)
     plain = [part for part in payloads if part.number == _RAW_DATA][-1:]
     if not plain and [part.number for part in payloads] == [packed]:
@@ -144,26 +144,26 @@ def _stored_data(
     data = ByteRange(file.path, plain[0].body, plain[0].end - plain[0].body)
     if data.length != nbytes:
         raise RankSliceError(
-            Mistake(place, f"holds {data.length} bytes", f"its type and shape need {nbytes}")
+            Mistake(where, f"holds {data.length} bytes", f"its type and shape need {nbytes}")
         )
     return data
 
 
-def _external_data(place: str, folder: Path, tensor: TensorProto, nbytes: int) -> ByteRange:
+def _external_data(where: str, folder: Path, tensor: TensorProto, nbytes: int) -> ByteRange:
     """Return where the values lie beside the model file.
 
     The entries are those of https://github.com/onnx/onnx/blob/main/docs/ExternalData.md.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    raise_mistakes(Mistake(place, problem) for problem in _numbers_wrong(entries, nbytes))
-    path = _inside(place, folder, location)
+    raise_mistakes(Mistake(where, problem) for problem in _numbers_wrong(entries, nbytes))
+    path = _inside(where, folder, location)
     offset = int(entries.get("offset", "0"))
     size = path.stat().st_size
     if offset + nbytes > size:
         raise RankSliceError(
             Mistake(
-                place,
+                where,
                 f"{quoted(location)} has {size} bytes",
                 f"expected {offset + nbytes} or more",
             )
@@ -180,7 +180,7 @@ def _numbers_wrong(entries: dict[str, str], nbytes: int) -> Iterator[str]:
             yield f"its external length is {text}, but type and shape need {nbytes} bytes"
 
 
-def _inside(place: str, folder: Path, location: str) -> Path:
+def _inside(where: str, folder: Path, location: str) -> Path:
     """Return the path of an external data file; it must be an ordinary file in the folder."""
     try:
         path = folder / location
@@ -195,12 +195,12 @@ def _inside(place: str, folder: Path, location: str) -> Path:
     if not inside:
         raise RankSliceError(
             Mistake(
-                place,
+                where,
                 f"its values are said to lie in {quoted(location)}",
                 "expected a file inside the model's folder",
             )
         )
     if not exists:
         found = f"no file {quoted(location)} beside the model"
-        raise RankSliceError(Mistake(place, found, "expected its values there"))
+        raise RankSliceError(Mistake(where, found, "expected its values there"))
     return path

@@ -17,9 +17,9 @@ _MAX_VISITS = 3_000_000
 class Bodies:
     """Finds the subgraphs that an operator runs, by whatever way."""
 
-    def __init__(self, place: str, subgraphs: Sequence[Table]) -> None:
-        """Take the subgraphs of the model file ``place``, the main one first."""
-        self._place = place
+    def __init__(self, where: str, subgraphs: Sequence[Table]) -> None:
+        """Take the subgraphs of the model file ``where``, the main one first."""
+        self._where = where
         self._calls = [
             frozenset[int]().union(*map(called_subgraphs, subgraph.tables("operators")))
             for subgraph in subgraphs
@@ -45,5 +45,5 @@ class Bodies:
             self._visits_left -= self._sizes[number] + len(self._calls[number])
             if self._visits_left < 0:
                 text = "its operators run each other's subgraphs too often to be followed"
-                raise RankSliceError(Mistake(self._place, text, "expected a .tflite model file"))
+                raise RankSliceError(Mistake(self._where, text, "expected a .tflite model file"))
         return tuple(sorted(found))

@@ -46,22 +46,22 @@ class _Builder:
     _behind: list[tuple[ByteRange, int]] = field(default_factory=list)
     """Bytes outside the flatbuffer, and where their offsets stand."""
 
-    def refer(self, place: int, target: int) -> None:
-        """Let the reference at ``place`` lead to ``target``."""
-        struct.pack_into("<I", self.head, place, target - place)
+    def refer(self, offset: int, target: int) -> None:
+        """Let the reference at ``offset`` lead to ``target``."""
+        struct.pack_into("<I", self.head, offset, target - offset)
 
     def table(self, table: Table) -> int:
-        """Append a table, then all that it refers to; return its place."""
+        """Append a table, then all that it refers to; return its offset."""
         fields = [item for item in TABLES[table.kind] if item.name in table.values]
         widths = {
             item.name: struct.calcsize(SCALARS[item.type]) if item.is_scalar else 4
             for item in fields
         }
-        places, end = {}, 4
+        offsets, end = {}, 4
         for name in sorted(widths, key=lambda name: -widths[name]):
-            places[name], end = end, end + widths[name]
+            offsets[name], end = end, end + widths[name]
         end += -end % 4
-        entries = [places.get(name, 0) for name in _trimmed(table)]
+        entries = [offsets.get(name, 0) for name in _trimmed(table)]
         count = len(entries) + 2
         vtable = self._vtable(struct.pack(f"<{count}H", 2 * count, end, *entries))
         # Fields of eight bytes come right behind the head of four, and have to be aligned.
@@ -69,48 +69,48 @@ class _Builder:
         start = len(self.head)
         self.head += struct.pack("<i", start - vtable) + bytes(end - 4)
         for item in fields:
-            place, value = start + places[item.name], table.values[item.name]
+            offset, value = start + offsets[item.name], table.values[item.name]
             if not item.is_scalar:
-                self._append(item.type, item.is_vector, value, place)
+                self._append(item.type, item.is_vector, value, offset)
             elif isinstance(value, ByteRange):
-                self._behind.append((value, place))
+                self._behind.append((value, offset))
             else:
                 assert isinstance(value, bytes)
-                self.head[place : place + len(value)] = value
+                self.head[offset : offset + len(value)] = value
         return start
 
     def _vtable(self, content: bytes) -> int:
-        """Return the place of the description of a table, which equal tables share."""
+        """Return the offset of the description of a table, which equal tables share."""
         if content not in self._vtables:
             self._pad(2)
             self._vtables[content] = len(self.head)
             self.head += content
         return self._vtables[content]
 
-    def _append(self, kind: str, is_vector: bool, value: object, place: int) -> None:
-        """Append what the field at ``place`` refers to."""
+    def _append(self, kind: str, is_vector: bool, value: object, offset: int) -> None:
+        """Append what the field at ``offset`` refers to."""
         if isinstance(value, Table):
-            self.refer(place, self.table(value))
+            self.refer(offset, self.table(value))
         elif isinstance(value, tuple):
-            self._tables(value, place)
+            self._tables(value, offset)
         elif isinstance(value, ByteRange):
-            self._inside.append((value, place))
+            self._inside.append((value, offset))
         else:
             assert isinstance(value, bytes)
-            self._bytes(value, struct.calcsize(SCALARS[kind]) if is_vector else 0, place)
+            self._bytes(value, struct.calcsize(SCALARS[kind]) if is_vector else 0, offset)
 
-    def _tables(self, tables: tuple[Table, ...], place: int) -> None:
+    def _tables(self, tables: tuple[Table, ...], offset: int) -> None:
         self._pad(4)
         start = len(self.head)
-        self.refer(place, start)
+        self.refer(offset, start)
         self.head += struct.pack("<I", len(tables)) + bytes(4 * len(tables))
         for index, table in enumerate(tables):
             self.refer(start + 4 + 4 * index, self.table(table))
 
-    def _bytes(self, value: bytes, width: int, place: int) -> None:
+    def _bytes(self, value: bytes, width: int, offset: int) -> None:
         """Append a vector of scalars of ``width`` bytes, or with 0 a string."""
         self._pad(max(width, 4), -4)
-        self.refer(place, len(self.head))
+        self.refer(offset, len(self.head))
         self.head += struct.pack("<I", len(value) // (width or 1)) + value
         if not width:
             self.head += b"\0"
@@ -123,20 +123,20 @@ class _Builder:
         """Yield everything in order: the tables, the payloads, what lies behind."""
         tail: list[Piece] = []
         end = len(self.head)
-        for payload, place in sorted(self._inside, key=_by_source):
+        for payload, offset in sorted(self._inside, key=_by_source):
             padding = (-4 - end) % ALIGNMENT
-            self.refer(place, end + padding)
+            self.refer(offset, end + padding)
             tail += [bytes(padding) + struct.pack("<I", payload.length), payload]
             end += padding + 4 + payload.length
         # Two references to the same bytes lead to one copy of them.
-        placed: dict[ByteRange, int] = {}
-        for payload, place in sorted(self._behind, key=_by_source):
-            if payload not in placed:
+        starts: dict[ByteRange, int] = {}
+        for payload, offset in sorted(self._behind, key=_by_source):
+            if payload not in starts:
                 padding = -end % ALIGNMENT
                 tail += [bytes(padding), payload]
-                placed[payload] = end + padding
+                starts[payload] = end + padding
                 end += padding + payload.length
-            struct.pack_into("<Q", self.head, place, placed[payload])
+            struct.pack_into("<Q", self.head, offset, starts[payload])
         yield bytes(self.head)
         yield from tail
 
@@ -150,5 +150,5 @@ def _trimmed(table: Table) -> list[str]:
 
 
 def _by_source(entry: tuple[ByteRange, int]) -> tuple[str, int, int]:
-    payload, place = entry
-    return str(payload.path), payload.offset, place
+    payload, offset = entry
+    return str(payload.path), payload.offset, offset

@@ -21,36 +21,36 @@ _MAX_TOLD = 5
 _CODE_OUTSIDE = "DISPATCH_OP"
 
 
-def header_mistakes(place: str, model: Table) -> Iterator[Mistake]:
+def header_mistakes(where: str, model: Table) -> Iterator[Mistake]:
     """Yield what is missing for a model that can be sliced at all.
 
     Args:
-        place: the model file, for messages; so in the other functions here.
+        where: the model file, for messages; so in the other functions here.
         model: the table ``Model``.
     """
     version = model.number("version")
     if version != _VERSION:
-        yield Mistake(place, f"is of version {version}", f"expected {_VERSION}")
+        yield Mistake(where, f"is of version {version}", f"expected {_VERSION}")
     if not model.tables("buffers"):
-        yield Mistake(place, "has no buffers", "expected at least the empty one")
+        yield Mistake(where, "has no buffers", "expected at least the empty one")
     subgraphs = model.tables("subgraphs")
     if not subgraphs or not subgraphs[0].tables("operators"):
-        yield Mistake(place, "has no layers")
+        yield Mistake(where, "has no layers")
     elif not subgraphs[0].numbers("outputs"):
-        yield Mistake(place, "has no outputs")
+        yield Mistake(where, "has no outputs")
     if any(entry.text("name") == _COMPRESSED for entry in model.tables("metadata")):
         found = "its weights are compressed for TensorFlow Lite Micro, so it cannot be cut"
-        yield Mistake(place, found, "slice it before that step")
+        yield Mistake(where, found, "slice it before that step")
     if any(code.text("custom_code") == _CODE_OUTSIDE for code in model.tables("operator_codes")):
         found = "it holds code for one accelerator, so it cannot be cut"
-        yield Mistake(place, found, "slice it before it is compiled")
+        yield Mistake(where, found, "slice it before it is compiled")
     if model.tables("external_buffers"):
         files = [group.text("name") for group in model.tables("external_buffer_groups")]
         found = f"its weights lie in other files: {listed(files) or 'which is not told'}"
-        yield Mistake(place, found, "expected them in the model file")
+        yield Mistake(where, found, "expected them in the model file")
 
 
-def reference_mistakes(place: str, model: Table) -> Iterator[Mistake]:
+def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
     """Yield the numbers in a model's tables that stand for nothing."""
     subgraphs = model.tables("subgraphs")
     counts = {
@@ -71,20 +71,20 @@ def reference_mistakes(place: str, model: Table) -> Iterator[Mistake]:
         order = sorted(wrong, key=lambda found: (found.table, found.field, found.number))
         for found in order[:_MAX_TOLD]:
             what = f"{found.table}.{found.field} names {found.kind} {found.number}"
-            yield Mistake(f"{place}: subgraph {number}", f"{what}, which cannot be")
+            yield Mistake(f"{where}: subgraph {number}", f"{what}, which cannot be")
     for entry in model.tables("metadata"):
         if entry.number("buffer") >= counts["buffer"]:
             found_buffer = f"names buffer {entry.number('buffer')}, which cannot be"
-            yield Mistake(f"{place}: metadata {quoted(entry.text('name'))}", found_buffer)
+            yield Mistake(f"{where}: metadata {quoted(entry.text('name'))}", found_buffer)
 
 
 def flow_mistakes(
-    place: str, main: Table, layers: Sequence[str], tensors: Sequence[str]
+    where: str, main: Table, layers: Sequence[str], tensors: Sequence[str]
 ) -> Iterator[Mistake]:
     """Yield the tensors that are made twice, or read before they are made.
 
     Args:
-        place: the model file.
+        where: the model file.
         main: the subgraph that is sliced.
         layers: names of its operators.
         tensors: names of its tensors.
@@ -94,14 +94,14 @@ def flow_mistakes(
     for position, operator in enumerate(operators):
         for number in operator.numbers("outputs"):
             if number in makers:
-                yield Mistake(f"{place}: tensor {quoted(tensors[number])}", "is made twice")
+                yield Mistake(f"{where}: tensor {quoted(tensors[number])}", "is made twice")
             if number >= 0:
                 makers[number] = position
     for position, operator in enumerate(operators):
         for number in operator.numbers("inputs"):
             if makers.get(number, -1) >= position:
                 found = f"reads {quoted(tensors[number])}, which a later layer makes"
-                yield Mistake(f"{place}: layer {quoted(layers[position])}", found)
+                yield Mistake(f"{where}: layer {quoted(layers[position])}", found)
     for number, count in Counter(main.numbers("inputs")).items():
         if count > 1:
-            yield Mistake(f"{place}: input {quoted(tensors[number])}", f"is listed {count} times")
+            yield Mistake(f"{where}: input {quoted(tensors[number])}", f"is listed {count} times")

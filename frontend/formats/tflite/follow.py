@@ -95,15 +95,15 @@ class _OperatorCall:
     def count(self) -> int:
         return len(self.operands)
 
-    def shape(self, place: int) -> Shape:
+    def shape(self, operand: int) -> Shape:
         try:
-            return self.facts.shapes[self.operands[place]]
+            return self.facts.shapes[self.operands[operand]]
         except KeyError:
             raise UnknownSizeError from None
 
-    def value(self, place: int) -> NDArray[Any]:
+    def value(self, operand: int) -> NDArray[Any]:
         try:
-            return self.facts.values[self.operands[place]]
+            return self.facts.values[self.operands[operand]]
         except KeyError:
             raise UnknownSizeError from None
 
@@ -134,11 +134,11 @@ class _Follower:
         inputs = subgraph.numbers("inputs")
         facts.shapes.update(zip(inputs, given, strict=False))
         made = {n for operator in subgraph.tables("operators") for n in operator.numbers("outputs")}
-        for place, tensor in enumerate(facts.tensors):
+        for number, tensor in enumerate(facts.tensors):
             if -1 not in (*tensor.numbers("shape_signature"), *tensor.numbers("shape")):
-                facts.shapes.setdefault(place, tensor.numbers("shape"))
-            if place not in made and place not in inputs:
-                self._read(facts, place)
+                facts.shapes.setdefault(number, tensor.numbers("shape"))
+            if number not in made and number not in inputs:
+                self._read(facts, number)
         for operator in subgraph.tables("operators"):
             self._left -= 1
             if self._left < 0:
@@ -190,7 +190,7 @@ class _Follower:
         if depth == _MAX_NESTED:
             raise UnknownSizeError
         settings, first = _WITH_BODIES[name]
-        given = [call.shape(place) for place in range(first, call.count)]
+        given = [call.shape(operand) for operand in range(first, call.count)]
         answers = [given] if name == "WHILE" else []
         for setting in settings:
             body = call.option(setting)
@@ -260,7 +260,7 @@ def _listed(found: Any) -> list[Any]:
 
 
 def _all(call: Call) -> list[NDArray[Any]]:
-    return [call.value(place) for place in range(call.count)]
+    return [call.value(operand) for operand in range(call.count)]
 
 
 def _by_numpy(function: Callable[..., Any]) -> Callable[[Call], Any]:
@@ -288,7 +288,7 @@ def _reducing(function: Callable[..., Any]) -> Callable[[Call], Any]:
 
 
 def _part(call: Call) -> Any:
-    begins, sizes = (call.value(place).ravel().tolist() for place in (1, 2))
+    begins, sizes = (call.value(operand).ravel().tolist() for operand in (1, 2))
     return call.value(0)[
         tuple(
             slice(begin, None if size < 0 else begin + size)
@@ -312,7 +312,7 @@ def _split(call: Call) -> list[NDArray[Any]]:
 
 
 def _counted(call: Call) -> NDArray[Any]:
-    return np.arange(*(call.value(place).ravel()[0] for place in range(3)))
+    return np.arange(*(call.value(operand).ravel()[0] for operand in range(3)))
 
 
 def _filled(call: Call) -> NDArray[Any]:

@@ -91,11 +91,11 @@ def read_tflite(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
         RankSliceError: the file is no TensorFlow Lite model, or one that cannot be sliced: all
             mistakes that the first failing check finds.
     """
-    place = str(path)
+    where = str(path)
     with FlatFile(path) as file:
         root = read_tables(file)
-        raise_mistakes(header_mistakes(place, root))
-        raise_mistakes(reference_mistakes(place, root))
+        raise_mistakes(header_mistakes(where, root))
+        raise_mistakes(reference_mistakes(where, root))
         buffers = buffer_contents(file, root)
     return _Reading(path, root, buffers).model(shapes or {})
 
@@ -117,14 +117,14 @@ class _Reading:
         self._names = unique_names([table.text("name") for table in self._tables])
 
     def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
-        place = str(self._path)
-        wrong = flow_mistakes(place, self._main, self._layer_names, self._names)
+        where = str(self._path)
+        wrong = flow_mistakes(where, self._main, self._layer_names, self._names)
         raise_mistakes(islice(wrong, _MAX_TOLD))
         shapes = known_shapes(self._main, self._types, self._constants())
         inputs = [self._tensor(shapes, number) for number in self._main.numbers("inputs")]
         declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
         raise_mistakes(islice(self._constant_mistakes(), _MAX_TOLD))
-        raise_mistakes(shape_mistakes(place, inputs, declared, given))
+        raise_mistakes(shape_mistakes(where, inputs, declared, given))
         changed = self._resized(inputs, given) or self._settled(shapes)
         brought = set(self._main.numbers("inputs"))
         shapes = [

@@ -65,11 +65,11 @@ def references(table: Table) -> Iterator[Reference]:
 
 
 def _numbers(table: Table, item: Field) -> tuple[int, ...]:
-    place = (table.kind, item.name)
+    key = (table.kind, item.name)
     if item.name not in table.values:
-        return (0,) if place in _IMPLIED else ()
+        return (0,) if key in _IMPLIED else ()
     numbers = table.numbers(item.name)
-    return () if place in _NONE_IF_ZERO and numbers == (0,) else numbers
+    return () if key in _NONE_IF_ZERO and numbers == (0,) else numbers
 
 
 def called_subgraphs(table: Table) -> frozenset[int]:

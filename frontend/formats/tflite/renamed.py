@@ -136,14 +136,14 @@ class _Editor:
         return len(self.codes) - 1
 
     def mistakes(
-        self, place: str, numbers: Sequence[int], wanted: Sequence[Tensor]
+        self, where: str, numbers: Sequence[int], wanted: Sequence[Tensor]
     ) -> Iterator[Mistake]:
         """Yield how tensors differ from those that are wanted."""
         for number, tensor in zip(numbers, wanted, strict=True):
             found = self.tensors[number]
             dtype, shape = dtype_of(found), found.numbers("shape")
             if (dtype, shape) != (tensor.dtype, tensor.shape):
-                here = f"{place}: tensor {tensor.name!r}"
+                here = f"{where}: tensor {tensor.name!r}"
                 expected = f"expected {tensor.dtype}{list(tensor.shape or ())}"
                 yield Mistake(here, f"was converted to {dtype}{list(shape)}", expected)
 

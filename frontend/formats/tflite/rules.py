@@ -37,11 +37,11 @@ class Call(Protocol):
         """Number of results."""
         ...
 
-    def shape(self, place: int) -> Shape:
+    def shape(self, operand: int) -> Shape:
         """Return the shape of an operand."""
         ...
 
-    def value(self, place: int) -> NDArray[Any]:
+    def value(self, operand: int) -> NDArray[Any]:
         """Return the values of an operand; they are few."""
         ...
 
@@ -56,23 +56,23 @@ class Call(Protocol):
 
 def broadcast(call: Call) -> Shape:
     """Return the shape to which all operands are widened."""
-    return np.broadcast_shapes(*(call.shape(place) for place in range(call.count)))
+    return np.broadcast_shapes(*(call.shape(operand) for operand in range(call.count)))
 
 
-def _like(place: int) -> Callable[[Call], Shape]:
-    return lambda call: call.shape(place)
+def _like(operand: int) -> Callable[[Call], Shape]:
+    return lambda call: call.shape(operand)
 
 
-def _as_valued(place: int) -> Callable[[Call], Shape]:
-    return lambda call: _sizes(call, place)
+def _as_valued(operand: int) -> Callable[[Call], Shape]:
+    return lambda call: _sizes(call, operand)
 
 
-def _sizes(call: Call, place: int) -> Shape:
-    return tuple(int(size) for size in call.value(place).ravel())
+def _sizes(call: Call, operand: int) -> Shape:
+    return tuple(int(size) for size in call.value(operand).ravel())
 
 
-def _number(call: Call, place: int) -> int:
-    return int(call.value(place).ravel()[0])
+def _number(call: Call, operand: int) -> int:
+    return int(call.value(operand).ravel()[0])
 
 
 def _window(size: int, kernel: int, stride: int, dilation: int, padding: int) -> int:
@@ -163,22 +163,22 @@ def _arg_max(call: Call) -> Shape:
 
 
 def _concatenation(call: Call) -> Shape:
-    shapes = [call.shape(place) for place in range(call.count)]
+    shapes = [call.shape(operand) for operand in range(call.count)]
     axis = call.option("axis") % len(shapes[0])
     size = sum(shape[axis] for shape in shapes)
     return (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
 
 
 def _gather(call: Call) -> Shape:
-    given, places = call.shape(0), call.shape(1)
+    given, indices = call.shape(0), call.shape(1)
     axis, batch = call.option("axis") % len(given), call.option("batch_dims")
-    batch += len(places) if batch < 0 else 0
-    return (*given[:axis], *places[batch:], *given[axis + 1 :])
+    batch += len(indices) if batch < 0 else 0
+    return (*given[:axis], *indices[batch:], *given[axis + 1 :])
 
 
 def _gather_nd(call: Call) -> Shape:
-    given, places = call.shape(0), call.shape(1)
-    return (*places[:-1], *given[places[-1] :])
+    given, indices = call.shape(0), call.shape(1)
+    return (*indices[:-1], *given[indices[-1] :])
 
 
 def _pack(call: Call) -> Shape:
@@ -227,7 +227,7 @@ def _slice(call: Call) -> Shape:
 
 def slices(call: Call) -> tuple[Any, ...]:
     """Return what STRIDED_SLICE takes of a tensor, as numpy's index."""
-    begins, ends, strides = (_sizes(call, place) for place in (1, 2, 3))
+    begins, ends, strides = (_sizes(call, operand) for operand in (1, 2, 3))
 
     def is_set(mask: str, axis: int) -> bool:
         return bool(call.option(mask) >> axis & 1)
@@ -268,7 +268,7 @@ def _tile(call: Call) -> Shape:
 
 
 def _range(call: Call) -> Shape:
-    start, limit, step = (call.value(place).ravel()[0].item() for place in range(3))
+    start, limit, step = (call.value(operand).ravel()[0].item() for operand in range(3))
     return (max(0, math.ceil((limit - start) / step)),)
 
 

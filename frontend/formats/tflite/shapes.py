@@ -119,12 +119,12 @@ def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: 
     """Tell whether the shapes of an operator's results may differ from frame to frame."""
     if name in _BY_VALUES or not unknown.isdisjoint(inputs):
         return True
-    deciding = [inputs[place] for place in BY_VALUE.get(name, ()) if place < len(inputs)]
+    deciding = [inputs[operand] for operand in BY_VALUE.get(name, ()) if operand < len(inputs)]
     return any(number >= 0 and number not in fixed_values for number in deciding)
 
 
 def shape_mistakes(
-    place: str,
+    where: str,
     inputs: Sequence[Tensor],
     declared: Sequence[tuple[int, ...]],
     given: Mapping[str, tuple[int, ...]],
@@ -132,7 +132,7 @@ def shape_mistakes(
     """Yield what contradicts the shapes that the user gives, and inputs that lack sizes.
 
     Args:
-        place: the model file, for messages.
+        where: the model file, for messages.
         inputs: the model's inputs.
         declared: for each the sizes that the file allows; -1: any.
         given: sizes by name of the input.
@@ -140,10 +140,10 @@ def shape_mistakes(
     names = [tensor.name for tensor in inputs]
     for name in given:
         if name not in names:
-            found = f"{place}: input {quoted(name)}"
+            found = f"{where}: input {quoted(name)}"
             yield Mistake(found, "the model has no such input", nearest(name, names))
     for tensor, sizes in zip(inputs, declared, strict=True):
-        here = f"{place}: input {quoted(tensor.name)}"
+        here = f"{where}: input {quoted(tensor.name)}"
         shape = given.get(tensor.name)
         if shape is None and tensor.shape is None:
             yield Mistake(here, "its shape is not fixed", "give all its sizes with --shape")

@@ -57,11 +57,11 @@ def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
             if number < 0:
                 continue
             tensor = tensors[number]
-            place = f"tensor {number} {quoted(tensor.text('name'))}"
+            described = f"tensor {number} {quoted(tensor.text('name'))}"
             if tensor.number("is_variable"):
-                yield f"the variable {place}"
+                yield f"the variable {described}"
             elif dtype_of(tensor) in _HANDLES:
-                yield f"the {dtype_of(tensor)} in {place}"
+                yield f"the {dtype_of(tensor)} in {described}"
 
 
 def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:

@@ -173,17 +173,17 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise self.file.malformed(start, "tables nested too deeply")
         vtable = start - int.from_bytes(self._read(start, 4), "little", signed=True)
-        length, *places = self._vtable(vtable)
+        length, *offsets = self._vtable(vtable)
         body = self._read(start, length)
         fields = TABLES[kind]
-        if any(places[len(fields) :]):
-            place = f"{self.file.path}: table {kind} at byte {start}"
+        if any(offsets[len(fields) :]):
+            where = f"{self.file.path}: table {kind} at byte {start}"
             found = "has a field that is newer than this version of RankSlice"
-            raise RankSliceError(Mistake(place, found, "convert the model with an older converter"))
+            raise RankSliceError(Mistake(where, found, "convert the model with an older converter"))
         values: dict[str, Value] = {}
-        for item, place_ in zip(fields, places, strict=False):
-            if place_:
-                value = self._value(item, kind, values, start, body, place_, depth)
+        for item, offset in zip(fields, offsets, strict=False):
+            if offset:
+                value = self._value(item, kind, values, start, body, offset, depth)
                 if value is not None:
                     values[item.name] = value
         return Table(kind, values, start, length)
@@ -208,16 +208,16 @@ class _Reader:
         values: Mapping[str, Value],
         start: int,
         body: bytes,
-        place: int,
+        offset: int,
         depth: int,
     ) -> Value | None:
         width = struct.calcsize(SCALARS[item.type]) if item.is_scalar else 4
-        raw = body[place : place + width]
-        if place < 4 or len(raw) < width:
+        raw = body[offset : offset + width]
+        if offset < 4 or len(raw) < width:
             raise self.file.malformed(start, f"field {item.name} of {kind} lies outside its table")
         if item.is_scalar:
             return raw
-        target = start + place + _number(raw)
+        target = start + offset + _number(raw)
         if item.is_vector and item.type in TABLES:
             return self._tables(item.type, target, depth)
         if item.type in TABLES:
@@ -236,9 +236,9 @@ class _Reader:
         if not tag[0]:
             return None
         if tag[0] > len(members):
-            place = f"{self.file.path}: {item.name} of a table {kind} at byte {target}"
+            where = f"{self.file.path}: {item.name} of a table {kind} at byte {target}"
             found = f"are of kind {tag[0]}, which is newer than this version of RankSlice"
-            raise RankSliceError(Mistake(place, found, "convert the model with an older converter"))
+            raise RankSliceError(Mistake(where, found, "convert the model with an older converter"))
         return self.table(members[tag[0] - 1], target, depth + 1)
 
     def _tables(self, kind: str, start: int, depth: int) -> tuple[Table, ...]:

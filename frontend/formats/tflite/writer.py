@@ -180,7 +180,7 @@ def _main(
     """Return the main subgraph with some of its operators and tensors."""
     tensors = model.main.tables("tensors")
     operators = model.main.tables("operators")
-    place = new["tensor"]
+    number_of = new["tensor"]
     return model.main.changed(
         {
             "tensors": tuple(
@@ -188,8 +188,8 @@ def _main(
                 for number in numbers.tensors
             ),
             "operators": tuple(renumbered(operators[number], new) for number in numbers.operators),
-            "inputs": packed("tensor", *(place[number] for number in inputs)),
-            "outputs": packed("tensor", *(place[number] for number in outputs)),
+            "inputs": packed("tensor", *(number_of[number] for number in inputs)),
+            "outputs": packed("tensor", *(number_of[number] for number in outputs)),
         }
     )
 

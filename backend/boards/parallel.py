@@ -27,10 +27,13 @@ def outcomes(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceErro
 
     pool = ThreadPoolExecutor(_MAX_AT_ONCE)
     try:
-        return list(pool.map(outcome, items))
-    finally:
+        found = list(pool.map(outcome, items))
+    except BaseException:
         # On Ctrl-C the caller closes its connections; it does not wait for answers.
         pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return found
 
 
 def on_all(do: Callable[[A], B], items: Sequence[A]) -> tuple[B, ...]:

@@ -48,10 +48,11 @@ from rankslice.exploration.cost.prediction import Prediction
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.nsga2 import GeneticOptions, nsga2
+from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import planned_seeds
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.space import GeneticOptions
 from rankslice.exploration.times.spans import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
 from rankslice.framework.specs.keys import parse_key
@@ -305,9 +306,8 @@ def best_of(problem: Problem, genetics: GeneticOptions, searches: int) -> Archiv
         best = [found.best(boards, n) for boards in found.groups for n in range(len(OBJECTIVES))]
         rows += [*found.assignments, *(row for row in best if row is not None)]
     assignments = np.unique(rows, axis=0)
-    scores = score(assignments)
     archive = Archive(space.layers, space.objectives)
-    archive.add(assignments, scores.values, scores.groups)
+    archive.add(assignments, score(assignments))
     return archive
 
 

@@ -22,17 +22,13 @@ from timing import console, machine, print_table, spread
 
 from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.problem.problem import Problem, explored_layers, make_problem
+from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.search.exhaustive import exhaustive
-from rankslice.exploration.search.nsga2 import (
-    GeneticOptions,
-    Population,
-    Scores,
-    SearchSpace,
-    nsga2,
-)
+from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import planned_seeds
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.space import GeneticOptions, SearchSpace
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.costs.costs import layer_costs

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Archive", "nondominated", "spread_out"]
+__all__ = ["Archive", "Assignment", "Population", "Scores", "nondominated", "spread_out"]
+
+Assignment: TypeAlias = NDArray[np.int64]
+"""(layers,): the number of each layer's device."""
+
+Population: TypeAlias = NDArray[np.int64]
+"""(mappings, layers): numbers of devices."""
+
+Floats: TypeAlias = NDArray[np.float64]
 
 _PIECE = 512
 """Rows compared with the archive at once: bounds the memory that takes."""
 
 
-def nondominated(values: NDArray[np.float64]) -> NDArray[np.intp]:
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What mappings are worth."""
+
+    values: Floats
+    """(mappings, objectives): each the better the smaller; anything where ``excess`` > 0."""
+    excess: Floats
+    """(mappings,): by how much a mapping is impossible; 0 for those that are possible."""
+    groups: NDArray[np.int64]
+    """(mappings,): the number of boards in use."""
+
+    def part(self, which: NDArray[np.intp]) -> Scores:
+        """Return those of some mappings."""
+        return Scores(self.values[which], self.excess[which], self.groups[which])
+
+
+def nondominated(values: Floats) -> NDArray[np.intp]:
     """Return the rows that no other row dominates, ascending; of equal rows the first alone.
 
     Args:
@@ -40,56 +67,37 @@ class Archive:
             layers: length of an assignment.
             objectives: how many values each has.
         """
-        self.assignments: NDArray[np.int64] = np.empty((0, layers), np.int64)
+        self.assignments: Population = np.empty((0, layers), np.int64)
         """(members, layers): those on the front."""
-        self.values: NDArray[np.float64] = np.empty((0, objectives))
+        self.values: Floats = np.empty((0, objectives))
         """(members, objectives): each the better the smaller."""
-        self._best: dict[tuple[int, int], tuple[tuple[float, ...], NDArray[np.int64]]] = {}
+        self._best: dict[tuple[int, int], tuple[tuple[float, ...], Assignment]] = {}
 
-    def add(
-        self,
-        assignments: NDArray[np.int64],
-        values: NDArray[np.float64],
-        groups: NDArray[np.int64],
-    ) -> None:
-        """Take in what is better than what is here; rows with a value that is not finite are not.
+    def add(self, population: Population, scores: Scores) -> None:
+        """Take in what is possible, of finite values, and better than what is here."""
+        usable = np.isfinite(scores.values).all(axis=1) & (scores.excess <= 0)
+        population, scores = population[usable], scores.part(np.flatnonzero(usable))
+        self._add_best(population, scores)
+        fresh = np.flatnonzero(~_covered(scores.values, self.values))
+        fresh = fresh[nondominated(scores.values[fresh])]
+        kept = ~_covered(self.values, scores.values[fresh])
+        self.assignments = np.concatenate([self.assignments[kept], population[fresh]])
+        self.values = np.concatenate([self.values[kept], scores.values[fresh]])
 
-        Args:
-            assignments: (rows, layers).
-            values: (rows, objectives), each the better the smaller.
-            groups: (rows,), the group of each.
-        """
-        finite = np.flatnonzero(np.isfinite(values).all(axis=1))
-        assignments, values, groups = assignments[finite], values[finite], groups[finite]
-        self._add_best(assignments, values, groups)
-        fresh = np.flatnonzero(~_covered(values, self.values))
-        fresh = fresh[nondominated(values[fresh])]
-        kept = ~_covered(self.values, values[fresh])
-        self.assignments = np.concatenate([self.assignments[kept], assignments[fresh]])
-        self.values = np.concatenate([self.values[kept], values[fresh]])
-
-    def _add_best(
-        self,
-        assignments: NDArray[np.int64],
-        values: NDArray[np.float64],
-        groups: NDArray[np.int64],
-    ) -> None:
-        for group in np.unique(groups):
-            rows = np.flatnonzero(groups == group)
+    def _add_best(self, population: Population, scores: Scores) -> None:
+        values = scores.values
+        for group in np.unique(scores.groups):
+            rows = np.flatnonzero(scores.groups == group)
             for objective in range(values.shape[1]):
                 # Of mappings alike in this objective the one that is better in the others.
-                others = np.delete(values[rows], objective, axis=1)
-                keys = (*others.T[::-1], values[rows, objective])
-                row = rows[np.lexsort(keys)[0]]
-                rank = (
-                    float(values[row, objective]),
-                    *map(float, np.delete(values[row], objective)),
-                )
+                first = [objective, *(n for n in range(values.shape[1]) if n != objective)]
+                row = rows[np.lexsort(values[rows][:, first[::-1]].T)[0]]
+                rank = tuple(map(float, values[row, first]))
                 known = self._best.get((int(group), objective))
                 if known is None or rank < known[0]:
-                    self._best[int(group), objective] = (rank, assignments[row].copy())
+                    self._best[int(group), objective] = (rank, population[row].copy())
 
-    def best(self, group: int, objective: int) -> NDArray[np.int64] | None:
+    def best(self, group: int, objective: int) -> Assignment | None:
         """Return the assignment of a group with the least value of an objective, if any was met."""
         known = self._best.get((group, objective))
         return None if known is None else known[1]
@@ -100,7 +108,7 @@ class Archive:
         return tuple(sorted({group for group, _ in self._best}))
 
 
-def _covered(values: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _covered(values: Floats, by: Floats) -> NDArray[np.bool_]:
     """Tell of each row whether a row of ``by`` is at least as good in every objective."""
     pieces = [
         np.any(np.all(by[None] <= values[start : start + _PIECE, None], axis=2), axis=1)
@@ -109,7 +117,7 @@ def _covered(values: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np
     return np.concatenate(pieces) if pieces else np.empty(0, bool)
 
 
-def spread_out(values: NDArray[np.float64], most: int) -> NDArray[np.intp]:
+def spread_out(values: Floats, most: int) -> NDArray[np.intp]:
     """Return at most ``most`` rows of a front that show all of it, ascending.
 
     Those with the least value of each objective come first; then, one by one, the row that is
@@ -127,6 +135,6 @@ def spread_out(values: NDArray[np.float64], most: int) -> NDArray[np.intp]:
     return np.sort(np.array(chosen, dtype=np.intp))
 
 
-def _distance(scaled: NDArray[np.float64], row: int) -> NDArray[np.float64]:
-    distance: NDArray[np.float64] = np.linalg.norm(scaled - scaled[row], axis=1)
+def _distance(scaled: Floats, row: int) -> Floats:
+    distance: Floats = np.linalg.norm(scaled - scaled[row], axis=1)
     return distance

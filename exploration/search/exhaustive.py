@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.nsga2 import Population, Score, SearchSpace
+from rankslice.exploration.results.front import Archive, Population
+from rankslice.exploration.search.space import Score, SearchSpace
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import count_text
 
@@ -55,9 +55,7 @@ def exhaustive(
     for start in range(0, count, _AT_ONCE):
         population = every_mapping(space.devices, genes, start, min(start + _AT_ONCE, count))
         population = population[:, blocks]
-        scores = score(population)
-        possible = scores.excess <= 0
-        found.add(population[possible], scores.values[possible], scores.groups[possible])
+        found.add(population, score(population))
         on_mappings(start + len(population))
     return found
 

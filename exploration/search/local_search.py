@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.nsga2 import Population, Score, SearchSpace
+from rankslice.exploration.results.front import Archive, Population
+from rankslice.exploration.search.space import Score, SearchSpace
 
 __all__ = ["local_search"]
 
@@ -97,7 +97,7 @@ class _LocalSearch:
         self.count += len(population)
         possible = np.flatnonzero((scores.excess <= 0) & np.isfinite(scores.values[:, 0]))
         rows, values = population[possible], scores.values[possible]
-        self._found.add(rows, values, scores.groups[possible])
+        self._found.add(population, scores)
         self._rows = np.concatenate([rows, self._rows])
         self._values = np.concatenate([values, self._values])
         best = [self._best(objective) for objective in range(self._space.objectives)]

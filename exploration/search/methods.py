@@ -11,15 +11,16 @@ import numpy as np
 from rankslice.exploration.objectives import OBJECTIVES, check_evaluation, rate_text
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Selection, candidates_of, selected
-from rankslice.exploration.results.front import Archive, nondominated
+from rankslice.exploration.results.front import Archive, Population, nondominated
 from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.exhaustive import MAX_MAPPINGS, exhaustive
 from rankslice.exploration.search.local_search import local_search
-from rankslice.exploration.search.nsga2 import GeneticOptions, Population, Scores, nsga2
+from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import planned_seeds, planned_sweep
 from rankslice.exploration.search.proof import FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.space import GeneticOptions
 from rankslice.exploration.search.trials import Trials, most_promising
 
 __all__ = [
@@ -66,8 +67,6 @@ class SearchOptions:
     genetics: GeneticOptions = field(default_factory=GeneticOptions)
     coarse: bool = False
     """Move blocks of layers before single ones."""
-    most_mappings: int = MAX_MAPPINGS
-    """How many mappings ``exhaustive`` may try by the cost model."""
     keep: int = 24
     """How many mappings of the front are shown at most."""
     evaluate: str = "model"
@@ -222,7 +221,7 @@ class _Searching:
             return exhaustive(
                 self._score,
                 self._space,
-                wanted.most_mappings,
+                MAX_MAPPINGS,
                 lambda done: self._on_progress("evaluating all mappings", done, total),
             )
         return nsga2(
@@ -250,7 +249,7 @@ class _Searching:
         most = max(1, _MAX_WORK // space.layers)
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
         if space.devices**space.layers <= tried:
-            _add_possible(archive, seeds, score(seeds))
+            archive.add(seeds, score(seeds))
             return exhaustive(score, space, tried, found=archive)
         local_search(
             score,
@@ -350,8 +349,3 @@ def _certain(proof: Proof) -> str:
 
 def _rate(seconds: float) -> str:
     return rate_text(1 / seconds) if seconds else "endless"
-
-
-def _add_possible(archive: Archive, rows: Population, scores: Scores) -> None:
-    possible = scores.excess <= 0
-    archive.add(rows[possible], scores.values[possible], scores.groups[possible])

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.front import Archive
-from rankslice.exploration.search.nsga2 import Population, Score, Scores
+from rankslice.exploration.results.front import Archive, Population, Scores
 from rankslice.exploration.search.planned import ContiguousPlanner
+from rankslice.exploration.search.space import Score
 
 __all__ = ["FastestFound", "Proof", "is_contiguous", "prove"]
 
@@ -156,15 +156,11 @@ class _Below:
             self._left -= is_whole.size
             if self._left < 0:
                 return False
-            self._take(grown.rows[is_whole])
+            whole = grown.rows[is_whole]
+            self._found.add(whole, self._score(whole))
             if not is_whole.all() and not self._grow(grown.part(np.flatnonzero(~is_whole))):
                 return False
         return True
-
-    def _take(self, rows: Population) -> None:
-        scores = self._score(rows)
-        possible = scores.excess <= 0
-        self._found.add(rows[possible], scores.values[possible], scores.groups[possible])
 
     def _grown(self, begun: _Begun) -> Iterator[_Begun]:
         """Yield mappings with one more slice, those that may beat what is known."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import predicted_candidate
+from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.results.records import Candidate, Failure
-from rankslice.exploration.search.nsga2 import Population, Scores
 from rankslice.exploration.search.scoring import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
@@ -25,7 +25,7 @@ _IMPOSSIBLE = 1.0
 
 
 class Trials:
-    """Scores populations by trying each of their mappings (see ``nsga2.Score``).
+    """Scores populations by trying each of their mappings (see ``space.Score``).
 
     What failed counts as impossible, and so does what is no longer tried.
     """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.exploration.results.front import Archive, nondominated, spread_out
+from rankslice.exploration.results.front import Archive, Scores, nondominated, spread_out
 
 
 def dominated(row: NDArray[np.float64], by: NDArray[np.float64]) -> bool:
@@ -39,7 +39,7 @@ def archive_of(values: NDArray[np.float64], groups: NDArray[np.int64], pieces: i
     archive = Archive(layers=1, objectives=values.shape[1])
     rows = np.arange(len(values))[:, None]
     for piece in np.array_split(np.arange(len(values)), pieces):
-        archive.add(rows[piece], values[piece], groups[piece])
+        archive.add(rows[piece], Scores(values[piece], np.zeros(len(piece)), groups[piece]))
     return archive
 
 

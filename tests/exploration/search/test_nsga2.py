@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.exploration.results.front import Archive, nondominated
+from rankslice.exploration.results.front import Archive, Scores, nondominated
 from rankslice.exploration.search.coarse_blocks import coarse_blocks
 from rankslice.exploration.search.exhaustive import every_mapping, exhaustive
-from rankslice.exploration.search.nsga2 import (
-    GeneticOptions,
-    Scores,
-    SearchSpace,
-    contiguous,
-    first_population,
-    mutated,
-    nsga2,
-    swap_stretches,
-)
+from rankslice.exploration.search.nsga2 import first_population, nsga2
+from rankslice.exploration.search.operators import mutated, random_slices, swap_stretches
+from rankslice.exploration.search.space import GeneticOptions, SearchSpace
 from rankslice.framework.errors import RankSliceError
 
 WORK = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0])
@@ -155,6 +148,7 @@ class TestNsga2:
 
 
 def test_without_pymoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "rankslice.exploration.search.pymoo_adapter", raising=False)
     monkeypatch.setitem(sys.modules, "pymoo.algorithms.moo.nsga2", None)
     with pytest.raises(RankSliceError, match=r"pip install 'rankslice\[explore\]'"):
         nsga2(score, SPACE, GeneticOptions(population=4, generations=1))
@@ -181,7 +175,7 @@ def test_many_seeds_leave_room_for_others() -> None:
 def test_slices_are_on_devices_of_their_own() -> None:
     random = np.random.default_rng(0)
     for _ in range(200):
-        row = contiguous(SearchSpace(9, 4, 1), random)
+        row = random_slices(SearchSpace(9, 4, 1), random)
         assert len(np.unique(row)) == 1 + (np.diff(row) != 0).sum()
 
 

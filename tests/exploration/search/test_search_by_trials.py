@@ -16,7 +16,7 @@ from rankslice.exploration.search.methods import (
     default_genetics,
     find_mappings,
 )
-from rankslice.exploration.search.nsga2 import GeneticOptions
+from rankslice.exploration.search.space import GeneticOptions
 from rankslice.framework.errors import RankSliceError
 
 SMALL = GeneticOptions(population=8, generations=12)

@@ -21,7 +21,8 @@ from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
 from .job import Job, load_job, rank_name
 from .options import RunOptions, parse_options
-from .pipeline.rank import run_rank, together
+from .pipeline.meeting import together
+from .pipeline.rank import run_rank
 from .tables import Rank, check_tables
 from .transport.mpi import MpiTransport, check_library, library_version, prefer
 

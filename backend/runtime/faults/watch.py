@@ -88,7 +88,11 @@ class Heartbeat:
     """
 
     def __init__(
-        self, ranks: Sequence[RankSpec], rank: int, wake: Callable[[], None] = lambda: None
+        self,
+        ranks: Sequence[RankSpec],
+        rank: int,
+        wake: Callable[[], None] = lambda: None,
+        processes: Sequence[int] = (),
     ) -> None:
         """Set up the two channels; a job of one rank has none.
 
@@ -96,12 +100,15 @@ class Heartbeat:
             ranks: of the job.
             rank: that listens and beats.
             wake: lets somebody look at the messages, as there is a beat to send.
+            processes: their numbers by rank; one of this board can be looked at.
         """
         size = len(ranks)
         before, after = (rank - 1) % size, (rank + 1) % size
         self._watched = ranks[before]
-        self._is_same_board = ranks[before].board == ranks[rank].board
         self._starvation: StarvationWatch | None = None
+        is_near = ranks[before].board == ranks[rank].board
+        if processes and is_near and processes[before] != os.getpid():
+            self._starvation = StarvationWatch(processes[before])
         self._beats = Ring(_BEAT, depth=2, readers=1)
         self._beats.on_written = (wake,)
         self._heard = Ring(_BEAT, depth=2, readers=1)
@@ -112,12 +119,6 @@ class Heartbeat:
         self._misses = 0
         self._misses_starved = 0
         self._last_step = ""
-
-    def meet(self, processes: Sequence[int]) -> None:
-        """Learn the process number of each rank; one of this board can be looked at."""
-        process = processes[self._watched.rank]
-        if self._is_same_board and process != os.getpid():
-            self._starvation = StarvationWatch(process)
 
     def listen(self) -> None:
         """Take the beats that have arrived."""

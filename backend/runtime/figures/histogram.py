@@ -44,6 +44,10 @@ class Histogram:
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
         return min(_SMALLEST_S * math.exp((bucket + 0.5) * _GROWTH), self.max_s)
 
+    def with_mean_ms(self, *percents: float) -> dict[str, float]:
+        """Return ``{"mean": ..., "p50": ..., ..., "max": ...}`` in milliseconds."""
+        return {"mean": 1e3 * self.mean_s, **self.summary_ms(*percents)}
+
     def summary_ms(self, *percents: float) -> dict[str, float]:
         """Return ``{"p50": ..., ..., "max": ...}`` in milliseconds."""
         summary = {f"p{percent:g}": 1e3 * self.percentile_s(percent) for percent in percents}

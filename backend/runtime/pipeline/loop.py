@@ -21,9 +21,11 @@ _EAGER = 4096
 class Outgoing:
     """A channel's sending end: sends each frame that the ring's writer puts in, in order."""
 
-    def __init__(self, channel: int, peer: int, ring: Ring, reader: int) -> None:
+    def __init__(
+        self, channel: int, peer: int, ring: Ring, reader: int, *, uses_network: bool = False
+    ) -> None:
         self.lane = Lane(channel, peer, ring.raw)
-        self.uses_network = False
+        self.uses_network = uses_network
         """Whether its messages are large and the other rank is on another board."""
         self._is_eager = ring.tensor.nbytes <= _EAGER
         self._ring = ring
@@ -81,9 +83,9 @@ class Outgoing:
 class Incoming:
     """A channel's receiving end: keeps receives posted for all free slots of its ring."""
 
-    def __init__(self, channel: int, peer: int, ring: Ring) -> None:
+    def __init__(self, channel: int, peer: int, ring: Ring, *, uses_network: bool = False) -> None:
         self.lane = Lane(channel, peer, ring.raw)
-        self.uses_network = False
+        self.uses_network = uses_network
         """Whether its messages are large and the other rank is on another board."""
         self._ring = ring
         self._posted = 0
@@ -206,6 +208,7 @@ class CommunicationLoop:
         ``is_over`` is asked before each sleep; it raises what is to end the loop early.
         """
         sharpen_timers()
+        self._backoff.reset()
         self._tend()
         while not (is_over() and self._has_ended()):
             if self._wakeup.wait(self._choose_main_pause_s()) or not self._is_tended():

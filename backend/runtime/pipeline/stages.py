@@ -13,7 +13,7 @@ from ..errors import JobError
 from ..figures.histogram import Histogram
 from ..sinks import Sink
 from ..sources import EndOfStreamError, Source
-from ..sources.arrivals import Arrivals
+from ..sources.arrivals import Arrivals, Timed
 from .slots import Ring
 
 __all__ = ["Input", "SegmentStage", "SinkStage", "SourceStage"]
@@ -143,6 +143,21 @@ class SourceStage:
         self._credit = credit
         self._outputs = outputs
         self._entered_s = [0.0] * window
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether frames come at times of their own."""
+        return isinstance(self._arrivals, Timed) or not self._source.can_replay
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the stage measured."""
+        return {
+            "frames": self.frame,
+            "window": self._window,
+            "latency_ms": self.latencies.with_mean_ms(50, 90, 99),
+            "preprocess_ms": self.reads.with_mean_ms(50, 99),
+            "dropped": self._arrivals.dropped,
+        }
 
     def is_ready(self) -> bool:
         """A frame waits and the window has room, or the source is exhausted.

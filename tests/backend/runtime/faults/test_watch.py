@@ -213,9 +213,9 @@ def ticks_of_silence(
     """Return the tick of the alarm, where the silent rank lacks a core in some ticks."""
     answers = iter(starved)
     monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: next(answers))
-    watcher = Heartbeat(ranks(3, board), 2)
     silent_process = os.getppid() if process is None else process
-    watcher.meet([0, silent_process, os.getpid()])
+    processes = (0, silent_process, os.getpid())
+    watcher = Heartbeat(ranks(3, board), 2, processes=processes)
     for number in range(1, 1 + len(starved)):
         try:
             tick(watcher, "")
@@ -256,8 +256,9 @@ def test_a_rank_in_the_process_of_the_watcher_has_what_that_has(
 
 def test_a_beat_ends_the_count_of_ticks_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: True)
-    sender, watcher = (Heartbeat(ranks(2, "edge"), rank) for rank in range(2))
-    watcher.meet([os.getppid(), os.getpid()])
+    processes = (os.getppid(), os.getpid())
+    sender = Heartbeat(ranks(2, "edge"), 0)
+    watcher = Heartbeat(ranks(2, "edge"), 1, processes=processes)
     tick_and_beat_seldom(sender, watcher, ticks=200, ticks_a_beat=25)
 
 

@@ -579,8 +579,7 @@ def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst
 
 def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_long() -> None:
     departures = ring(LARGE)
-    outgoing = Outgoing(1, 1, departures, 0)
-    outgoing.uses_network = True
+    outgoing = Outgoing(1, 1, departures, 0, uses_network=True)
     computing = Waiting()
     computing.is_waiting, computing.step_s = False, 20e-3
     loop = CommunicationLoop(Mailbox(), [outgoing], [], computing=computing)

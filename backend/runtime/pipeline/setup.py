@@ -1,0 +1,144 @@
+"""Makes the stages of a rank: loads its engines, opens its source and its sinks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..engines import Acceleration, Engine, engine_settings, open_engine
+from ..engines.acceleration import total
+from ..figures.rank_figures import ComputeTimes, GpuMemory
+from ..job import Job, RankSpec, SegmentSpec
+from ..options import RunOptions
+from ..sinks import open_sinks
+from ..sources import Source, open_source
+from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
+from ..transport.transport import Transport
+from .slots import Ring
+from .stages import Input, SegmentStage, SinkStage, SourceStage
+from .warm_up import WarmUp
+from .wiring import Reader, StageSpec, Wiring
+
+__all__ = ["LoadedSegments", "Setup", "sink_stage", "source_stage"]
+
+_JUDGED_AFTER_S = 10.0
+"""A step's deadline is over by then, and whoever watches it has reported so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a rank is made from."""
+
+    job: Job
+    folder: Path
+    """Where ``plan.json`` and the sub-models lie."""
+    options: RunOptions
+    transport: Transport
+    resources: ExitStack
+    """Closes what was opened."""
+    on_step: Callable[[str], None] | None = None
+    """Called before each run of a segment with its name: ``segment 0, frame 17``."""
+
+    @property
+    def spec(self) -> RankSpec:
+        """The rank's part of the plan."""
+        return self.job.ranks[self.transport.rank]
+
+    @property
+    def window(self) -> int:
+        """How many frames may be inside the pipeline."""
+        return self.options.window or self.job.window
+
+
+class LoadedSegments:
+    """The sub-models of a rank, loaded and warmed up, and what they measure."""
+
+    def __init__(self, setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> None:
+        """Load all segments.
+
+        Raises:
+            JobError: one cannot be loaded.
+        """
+        self._setup = setup
+        self.times = ComputeTimes(len(wiring.segments), setup.window)
+        self._gpu_memory = GpuMemory(setup.spec.accelerator)
+        self._accelerations: list[Acceleration | None] = []
+        self._warm_up = WarmUp()
+        self.stages = [self._load(segment, spec, rings) for segment, spec in wiring.segments]
+
+    def _load(self, segment: SegmentSpec, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
+        engine = self._engine(segment)
+        self._accelerations.append(engine.acceleration())
+        inputs = _inputs(spec.inputs, rings)
+        outputs = [rings[ring] for ring in spec.outputs]
+        self._warm_up.run(segment.index, engine, [each.ring for each in inputs], outputs)
+        return SegmentStage(segment.index, engine, inputs, outputs, self.times.add)
+
+    def _engine(self, segment: SegmentSpec) -> Engine:
+        setup, tensors = self._setup, self._setup.job.tensors
+        settings = engine_settings(setup.spec, exact=setup.options.exact)
+        engine = open_engine(setup.spec.engine, settings)
+        setup.resources.callback(engine.close)
+        engine.load(
+            setup.folder / segment.file,
+            [tensors[name] for name in segment.inputs],
+            [tensors[name] for name in segment.outputs],
+        )
+        return engine
+
+    def figures(self) -> dict[str, Any]:
+        """Return the segments' part of the rank's measurements."""
+        gpu_bytes = self._gpu_memory.bytes()
+        return {
+            "accelerated": total(self._accelerations),
+            "compute_ms": self.times.histogram.with_mean_ms(50, 99),
+            "warm_up_ms": 1e3 * self._warm_up.seconds,
+            "not_warmed_up": self._warm_up.left_out,
+            "steady": self.times.steady(),
+            "gpu_memory_mb": None if gpu_bytes is None else 1e-6 * gpu_bytes,
+        }
+
+
+def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage | None:
+    """Return the stage that lets frames in; ``None``: frames enter on another rank.
+
+    Raises:
+        JobError: the source cannot be opened.
+    """
+    if wiring.source is None:
+        return None
+    source = open_source(setup.options, setup.job.inputs)
+    setup.resources.callback(source.close)
+    (credit,) = _inputs(wiring.source.inputs, rings)
+    outputs = [rings[ring] for ring in wiring.source.outputs]
+    return SourceStage(source, _arrivals(setup, source), setup.window, credit, outputs)
+
+
+def _arrivals(setup: Setup, source: Source) -> Arrivals:
+    options = setup.options
+    if options.fps is None:
+        return Pulled(source.frames)
+    queue = options.queue or max(setup.window, math.ceil(options.fps))
+    patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
+    return Timed(source.frames, options.fps, queue, options.overflow, patience_s=patience_s)
+
+
+def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage | None:
+    """Return the stage that takes results out; ``None``: they leave on another rank.
+
+    Raises:
+        JobError: a sink cannot be opened.
+    """
+    if wiring.sink is None:
+        return None
+    sinks = open_sinks(setup.job, setup.options)
+    setup.resources.callback(sinks.close)
+    return SinkStage(sinks, _inputs(wiring.sink.inputs, rings), rings[wiring.sink.outputs[0]])
+
+
+def _inputs(readers: Sequence[Reader], rings: Sequence[Ring]) -> list[Input]:
+    return [Input(rings[reader.ring], reader.index) for reader in readers]

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import build_folder, unsliced_outputs
 from strategies import Network, assignments, networks
+from twin import ThreadLinks, TwinTransport
 
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.transport.transport import Completion
-from rankslice.backend.runtime.transport.twin import ThreadLinks, TwinTransport
 
 pytestmark = pytest.mark.ci
 

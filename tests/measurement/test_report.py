@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_process import run_in_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from rich.console import Console
@@ -16,7 +17,6 @@ from rich.console import Console
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline.in_process import run_in_process
 from rankslice.backend.runtime.sinks.results import results_of
 from rankslice.commands.run.show import print_run
 from rankslice.framework.errors import RankSliceError

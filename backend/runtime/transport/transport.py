@@ -1,7 +1,7 @@
 """The seam between the runtime and whatever carries its messages.
 
-Two implementations exist: :mod:`.mpi`, and the in-process :mod:`.twin`, with which a whole
-pipeline runs inside one process.
+Two implementations exist: :mod:`.mpi`, and one in the tests (``tests/support/twin.py``), with
+which a whole pipeline runs inside one process.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from in_process import run_in_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime import sinks, sources
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline.in_process import run_in_process
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input, SourceStage
 from rankslice.backend.runtime.pipeline.wiring import CREDIT

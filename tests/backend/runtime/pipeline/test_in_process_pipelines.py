@@ -11,12 +11,12 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_process import run_in_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, use_null_engine
 from strategies import Network, assignments, networks
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline.in_process import run_in_process
 from rankslice.backend.runtime.sinks.results import Results, read_results
 
 
@@ -157,9 +157,10 @@ def test_a_source_that_fails_later_ends_the_job_with_its_frame(
 def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
     import threading
 
+    from twin import ThreadLinks
+
     from rankslice.backend.runtime.job import load_job
     from rankslice.backend.runtime.pipeline.rank import run_rank
-    from rankslice.backend.runtime.transport.twin import ThreadLinks
 
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     job = load_job(folder / "plan.json")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
+from twin import ThreadLinks, TwinTransport
 
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
@@ -23,7 +24,6 @@ from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wakeup import Wakeup
 from rankslice.backend.runtime.transport.transport import Completion, Lane
-from rankslice.backend.runtime.transport.twin import ThreadLinks, TwinTransport
 
 SMALL, LARGE = 64, 1 << 20
 A_LOOK_S = 10e-6

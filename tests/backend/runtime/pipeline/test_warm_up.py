@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from in_process import run_in_process
 from jobs import build_folder, unsliced_outputs
 from numpy.typing import NDArray
 from tflite_models import model_file
@@ -19,7 +20,6 @@ from rankslice.backend.runtime.engines.onnx_file import Operator, find_operators
 from rankslice.backend.runtime.engines.tflite_file import kept_by_a_run
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline.in_process import run_in_process
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.warm_up import WarmUp
 from rankslice.backend.runtime.sinks.results import read_results

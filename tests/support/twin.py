@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
-from .transport import Completion, Lane
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.transport.transport import Completion, Lane
 
 __all__ = ["ThreadLinks", "TwinTransport"]
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ElsewhereError
-from ..job import load_job
-from ..options import RunOptions
-from ..transport.twin import ThreadLinks
-from .rank import run_rank
+from twin import ThreadLinks
+
+from rankslice.backend.runtime.errors import ElsewhereError
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.pipeline.rank import run_rank
 
 __all__ = ["run_in_process"]
 

@@ -9,10 +9,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from rich.markup import escape
-
 from rankslice.commands.app import app
-from rankslice.commands.output import talk
+from rankslice.commands.output import print_line, talk
 from rankslice.framework.errors import Mistake, RankSliceError
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ def main() -> NoReturn:
         _run(sys.argv[1:])
     except RankSliceError as error:
         for mistake in error.mistakes:
-            talk.print(f"[red]error:[/red] {escape(str(mistake))}", soft_wrap=True)
+            print_line(talk, str(mistake), "error")
         sys.exit(1)
     except KeyboardInterrupt:
         talk.print("interrupted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -19,6 +19,7 @@ from rich.console import (
     RenderResult,
 )
 from rich.markup import escape
+from rich.table import Table
 
 from rankslice.framework.files.output_file import write_output
 from rankslice.framework.wording import harmless, printable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "end_interrupted",
     "new_console",
+    "new_table",
+    "print_line",
     "progress_bars",
     "screen",
     "shortened",
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 
+_COLOURS = {"error": "red", "warning": "yellow", "note": "yellow"}
 _LONGEST_CELL = 32
 """Of a name in tables that are not for copying from, in columns of a terminal."""
 
@@ -87,6 +91,28 @@ def shortened(text: str, most: int = _LONGEST_CELL) -> str:
     return f"{head}…{tail}"
 
 
+def print_line(console: Console, text: str, label: str = "") -> None:
+    """Print a text as it stands, on one line however long it is.
+
+    Args:
+        console: where.
+        text: what.
+        label: ``error``, ``warning`` or ``note``, which comes before it in its colour.
+    """
+    before = f"[{_COLOURS[label]}]{label}:[/] " if label else ""
+    console.print(f"{before}{escape(text)}", soft_wrap=True)
+
+
+def new_table(
+    headings: Sequence[str], right: Iterable[int] = (), caption: str | None = None
+) -> Table:
+    """Return a table without rows; the columns of these numbers are set to the right."""
+    table = Table(*headings, caption=caption)
+    for number in right:
+        table.columns[number].justify = "right"
+    return table
+
+
 def progress_bars() -> Progress:
     """Return bars for long work, which are shown at a terminal alone."""
     from rich.progress import (
@@ -115,10 +141,11 @@ def end_interrupted(files: Sequence[Path]) -> NoReturn:
     """End a command that was interrupted, and tell which files have what was measured."""
     names = " and ".join(map(str, files))
     kept = f"; what was measured is in {names}: the same command goes on there" if files else ""
-    talk.print(f"interrupted{escape(kept)}", soft_wrap=True)
+    print_line(talk, f"interrupted{kept}")
     raise typer.Exit(128 + signal.SIGINT)
 
 
-def write_json(file: Path, record: dict[str, Any]) -> None:
-    """Write what ``--json`` asks for; ``-``: to standard output."""
-    write_output(file, json.dumps(record, indent=1) + "\n", "--json")
+def write_json(file: Path | None, record: dict[str, Any]) -> None:
+    """Write what ``--json`` asks for; ``-``: to standard output; ``None``: nowhere."""
+    if file is not None:
+        write_output(file, json.dumps(record, indent=1) + "\n", "--json")

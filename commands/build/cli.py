@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
@@ -24,7 +23,7 @@ from rankslice.commands.options import (
     parse_shapes,
     refuse_shared_files,
 )
-from rankslice.commands.output import screen, talk, write_json
+from rankslice.commands.output import print_line, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT
 
@@ -129,9 +128,8 @@ def build(
             on_step=status.update,
         )
     for warning in result.warnings:
-        talk.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
-    if json_file is not None:
-        write_json(json_file, json.loads(plan_to_json(result.plan)))
+        print_line(talk, warning, "warning")
+    write_json(json_file, json.loads(plan_to_json(result.plan)))
     if json_file != STDOUT:
         print_build(result, screen)
 

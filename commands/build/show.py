@@ -7,6 +7,7 @@ from rich.markup import escape
 
 from rankslice.commands.build.build import Build
 from rankslice.commands.build.describe_plan import describe_plan
+from rankslice.commands.output import print_line
 
 __all__ = ["print_build"]
 
@@ -14,4 +15,4 @@ __all__ = ["print_build"]
 def print_build(build: Build, console: Console) -> None:
     """Print what each rank runs, receives and sends."""
     console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
-    console.print(f"written to {escape(str(build.folder))}", soft_wrap=True)
+    print_line(console, f"written to {build.folder!s}")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.show import print_build
+from rankslice.commands.output import print_line
 from rankslice.commands.run.run import FinishedRun, prepare, run, unsliced_outputs
 from rankslice.commands.run.show import print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -56,7 +56,7 @@ def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
         _show_digits(place, console, status.update)
         _show_resnet50(place, console, status.update)
     if folder is not None:
-        console.print(f"everything is in {escape(str(folder))}", soft_wrap=True)
+        print_line(console, f"everything is in {folder!s}")
 
 
 def _make(folder: Path) -> None:
@@ -93,11 +93,11 @@ def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:
     sliced = finished.results.values(0).reshape(len(labels), -1).argmax(axis=1)
     reference = unsliced_outputs(prepared, digits_model(), range(len(labels)))
     unsliced = np.array([int(outputs[0].argmax()) for outputs in reference])
-    console.print(
+    print_line(
+        console,
         f"accuracy on {len(labels)} held-out digits: sliced {np.mean(sliced == labels):.2%},"
         f" unsliced {np.mean(unsliced == labels):.2%};"
         f" {np.sum(sliced != unsliced)} answers differ\n",
-        soft_wrap=True,
     )
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from rankslice.commands.app import command
 from rankslice.commands.options import Json, SshConfig, refuse_shared_files
-from rankslice.commands.output import screen, talk, write_json
+from rankslice.commands.output import print_line, screen, talk, write_json
 from rankslice.framework.files.output_file import STDOUT
 
 
@@ -48,9 +47,8 @@ def deploy(
     deployed = deploy_folder(
         deployment,
         venv=venv,
-        on_step=lambda board, step: talk.print(escape(f"{board}: {step}"), soft_wrap=True),
+        on_step=lambda board, step: print_line(talk, f"{board}: {step}"),
     )
-    if json_file is not None:
-        write_json(json_file, {"boards": [board.to_json() for board in deployed]})
+    write_json(json_file, {"boards": [board.to_json() for board in deployed]})
     if json_file != STDOUT:
         print_deployed(deployed, screen)

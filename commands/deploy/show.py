@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rankslice.backend.boards.deploy import Deployed
 from rankslice.commands.deploy.deploy import Deployment
-from rankslice.commands.output import shortened
+from rankslice.commands.output import print_line, shortened
 
 __all__ = ["print_deployed", "print_deployment"]
 
@@ -19,12 +19,10 @@ def print_deployment(deployment: Deployment, console: Console) -> None:
     """Print which package would go where."""
     for shell, package in deployment.work:
         way = "this machine" if shell.is_here else "over ssh"
-        console.print(
-            escape(
-                f"{shell.reach.board}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
-                f" to {shell.reach.host} ({way}), ~/.rankslice/packages/{package.short_name}"
-            ),
-            soft_wrap=True,
+        print_line(
+            console,
+            f"{shell.reach.board}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
+            f" to {shell.reach.host} ({way}), ~/.rankslice/packages/{package.short_name}",
         )
 
 

@@ -209,7 +209,6 @@ def explore(
             )
         except KeyboardInterrupt:
             end_interrupted(unfinished_files(out))
-    if json_file is not None:
-        write_json(json_file, exploration_to_json(found))
+    write_json(json_file, exploration_to_json(found))
     if json_file != STDOUT:
         print_exploration(found, str(out), screen)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.commands.output import shortened
+from rankslice.commands.output import print_line, shortened
 from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.answer import (
     failure_texts,
@@ -45,22 +45,19 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
             table.add_row(*_row(candidate, figures))
     console.print(table)
     for sentence in _bases(exploration.candidates):
-        console.print(escape(sentence), soft_wrap=True)
-    console.print(
-        escape(f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"),
-        soft_wrap=True,
+        print_line(console, sentence)
+    print_line(
+        console, f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"
     )
     if exploration.tried_by:
-        console.print(tried_text(exploration), soft_wrap=True)
+        print_line(console, tried_text(exploration))
     for sentence in (
         *exploration.left_out,
         *failure_texts(exploration.failures),
         *exploration.answer,
     ):
-        console.print(escape(sentence), soft_wrap=True)
-    console.print(
-        f"written to {escape(folder)}; look at {escape(folder)}/index.html", soft_wrap=True
-    )
+        print_line(console, sentence)
+    print_line(console, f"written to {folder}; look at {folder}/index.html")
 
 
 def _star(exploration: Exploration) -> str:

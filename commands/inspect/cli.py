@@ -133,8 +133,7 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
 
     _refuse_other_formats(model, "--object")
     found = read_object(model)
-    if json_file is not None:
-        write_json(json_file, object_to_json(found))
+    write_json(json_file, object_to_json(found))
     if json_file != STDOUT:
         print_object(found, screen)
 
@@ -173,7 +172,6 @@ def _inspect_internals(
     )
     with talk.status("loading"):
         found = look_inside(model, wanted)
-    if json_file is not None:
-        write_json(json_file, internals_to_json(found))
+    write_json(json_file, internals_to_json(found))
     if json_file != STDOUT:
         print_internals(found, screen)

@@ -13,6 +13,7 @@ from rich.text import Text
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, layer_places
 from rankslice.commands.layer_numbers import layer_numbers
+from rankslice.commands.output import print_line
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
@@ -62,17 +63,17 @@ def print_inspection(
     is_short = console.is_terminal and count > _LARGE if summary is None else summary
     with _room_for_names(console):
         if is_short:
-            console.print(Text(printable(inspection.graph.name)), soft_wrap=True)
+            print_line(console, printable(inspection.graph.name))
         else:
             console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
         for line in _summary(inspection):
-            console.print(Text(line), soft_wrap=True)
+            print_line(console, line)
         _print_cuts(inspection, console, most_cuts)
         if inspection.plan is not None:
             console.print()
             console.print(_rank_table(inspection.plan, inspection.ranks))
         if is_short and summary is None:
-            console.print(f"--no-summary lists the {count} layers", soft_wrap=True)
+            print_line(console, f"--no-summary lists the {count} layers")
 
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
@@ -89,7 +90,7 @@ def _print_cuts(inspection: Inspection, console: Console, most_cuts: int) -> Non
     share_of = "MACs" if inspection.totals.macs else "layers"
     console.print()
     console.print(_cut_table([(numbers[cut.before], cut) for cut in chosen], share_of))
-    console.print(_cut_caption(len(chosen), len(inspection.cuts)), soft_wrap=True)
+    print_line(console, _cut_caption(len(chosen), len(inspection.cuts)))
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def print_parts(parts: Iterable[Table | str], console: Console) -> None:
     with _room_for_names(console):
         for part in parts:
             if isinstance(part, str):
-                console.print(Text(part), soft_wrap=True)
+                print_line(console, part)
             else:
                 console.print()
                 console.print(part)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from rankslice.commands.app import command
 from rankslice.commands.options import Json, SshConfig, refuse_shared_files, writes
-from rankslice.commands.output import screen, talk, write_json
+from rankslice.commands.output import print_line, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PLATFORM, STDOUT, check_output, write_output
 
@@ -77,14 +76,12 @@ def probe(
         raise RankSliceError(*mistakes)
     for pair in measured_pairs(found.probed.routes):
         for complaint in pair.complaints:
-            warning = f"[yellow]warning:[/yellow] {escape(complaint)}; is there a firewall?"
-            talk.print(warning, soft_wrap=True)
-    if json_file is not None:
-        write_json(json_file, found.probed.to_json())
+            print_line(talk, f"{complaint}; is there a firewall?", "warning")
+    write_json(json_file, found.probed.to_json())
     out = check_output(out, "--out", PLATFORM, force=force)  # measuring took its time
     write_output(out, platform_text(found.probed), "--out")
     if STDOUT not in (out, json_file):
-        screen.print(f"written to {escape(str(out))}", soft_wrap=True)
+        print_line(screen, f"written to {out!s}")
 
 
 def _check_platform(
@@ -106,8 +103,7 @@ def _check_platform(
         findings = check_platform(
             platform, out, mpirun=mpirun, ssh_config=ssh_config, on_step=status.update
         )
-    if json_file is not None:
-        write_json(json_file, {"findings": [finding.to_json() for finding in findings]})
+    write_json(json_file, {"findings": [finding.to_json() for finding in findings]})
     if json_file != STDOUT:
         print_findings(findings, screen)
     failed = sum(finding.state == FAIL for finding in findings)

@@ -9,9 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, TaskID
-from rich.table import Table
 
-from rankslice.commands.output import shortened
+from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.spans import Refinement, Slice
@@ -35,13 +34,13 @@ class ProfileTalk(Listener):
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
-        self._talk.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
+        print_line(self._talk, text, "note")
 
     def expect(self, what: Expectation) -> None:
         """Print how long it will take, in a line that stays."""
         text = f"{_count(what.spans, 'slice')} will take about {seconds_text(what.seconds)}"
         planning = f"each round of planning after that about {seconds_text(what.round_s)}"
-        self._talk.print(f"{text}, and {planning}", soft_wrap=True)
+        print_line(self._talk, f"{text}, and {planning}")
 
     def begin(self, key: str, spans: int) -> None:
         """Show a bar for the spans on an accelerator."""
@@ -60,28 +59,21 @@ def print_profile(
     profile: Profile, refinement: Refinement | None, file: Path, console: Console
 ) -> None:
     """Print what each kind of accelerator takes for the model, and how true the times are."""
-    table = Table(
-        "key",
-        "engine",
-        "spans",
-        "model",
-        "layers one by one",
-        "memory",
-        "energy",
+    table = new_table(
+        ("key", "engine", "spans", "model", "layers one by one", "memory", "energy"),
+        right=range(2, 7),
         caption="milliseconds per frame; memory: growth by the whole model; energy: of the board",
     )
     for column in table.columns[:2]:
         column.overflow = "fold"
-    for column in table.columns[2:]:
-        column.justify = "right"
     for kind in profile.kinds:
         table.add_row(*(escape(text) for text in _row(profile, kind)))
     console.print(table)
     for kind in profile.kinds:
         _print_limits(profile, kind, console)
     if refinement is not None:
-        console.print(escape(refinement_text(profile, refinement)), soft_wrap=True)
-    console.print(f"written to {escape(str(file))}", soft_wrap=True)
+        print_line(console, refinement_text(profile, refinement))
+    print_line(console, f"written to {file!s}")
 
 
 def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
@@ -95,9 +87,9 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
         if each.seldom:
             parts.append(f"{each.seldom} long ones only once or twice")
         text = f"{each.key}: no time was left: {'; '.join(parts)}; the same command goes on there"
-        console.print(escape(text), soft_wrap=True)
+        print_line(console, text)
         if meaning := each.meaning():
-            console.print(escape(meaning), soft_wrap=True)
+            print_line(console, meaning)
 
 
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
@@ -132,7 +124,7 @@ def _print_limits(profile: Profile, kind: ProfiledKind, console: Console) -> Non
         text = (
             f"{kind.key} refuses {len(alone)} of {len(profile.model.layers)} layers by themselves"
         )
-        console.print(escape(f"{text}; {name}: {first.problem}"), soft_wrap=True)
+        print_line(console, f"{text}; {name}: {first.problem}")
     others = [span for span in kind.spans if span.problem and not span.refused]
     if others:
         span = others[0]

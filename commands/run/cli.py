@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperCommand
 
 from rankslice.backend.runtime.sources import usage
@@ -27,7 +26,7 @@ from rankslice.commands.options import (
     refuse_with,
     writes,
 )
-from rankslice.commands.output import progress_bars, screen, talk, write_json
+from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT, write_output
 from rankslice.framework.wording import on_one_line
@@ -188,7 +187,7 @@ def run(
         print(shlex.join(prepared.command))
         return
     if note := prepared.source.note():
-        talk.print(escape(on_one_line(note)), soft_wrap=True)
+        print_line(talk, on_one_line(note))
     shows = STDOUT not in (json_file, classes, prepared.options.results)
 
     def show(ran: FinishedRun) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.commands.output import shortened
+from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
@@ -31,22 +31,14 @@ _MAX_CLASSES = 1_000_000
 
 def print_run(summary: RunSummary, console: Console) -> None:
     """Print what a run showed, rank by rank, and what limits it."""
-    table = Table(
-        "rank",
-        "accelerator",
-        "host",
-        "compute p50",
-        "p99",
-        "wait",
-        "send",
-        "memory",
+    table = new_table(
+        ("rank", "accelerator", "host", "compute p50", "p99", "wait", "send", "memory"),
+        right=range(3, 8),
         caption="milliseconds per frame; peak memory in MB",
     )
     has_gpu_memory = any(rank.gpu_memory_mb is not None for rank in summary.ranks)
     if has_gpu_memory:
         table.add_column("of the GPU")
-    for column in table.columns[3:]:
-        column.justify = "right"
     for rank in summary.ranks:
         table.add_row(
             str(rank.rank),
@@ -63,9 +55,9 @@ def print_run(summary: RunSummary, console: Console) -> None:
     for rank in summary.ranks:
         if rank.accelerated is not None:
             text = f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
-            console.print(escape(text), soft_wrap=True)
+            print_line(console, text)
     for line in _warm_ups(summary.ranks):
-        console.print(escape(line), soft_wrap=True)
+        print_line(console, line)
     latency = summary.latency_ms
     rate = "rate not told"
     if summary.throughput_fps is not None:
@@ -82,10 +74,10 @@ def print_run(summary: RunSummary, console: Console) -> None:
     if summary.completed:
         told = (f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
         console.print(f"latency {', '.join(told)}")
-        console.print(_stage_means(summary), soft_wrap=True)
+        print_line(console, _stage_means(summary))
     for line in _energies(summary.energy):
-        console.print(escape(line), soft_wrap=True)
-    console.print(f"bottleneck: {escape(summary.bottleneck)}", soft_wrap=True)
+        print_line(console, line)
+    print_line(console, f"bottleneck: {summary.bottleneck}")
     if summary.verify is not None:
         print_verdict(summary.verify, console)
 
@@ -94,9 +86,9 @@ def print_verdict(verdict: Verification, console: Console) -> None:
     """Print whether results agree with those of the unsliced model."""
     word = "passed" if verdict.passed else "failed"
     equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
-    reason = f": {escape(verdict.complaint)}" if verdict.complaint else ""
+    reason = f": {verdict.complaint}" if verdict.complaint else ""
     text = f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
-    console.print(text, soft_wrap=True)
+    print_line(console, text)
 
 
 def _megabytes(amount: float | None) -> str:

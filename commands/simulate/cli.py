@@ -103,7 +103,6 @@ def simulate(
     )
     if svg is not None:
         write_output(svg, timeline_of(simulated), "--svg")
-    if json_file is not None:
-        write_json(json_file, simulated.to_json())
+    write_json(json_file, simulated.to_json())
     if STDOUT not in (svg, json_file):
         print_simulation(simulated, screen)

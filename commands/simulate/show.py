@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rankslice.commands.output import new_table, print_line
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.simulator import RankUse
 from rankslice.framework.quantities import frames_text
@@ -40,19 +41,19 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
     if simulation.dropped:
         shown = ", ".join(map(str, simulation.dropped[:_MAX_DROPPED]))
         more = len(simulation.dropped) - _MAX_DROPPED
-        console.print(
+        print_line(
+            console,
             f"{len(simulation.dropped)} arrivals find no room, at which a run fails unless"
             f" --overflow drop is given: {shown}" + (f" and {more} more" if more > 0 else ""),
-            soft_wrap=True,
         )
     latency = simulation.latency_ms
     console.print(
         "latency "
         + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
     )
-    console.print(f"bottleneck: {escape(simulated.busiest)}", soft_wrap=True)
+    print_line(console, f"bottleneck: {simulated.busiest}")
     for note in simulated.notes:
-        console.print(f"note: {escape(note)}", soft_wrap=True)
+        print_line(console, f"note: {note}")
 
 
 def _rank_table(simulated: Simulated) -> Table:
@@ -61,19 +62,12 @@ def _rank_table(simulated: Simulated) -> Table:
     busiest = sorted(ranks, key=lambda rank: -rank.utilisation)[:_MAX_RANKS]
     shown = ranks if len(ranks) <= _MAX_RANKS else busiest
     left = len(ranks) - len(shown)
-    table = Table(
-        "rank",
-        "accelerator",
-        "compute",
-        "busy",
-        "of the time",
-        "waiting",
-        "known by",
+    table = new_table(
+        ("rank", "accelerator", "compute", "busy", "of the time", "waiting", "known by"),
+        right=range(2, 6),
         caption="milliseconds per frame; waiting: frames in the rank's slots, on average"
         + (f"; {left} ranks that are less busy are not shown" if left else ""),
     )
-    for column in table.columns[2:6]:
-        column.justify = "right"
     for rank in shown:
         table.add_row(*_cells(simulated, rank))
     return table

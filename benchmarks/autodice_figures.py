@@ -41,7 +41,7 @@ from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.profile import profile_model
 from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile_file import read_profile
-from rankslice.commands.simulate.simulate import Traffic, simulate
+from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.cost.prediction import Prediction
@@ -239,7 +239,7 @@ class Case:
                 mapping=mapping,
                 platform=str(self.platform),
                 profile=self.profile,
-                traffic=Traffic(frames=FRAMES),
+                options=SimulationOptions(Traffic(frames=FRAMES)),
             ).simulation.throughput_fps
 
     def everything_on(self, resource: str) -> Assignment:

@@ -55,7 +55,7 @@ from timing import console, machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
-from rankslice.commands.simulate.simulate import Scatter, Traffic, simulate
+from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.problem import (
@@ -223,8 +223,7 @@ class Part:
             mapping=mapping,
             platform=self.platform,
             profile=self._profile_of_keys(place),
-            traffic=Traffic(frames=1000),
-            scatter=Scatter(measured=True),
+            options=SimulationOptions(Traffic(frames=1000), Scatter(measured=True)),
         ).simulation.throughput_fps
 
     def _profile_of_keys(self, place: Path) -> Path:

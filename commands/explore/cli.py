@@ -151,8 +151,8 @@ def explore(
     refuse_shared_files(context)
     from dataclasses import replace
 
+    from rankslice.commands.explore.explore import ExploreOptions, unfinished_files
     from rankslice.commands.explore.explore import explore as explore_mappings
-    from rankslice.commands.explore.explore import unfinished_files
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.listener import Listener
     from rankslice.commands.profile.show import ProfileTalk
@@ -198,12 +198,8 @@ def explore(
             found = explore_mappings(
                 model,
                 platform,
-                profile,
                 out,
-                wanted,
-                shapes=parse_shapes(shape),
-                force=force,
-                ssh_config=ssh_config,
+                ExploreOptions(wanted, profile, parse_shapes(shape), force, ssh_config),
                 listener=listener,
                 on_progress=on_progress,
             )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.commands.explore.attempts import Runs, Simulations, mapping_text
-from rankslice.commands.explore.kept_runs import KeptRuns
+from rankslice.commands.explore.evaluators import MappingRunner, MappingSimulator, mapping_text
+from rankslice.commands.explore.run_cache import RunCache
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
@@ -41,7 +41,7 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.partition.spans import SpanSegments
 
-__all__ = ["explore", "unfinished_files"]
+__all__ = ["ExploreOptions", "explore", "unfinished_files"]
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
 PROFILE, RUNS = "profile.json", "runs.jsonl"
@@ -65,16 +65,28 @@ def unfinished_files(out: Path) -> tuple[Path, ...]:
     return tuple(file for name in (PROFILE, RUNS) if (file := _beside(out, name)).exists())
 
 
+@dataclass(frozen=True, slots=True)
+class ExploreOptions:
+    """What the options of ``explore`` say."""
+
+    search: SearchOptions
+    """What to find, and how."""
+    profile: Path | None = None
+    """What layers take, as ``rankslice profile`` measured it; ``None``: it is measured first."""
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    """Sizes of model inputs that the model leaves open."""
+    force: bool = False
+    """Replace a folder of an older exploration, and go on with what it measured."""
+    ssh_config: Path | None = None
+    """Handed to ssh as ``-F``."""
+
+
 def explore(
     model: Path,
     platform: str | Path,
-    profile: Path | None,
     out: Path,
-    wanted: SearchOptions,
+    options: ExploreOptions,
     *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    force: bool = False,
-    ssh_config: Path | None = None,
     listener: Listener | None = None,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> Exploration:
@@ -83,25 +95,20 @@ def explore(
     Args:
         model: the model file.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
-        profile: what layers take, as ``rankslice profile`` measured it; ``None``: it is measured
-            first.
         out: the folder to make; it appears complete or not at all. What was measured lies beside
             it meanwhile, and the next exploration goes on with it.
-        wanted: what to find, and how.
-        shapes: sizes of model inputs that the model leaves open.
-        force: replace a folder of an older exploration at ``out``, and go on with what it measured.
-        ssh_config: handed to ssh as ``-F``.
+        options: what to find, and how.
         listener: is told what happens while layers are measured.
         on_progress: told a step, how much of it is done, and how much there is.
 
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.
     """
-    loaded = read_model(model, shapes)
-    replaces = _foreign if force else None
+    loaded, wanted = read_model(model, options.shapes), options.search
+    replaces = _foreign if options.force else None
     with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
-        measuring = _Measured(model, platform, out, wanted, shapes, ssh_config)
-        inputs = measuring.inputs(loaded, profile, listener or Listener())
+        measuring = _Measured(model, platform, out, options)
+        inputs = measuring.inputs(loaded, listener or Listener())
         problem = inputs.problem
         objectives, left_out = available_objectives(problem, ("throughput", *wanted.objectives))
         found = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
@@ -212,20 +219,19 @@ class _Measured:
     model: Path
     platform: str | Path
     out: Path
-    wanted: SearchOptions
-    shapes: Mapping[str, tuple[int, ...]] | None
-    ssh_config: Path | None
+    options: ExploreOptions
 
-    def inputs(self, loaded: Model, profile: Path | None, listener: Listener) -> _Inputs:
+    def inputs(self, loaded: Model, listener: Listener) -> _Inputs:
         """Return what is explored; without a profile, layers are measured."""
         boards = read_platform(self.platform)
+        profile = self.options.profile
         source = str(profile or self.out / PROFILE)
         measured = self._measure(listener) if profile is None else read_profile(profile)
         problem = profiled_problem(
             measured,
             loaded.graph,
             boards,
-            keys=_keys(self.wanted, boards),
+            keys=_keys(self.options.search, boards),
             default_engine=default_engine(format_of(loaded.graph).submodels),
             source=source,
         )
@@ -244,10 +250,10 @@ class _Measured:
             self.platform,
             file,
             ProfileOptions(
-                keys=self.wanted.keys,
-                per_core=self.wanted.per_core,
-                shapes=self.shapes,
-                ssh_config=self.ssh_config,
+                keys=self.options.search.keys,
+                per_core=self.options.search.per_core,
+                shapes=self.options.shapes,
+                ssh_config=self.options.ssh_config,
             ),
             listener=listener,
         )
@@ -259,9 +265,9 @@ class _Measured:
 
     def attempt(self, inputs: _Inputs) -> Callable[[Candidate], Candidate] | None:
         """Return what evaluates a mapping; ``None``: the cost model, all mappings at once."""
-        wanted, problem = self.wanted, inputs.problem
+        wanted, problem = self.options.search, inputs.problem
         if wanted.evaluate == "simulator":
-            return Simulations(
+            return MappingSimulator(
                 inputs.model,
                 inputs.boards,
                 KnownTimes(inputs.profile),
@@ -271,15 +277,15 @@ class _Measured:
             )
         if wanted.evaluate == "run":
             boards = hashlib.sha256(repr(inputs.boards).encode()).hexdigest()
-            kept = KeptRuns(_begun(self.out, RUNS), file_sha256(self.model), boards)
-            return Runs(
+            cache = RunCache(_begun(self.out, RUNS), file_sha256(self.model), boards)
+            return MappingRunner(
                 self.model,
                 self.platform,
                 problem,
-                kept,
+                cache,
                 wanted.frames,
-                self.shapes,
-                self.ssh_config,
+                self.options.shapes,
+                self.options.ssh_config,
             )
         return None
 

@@ -83,7 +83,7 @@ def simulate(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.simulate.show import print_simulation
-    from rankslice.commands.simulate.simulate import Scatter, Traffic
+    from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, read_trace
     from rankslice.commands.simulate.simulate import simulate as simulate_job
     from rankslice.commands.simulate.timeline import timeline_of
 
@@ -97,9 +97,11 @@ def simulate(
         platform=platform,
         profile=profile,
         shapes=parse_shapes(shape),
-        traffic=Traffic(frames, fps, trace, window, queue),
-        scatter=Scatter(scatter, jitter, seed),
-        traced=drawn if svg is not None else 0,
+        options=SimulationOptions(
+            Traffic(frames, fps, None if trace is None else read_trace(trace), window, queue),
+            Scatter(scatter, jitter, seed),
+            traced=drawn if svg is not None else 0,
+        ),
     )
     if svg is not None:
         write_output(svg, timeline_of(simulated), "--svg")

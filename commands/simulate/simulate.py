@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,15 @@ from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import find_format
 from rankslice.measurement.throughput import too_few_text
 
-__all__ = ["Scatter", "Simulated", "Traffic", "read_trace", "simulate", "simulate_job"]
+__all__ = [
+    "Scatter",
+    "Simulated",
+    "SimulationOptions",
+    "Traffic",
+    "read_trace",
+    "simulate",
+    "simulate_job",
+]
 
 _FRAMES = 1000
 _MAX_FRAMES = 10_000_000
@@ -58,8 +66,8 @@ class Traffic:
     """How many; ``None``: as many as the trace has, else 1000."""
     fps: float | None = None
     """They arrive at this rate; ``None``: each as soon as it is let in."""
-    trace: Path | None = None
-    """Instead: a file with the time of each arrival."""
+    trace_s: NDArray[np.float64] | None = None
+    """Instead: the time of each arrival, from :func:`read_trace`."""
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
     queue: int | None = None
@@ -75,6 +83,18 @@ class Scatter:
     jitter: float = 0.0
     """Standard deviation over mean, by a gamma distribution."""
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """What is simulated of a job."""
+
+    traffic: Traffic = field(default_factory=Traffic)
+    scatter: Scatter = field(default_factory=Scatter)
+    overheads: Overheads | None = None
+    """What the runtime takes of the cores; ``None``: what is usual."""
+    traced: int = 0
+    """For how many frames from the first the steps are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +148,7 @@ def simulate(
     platform: str | None = None,
     profile: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    traffic: Traffic = Traffic(),
-    scatter: Scatter = Scatter(),
-    overheads: Overheads | None = None,
-    traced: int = 0,
+    options: SimulationOptions = SimulationOptions(),
 ) -> Simulated:
     """Return what a job would show; the same arguments give the same answer.
 
@@ -141,16 +158,12 @@ def simulate(
         platform: the boards and links; ``local`` by default.
         profile: how long layers take; not needed for ranks of the ``null`` engine.
         shapes: sizes of model inputs that the file leaves open.
-        traffic: frames, and how they come.
-        scatter: how times differ from frame to frame.
-        overheads: what the runtime takes of the cores; ``None``: what is usual.
-        traced: for how many frames from the first the steps are kept.
+        options: what is simulated.
 
     Raises:
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
-    trace = None if traffic.trace is None else read_trace(traffic.trace)
     plan = _plan(target, mapping, platform, shapes)
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
@@ -158,17 +171,7 @@ def simulate(
     source = "profile" if profile is None else profile.name
     if measured is not None:
         raise_mistakes(_other_model(plan, measured, source))
-    return simulate_job(
-        plan,
-        boards,
-        KnownTimes(measured),
-        source,
-        traffic=traffic,
-        trace_s=trace,
-        scatter=scatter,
-        overheads=overheads,
-        traced=traced,
-    )
+    return simulate_job(plan, boards, KnownTimes(measured), source, options)
 
 
 def simulate_job(
@@ -176,12 +179,7 @@ def simulate_job(
     boards: Platform,
     known: KnownTimes,
     source: str,
-    *,
-    traffic: Traffic = Traffic(),
-    trace_s: NDArray[np.float64] | None = None,
-    scatter: Scatter = Scatter(),
-    overheads: Overheads | None = None,
-    traced: int = 0,
+    options: SimulationOptions = SimulationOptions(),
 ) -> Simulated:
     """Return what the job of a plan would show; the same arguments give the same answer.
 
@@ -190,20 +188,17 @@ def simulate_job(
         boards: the platform.
         known: how long layers take.
         source: name of the profile's file, for people.
-        traffic: frames, and how they come; its trace has been read.
-        trace_s: what it holds: the time of each arrival.
-        scatter: how times differ from frame to frame.
-        overheads: what the runtime takes of the cores; ``None``: what is usual.
-        traced: for how many frames from the first the steps are kept.
+        options: what is simulated.
 
     Raises:
-        RankSliceError: an accelerator or a layer was not profiled. All mistakes at once.
+        RankSliceError: an accelerator or a layer was not profiled.
     """
     times = segment_times(plan, known, source)
-    taken = overheads or usual_overheads(rank.engine for rank in plan.ranks)
+    traffic, scatter = options.traffic, options.scatter
+    taken = options.overheads or usual_overheads(rank.engine for rank in plan.ranks)
     links = LinkSpeeds(_with_boards(boards, plan))
     window = traffic.window or plan.window
-    frames, arrivals = _arrivals(traffic, trace_s, window)
+    frames, arrivals = _arrivals(traffic, window)
     random = np.random.default_rng(scatter.seed)
     simulation = simulate_plan(
         plan,
@@ -213,7 +208,7 @@ def simulate_job(
         arrivals=arrivals,
         window=window,
         overheads=taken,
-        traced=traced,
+        traced=options.traced,
     )
     return Simulated(plan, times, taken, simulation, tuple(_notes(plan, links)))
 
@@ -276,17 +271,15 @@ def _other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]
         yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
 
 
-def _arrivals(
-    traffic: Traffic, trace: NDArray[np.float64] | None, window: int
-) -> tuple[int, Arrivals | None]:
+def _arrivals(traffic: Traffic, window: int) -> tuple[int, Arrivals | None]:
     """Return how many frames come, and when, if by the clock."""
-    if trace is None:
+    if traffic.trace_s is None:
         frames = _FRAMES if traffic.frames is None else traffic.frames
         if traffic.fps is None:
             return frames, None
         times = at_rate(frames, traffic.fps)
     else:
-        times = trace[: traffic.frames]
+        times = traffic.trace_s[: traffic.frames]
     rate = _most_in_a_second(times)
     queue = max(window, rate) if traffic.queue is None else traffic.queue
     return len(times), Arrivals(times, queue)

@@ -16,7 +16,7 @@ from command_line import Ended, rankslice
 from real_jobs import give_sensors
 
 from rankslice.commands.build.build import Build, build
-from rankslice.commands.explore.attempts import Runs
+from rankslice.commands.explore.evaluators import MappingRunner
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.cost.cost_model import predict_plan
 from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
@@ -505,12 +505,12 @@ class TestRuns:
         """Return the first keys of the mappings that are run."""
         told: list[str] = []
 
-        def run(runs: Runs, candidate: Candidate) -> MeasuredRun:
+        def run(runs: MappingRunner, candidate: Candidate) -> MeasuredRun:
             told.append(candidate.ranks[0].key)
             ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in candidate.ranks)
             return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
 
-        monkeypatch.setattr(Runs, "_run", run)
+        monkeypatch.setattr(MappingRunner, "_run", run)
         return told
 
     def test_what_ran_is_not_run_again(self, folder: Path, ran: list[str]) -> None:
@@ -532,20 +532,20 @@ class TestRuns:
         self, folder: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         explore("--evaluate", "run", "--out", "whole")
-        count, undisturbed = len(ran), Runs._run
+        count, undisturbed = len(ran), MappingRunner._run
         ran.clear()
 
-        def run(runs: Runs, candidate: Candidate) -> MeasuredRun:
+        def run(runs: MappingRunner, candidate: Candidate) -> MeasuredRun:
             if ran:
                 raise InterruptedRunError("interrupted")
             return undisturbed(runs, candidate)
 
-        monkeypatch.setattr(Runs, "_run", run)
+        monkeypatch.setattr(MappingRunner, "_run", run)
         ended = explore("--evaluate", "run")
         assert 130 == ended.code
         assert "explored.runs.jsonl: the same command goes on there" in ended.err
         assert not (folder / "explored").exists()
-        monkeypatch.setattr(Runs, "_run", undisturbed)
+        monkeypatch.setattr(MappingRunner, "_run", undisturbed)
         assert 0 == explore("--evaluate", "run").code
         assert count == len(ran)
         assert [] == list(folder.glob("explored.*"))
@@ -558,13 +558,13 @@ class TestRuns:
 def test_a_mapping_that_does_not_run_is_named_and_is_no_choice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(runs: Runs, candidate: Candidate) -> MeasuredRun:
+    def run(runs: MappingRunner, candidate: Candidate) -> MeasuredRun:
         if len(candidate.boards) > 1:
             raise RankSliceError("rank 1 on edge02 was killed: out of memory")
         ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in candidate.ranks)
         return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
 
-    monkeypatch.setattr(Runs, "_run", run)
+    monkeypatch.setattr(MappingRunner, "_run", run)
     ended = explore("--evaluate", "run")
     assert 0 == ended.code
     assert "l5..l6) did not run: rank 1 on edge02 was killed: out of memory." in ended.out

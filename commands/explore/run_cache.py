@@ -1,4 +1,4 @@
-"""Runs of mappings, kept in a file while they are made: none has to be run twice."""
+"""The results of runs of mappings, in a file: no mapping has to run twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import read_record
 
-__all__ = ["KeptRuns"]
+__all__ = ["RunCache"]
 
 _Identity: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 """Keys of a mapping, each with its layers."""
@@ -29,8 +29,8 @@ class _Line:
     run: MeasuredRun
 
 
-class KeptRuns:
-    """What runs of a model's mappings on a platform showed."""
+class RunCache:
+    """The results of runs of a model's mappings on a platform."""
 
     def __init__(self, file: Path, model: str, platform: str) -> None:
         """Read what is there; lines that were not written to their end are left out.

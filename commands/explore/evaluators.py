@@ -1,4 +1,4 @@
-"""Mappings, tried: simulated, or built and run."""
+"""What evaluates mappings besides the cost model: the simulator, and runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
-from rankslice.commands.explore.kept_runs import KeptRuns
+from rankslice.commands.explore.run_cache import RunCache
 from rankslice.commands.planning import plan_mapping
 from rankslice.commands.run.run import prepare, run
-from rankslice.commands.simulate.simulate import Traffic, simulate_job
+from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.measured import (
     MeasuredEnergy,
@@ -35,7 +35,7 @@ from rankslice.frontend.formats import Model, format_of
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.throughput import frames_to_fill
 
-__all__ = ["Runs", "Simulations", "mapping_text"]
+__all__ = ["MappingRunner", "MappingSimulator", "mapping_text"]
 
 _SIMULATED_FRAMES = 100
 _RUN_S = 3.0
@@ -49,7 +49,7 @@ def mapping_text(candidate: Candidate) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulations:
+class MappingSimulator:
     """Simulates mappings."""
 
     model: Model
@@ -75,8 +75,9 @@ class Simulations:
             self.boards,
             self.known,
             self.source,
-            traffic=Traffic(frames=self.frames or _SIMULATED_FRAMES),
-            overheads=self.problem.overheads,
+            SimulationOptions(
+                Traffic(frames=self.frames or _SIMULATED_FRAMES), overheads=self.problem.overheads
+            ),
         ).simulation
         if not found.throughput_fps:
             raise RankSliceError(_too_few(found.completed))
@@ -90,13 +91,13 @@ class Simulations:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class MappingRunner:
     """Builds and runs mappings, to measure them; those that ran before are not run again."""
 
     model: Path
     platform: str | Path
     problem: Problem
-    kept: KeptRuns
+    cache: RunCache
     frames: int | None = None
     """Of each run; ``None``: those of three seconds, as predicted."""
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -108,10 +109,10 @@ class Runs:
         Raises:
             RankSliceError: it could not be built, deployed or run.
         """
-        found = self.kept.find(candidate, self.frames)
+        found = self.cache.find(candidate, self.frames)
         if found is None:
             found = self._run(candidate)
-            self.kept.add(candidate, found)
+            self.cache.add(candidate, found)
         return with_measured(self.problem, candidate, found)
 
     def _run(self, candidate: Candidate) -> MeasuredRun:

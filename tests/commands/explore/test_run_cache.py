@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from explorations import CPU, GPU, candidate
 
-from rankslice.commands.explore.kept_runs import KeptRuns
+from rankslice.commands.explore.run_cache import RunCache
 from rankslice.exploration.results.measured import MeasuredEnergy, MeasuredRank, MeasuredRun
 
 ONE, OTHER = candidate(1, 30.0, CPU), candidate(2, 20.0, CPU, GPU)
@@ -21,18 +21,18 @@ def run(key: str = CPU, frames: int = 100) -> MeasuredRun:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "runs.jsonl"
-    KeptRuns(file, "model", "boards").add(ONE, run())
+    RunCache(file, "model", "boards").add(ONE, run())
     return file
 
 
 def test_a_run_is_found_again(file: Path) -> None:
-    kept = KeptRuns(file, "model", "boards")
+    kept = RunCache(file, "model", "boards")
     assert run() == kept.find(ONE, None)
     assert None is kept.find(OTHER, None)
 
 
 def test_a_run_with_another_number_of_frames_is_none_if_that_matters(file: Path) -> None:
-    kept = KeptRuns(file, "model", "boards")
+    kept = RunCache(file, "model", "boards")
     assert run() == kept.find(ONE, 100)
     assert None is kept.find(ONE, 200)
 
@@ -41,14 +41,14 @@ def test_a_run_with_another_number_of_frames_is_none_if_that_matters(file: Path)
 def test_runs_of_another_model_or_on_other_boards_are_not_taken(
     file: Path, known: tuple[str, str]
 ) -> None:
-    assert None is KeptRuns(file, *known).find(ONE, None)
+    assert None is RunCache(file, *known).find(ONE, None)
 
 
 def test_a_line_that_was_not_written_to_its_end_costs_that_run_alone(file: Path) -> None:
     file.write_text(file.read_text() + file.read_text()[:40])
-    kept = KeptRuns(file, "model", "boards")
+    kept = RunCache(file, "model", "boards")
     kept.add(OTHER, run(GPU))
-    again = KeptRuns(file, "model", "boards")
+    again = RunCache(file, "model", "boards")
     assert run() == again.find(ONE, None)
     assert 3 == len(file.read_text().splitlines())
 
@@ -57,4 +57,4 @@ def test_a_line_that_was_not_written_to_its_end_costs_that_run_alone(file: Path)
 def test_what_is_no_run_is_left_out(tmp_path: Path, line: str) -> None:
     file = tmp_path / "runs.jsonl"
     file.write_text(line + "\n")
-    assert None is KeptRuns(file, "model", "boards").find(ONE, None)
+    assert None is RunCache(file, "model", "boards").find(ONE, None)

@@ -6,6 +6,7 @@ root, and no other machine.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import itertools
@@ -391,6 +392,32 @@ def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) 
             time.sleep(0.02)
     ended = RankSliceError("mpirun ended with exit code 1")
     assert "sends an invalid answer: it is not an object" in str(watches.explained(ended))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "daemon", "message"),
+    [
+        (1, False, "mpirun's daemon there has ended while ranks were running"),
+        (0, True, "all ranks there have ended at once"),
+        (0, False, "all processes of the job there have ended at once"),
+    ],
+)
+def test_what_a_board_has_lost_first_explains_the_end(
+    ranks: int, daemon: bool, message: str, liar: Liar
+) -> None:
+    told = [
+        WatchReport("watching", "", 0, False),
+        WatchReport("alive", "", 1, True),
+        WatchReport("alive", "", ranks, daemon),
+    ]
+    liar.says(*(json.dumps(asdict(each)) for each in told))
+    looks = (BoardCheck((), NETWORK, "edge01", ()),)
+    work = ((liar.shell, package(liar.folder / "package")),)
+    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    ended = RankSliceError("mpirun ended with exit code 1")
+    with contextlib.suppress(RankSliceError), watches:
+        raise ended
+    assert f"board edge01 (liar.invalid): {message}" in str(watches.explained(ended))
 
 
 @pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])

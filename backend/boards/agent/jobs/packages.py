@@ -22,8 +22,7 @@ from .folders import (
     package_of,
     write,
 )
-from .processes import processes
-from .runs import is_watched
+from .runs import is_watched, processes
 
 OLD_STAGING_S = 3600
 

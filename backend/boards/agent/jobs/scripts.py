@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..system import shell_words
 from .folders import write
-from .processes import JOB_VARIABLE
+from .runs import JOB_VARIABLE
 
 FOLDERS = "folders"
 """Written by a run's watch: variables that name the run's private folders."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..protocol import Answer, Request, send
 from .folders import RefusedError, run_of, write
-from .processes import DAEMON, end_processes, processes_of
+from .runs import DAEMON, end_processes, processes_of
 from .scripts import FOLDERS, exports
 
 MESSAGES = "messages"

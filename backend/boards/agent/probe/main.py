@@ -19,8 +19,7 @@ from .accelerators import load
 from .environments import environment, mpiruns, open_mpi, pythons
 from .files import home
 from .hardware import architecture, free_mb, hardware
-from .interfaces import addresses, connection, interfaces
-from .links import exchange, listen, reach
+from .network import addresses, connection, exchange, interfaces, listen, reach
 
 IDLE_S = 120
 

@@ -45,8 +45,9 @@ from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, sim
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.cost.prediction import Prediction
-from rankslice.exploration.problem.problem import Problem, mapping_of
+from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import planned_seeds

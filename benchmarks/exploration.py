@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from timing import console, machine, print_table, spread
 
 from rankslice.exploration.cost.evaluation import evaluate
-from rankslice.exploration.problem.problem import Problem, explored_layers, make_problem
+from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.search.exhaustive import exhaustive
 from rankslice.exploration.search.nsga2 import nsga2

@@ -58,13 +58,10 @@ from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
-from rankslice.exploration.problem.problem import (
-    SLEEPING_OVERHEADS,
-    USUAL_OVERHEADS,
-    Problem,
-    make_problem,
-    mapping_of,
-)
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.overheads import SLEEPING_OVERHEADS, USUAL_OVERHEADS
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
@@ -99,15 +96,15 @@ def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -
     model, file = model_of(network), profile_file(network, folder)
     profile = profile_from_json(file.read_text(), file.name)
     boards = read_platform(platform)
-    kinds, _ = kinds_and_devices(keys, boards)  # cores that are described one by one
-    times = measured_times(profile, [CORES[0]] * len(kinds))
+    # Cores are described one by one.
+    accelerators = kinds_and_devices(keys, boards, default_engine=engine_of(model))
+    times = measured_times(profile, [CORES[0]] * len(accelerators[0]))
     return make_problem(
         read_model(model).graph,
         boards,
         times.times_s,
-        keys=keys,
+        accelerators=accelerators,
         spans=times,
-        default_engine=engine_of(model),
         overheads=USUAL_OVERHEADS,
         times_source=file.name,
     )

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from timing import console, machine, print_table
 
 from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.problem import (
-    USUAL_OVERHEADS,
-    Problem,
-    explored_layers,
-    make_problem,
-)
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.overheads import USUAL_OVERHEADS
+from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.simulator.simulator import jittered, simulate
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement

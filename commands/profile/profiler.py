@@ -32,8 +32,10 @@ from rankslice.commands.profile.time_limit import (
     left_out_of,
 )
 from rankslice.commands.profile_file import read_profile
-from rankslice.exploration.problem.devices import default_keys
-from rankslice.exploration.problem.problem import Problem, make_problem, usual_overheads
+from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.overheads import usual_overheads
+from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.times.spans import (
     MeasuredTimes,
     Refinement,
@@ -201,10 +203,13 @@ class Profiler:
             self._model.graph,
             self._platform,
             times.times_s,
-            keys=self._keys,
+            accelerators=kinds_and_devices(
+                self._keys,
+                self._platform,
+                default_engine=default_engine(self._format),
+                alike=[target.keys for target in self._targets],
+            ),
             spans=times,
-            default_engine=default_engine(self._format),
-            alike=[target.keys for target in self._targets],
             overheads=usual_overheads(target.rank.engine for target in self._targets),
             times_source=str(self._out),
         )

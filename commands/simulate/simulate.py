@@ -19,7 +19,7 @@ from rankslice.commands.build_folder import (
 from rankslice.commands.planning import plan_model
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.problem import Overheads, usual_overheads
+from rankslice.exploration.problem.overheads import Overheads, usual_overheads
 from rankslice.exploration.simulator.simulator import (
     Arrivals,
     Simulation,

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Overheads, Problem
+from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
 
 __all__ = [
     "MessageCosts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement
@@ -12,7 +13,7 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.specs.placement import place_ranks
 
-__all__ = ["Device", "Kind", "default_keys", "kinds_and_devices"]
+__all__ = ["Accelerators", "Device", "Kind", "default_keys", "kinds_and_devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class Kind:
     """Mapping key of the first of them, where the others' times can be measured."""
     engine: str
     options: tuple[tuple[str, str], ...] = ()
+
+
+Accelerators: TypeAlias = tuple[tuple[Kind, ...], tuple[Device, ...]]
 
 
 def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ...]:
@@ -81,7 +85,7 @@ def kinds_and_devices(
     *,
     default_engine: str = USUAL_ENGINE,
     alike: Sequence[Collection[str]] = (),
-) -> tuple[tuple[Kind, ...], tuple[Device, ...]]:
+) -> Accelerators:
     """Return what kinds of accelerators mapping keys name, and each key's device.
 
     Two devices are of one kind if their boards are described alike (but for name, host and

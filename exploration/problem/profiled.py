@@ -9,13 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from rankslice.exploration.problem.devices import kinds_and_devices
-from rankslice.exploration.problem.problem import (
-    Overheads,
-    Problem,
-    explored_layers,
-    make_problem,
-    usual_overheads,
-)
+from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.overheads import Overheads, usual_overheads
+from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -59,38 +56,48 @@ def profiled_problem(
         found = "measured no accelerator of these boards"
         raise RankSliceError(Mistake(source, found, "profile the model on them"))
     alike = [kind.keys for kind in profile.kinds]
-    kinds, _ = kinds_and_devices(chosen, platform, default_engine=default_engine, alike=alike)
+    accelerators = kinds_and_devices(chosen, platform, default_engine=default_engine, alike=alike)
+    kinds = accelerators[0]
     raise_mistakes(
         Mistake(source, f"no accelerator like {kind.key} was measured", "profile it, too")
         for kind in kinds
         if profile.kind_of(kind.key) is None
     )
-    measured = [profiled for kind in kinds if (profiled := profile.kind_of(kind.key)) is not None]
     times = measured_times(profile, [kind.key for kind in kinds])
     problem = make_problem(
         graph,
         platform,
         times.times_s,
-        keys=chosen,
+        accelerators=accelerators,
         spans=times,
-        default_engine=default_engine,
-        alike=alike,
         overheads=overheads or usual_overheads(kind.engine for kind in kinds),
-        measured_w=np.array([active_w(kind) for kind in measured]),
-        idle_w=_idle_w(profile),
         times_source=source,
     )
-    more = [
-        _engine_bytes(kind, [span.memory_bytes for span in kind.spans], problem)
-        for kind in measured
-    ]
-    gpu = [
-        _engine_bytes(kind, [span.gpu_bytes or None for span in kind.spans], problem)
-        for kind in measured
-    ]
-    alone = np.array([kind.rank_bytes for kind in measured], np.float64)
+    return _with_measured(problem, profile)
+
+
+def _with_measured(problem: Problem, profile: Profile) -> Problem:
+    """Return a problem with the memory and power that a profile of its kinds has measured."""
+    found = (profile.kind_of(kind.key) for kind in problem.kinds)
+    kinds = [kind for kind in found if kind is not None]
+    taken = [[span.memory_bytes for span in kind.spans] for kind in kinds]
+    of_gpu = [[span.gpu_bytes or None for span in kind.spans] for kind in kinds]
+    more, gpu = (
+        np.array([_engine_bytes(*each, problem) for each in zip(kinds, sizes, strict=True)])
+        for sizes in (taken, of_gpu)
+    )
+    idle_w = _idle_w(profile)
     return replace(
-        problem, rank_bytes=alone + np.nan_to_num(np.array(more)), gpu_bytes=np.array(gpu)
+        problem,
+        boards=tuple(
+            replace(board, idle_w=idle_w[board.name], is_idle_measured=True)
+            if board.name in idle_w
+            else board
+            for board in problem.boards
+        ),
+        rank_bytes=np.array([kind.rank_bytes for kind in kinds]) + np.nan_to_num(more),
+        gpu_bytes=gpu,
+        measured_w=np.array([active_w(kind) for kind in kinds]),
     )
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.cost.prediction import BoardCost, Prediction
-from rankslice.exploration.problem.problem import Problem, mapping_of
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.results.front import Archive, spread_out
 from rankslice.exploration.results.records import Candidate, Figures, RankLoad, RankTraffic
 

@@ -13,7 +13,7 @@ from rankslice.backend.runtime.job import Job, make_job
 from rankslice.backend.runtime.pipeline.wiring import StageSpec, Wiring, wire_all
 from rankslice.exploration.cost.messages import MessageCosts, message_costs
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.problem import Overheads
+from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.parts import Core, Pipe, Port, Rank, Ring, SimulatedStage
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan, plan_record

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.problem import NO_OVERHEADS, Overheads
+from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulator.assembly import assemble
 from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage
 from rankslice.framework.plan import Plan

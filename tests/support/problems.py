@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from strategies import random_graphs
 
-from rankslice.exploration.problem.problem import Overheads, Problem, explored_layers, make_problem
+from rankslice.exploration.problem.devices import kinds_and_devices
+from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.problem.problem import Problem
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 
@@ -32,9 +38,29 @@ def problem(
     graph: Graph = CHAIN,
     boards: Platform | None = None,
     times_s: Sequence[Sequence[float]] = ((1.0, 2.0, 3.0),),
+    keys: Sequence[str] | None = None,
+    local: Link | None = None,
     **more: object,
 ) -> Problem:
-    return make_problem(graph, boards or platform(), np.array(times_s), **more)  # type: ignore[arg-type]
+    """Return a problem; ``more`` is what :func:`make_problem` takes, and fields of the problem."""
+    boards = boards or platform()
+    devices = None if keys is None else kinds_and_devices(keys, boards)
+    names = [each for each in ("spans", "overheads", "times_source") if each in more]
+    taken: Any = {name: more.pop(name) for name in names}
+    found = make_problem(graph, boards, np.array(times_s), accelerators=devices, **taken)
+    if local is not None:
+        inside = np.eye(len(boards.boards), dtype=bool)
+        bandwidth = np.where(inside, local.bandwidth_mbps * 1e6 / 8, found.bandwidth_bytes_s)
+        latency = np.where(inside, local.latency_ms / 1e3, found.latency_s)
+        found = replace(found, bandwidth_bytes_s=bandwidth, latency_s=latency)
+    measured: Any = more.pop("idle_w", {})
+    told = tuple(
+        replace(each, idle_w=measured[each.name], is_idle_measured=True)
+        if each.name in measured
+        else each
+        for each in found.boards
+    )
+    return replace(found, boards=told, **more)  # type: ignore[arg-type]
 
 
 @st.composite

@@ -6,15 +6,10 @@ import math
 
 import numpy as np
 
-from rankslice.exploration.problem.problem import (
-    NO_OVERHEADS,
-    BoardCosts,
-    Device,
-    LayerTensor,
-    Overheads,
-    Problem,
-    SummedTimes,
-)
+from rankslice.exploration.problem.devices import Device
+from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
+from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
+from rankslice.exploration.times.summed import SummedTimes
 
 OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03)
 

@@ -12,7 +12,7 @@ from plans import planned
 from problems import board
 
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.problem import Overheads
+from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.simulator import (
     Arrivals,
     Simulation,

@@ -14,7 +14,8 @@ from random_problems import random_problem
 
 from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.problem.links import LOCAL_LINK
-from rankslice.exploration.problem.problem import Overheads, SummedTimes, usual_overheads
+from rankslice.exploration.problem.overheads import Overheads, usual_overheads
+from rankslice.exploration.times.summed import SummedTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link
@@ -109,7 +110,7 @@ def test_a_board_s_link_is_shared_by_all_that_leaves_it():
 
 def test_messages_inside_a_board_take_time_of_both_ranks():
     slow = Link(bandwidth_mbps=128e-6, latency_ms=0.0)  # 16 bytes a second
-    local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2, local_link=slow)
+    local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2, local=slow)
     one = predict(local, [0, 0, 1])
     assert [3.0, 2.0] == [device.busy_s for device in one.devices]
     assert [1.0, 1.0] == [device.copy_s for device in one.devices]
@@ -134,7 +135,7 @@ def test_the_runtime_takes_time_for_each_frame_and_each_message():
 
 
 def test_devices_that_share_a_core_take_turns():
-    sharing = problem(keys=["edge01_cpu0", "edge01_cpu0.2"], local_link=FREE)
+    sharing = problem(keys=["edge01_cpu0", "edge01_cpu0.2"], local=FREE)
     one = predict(sharing, [0, 1, 1])
     assert (6.0, "core 0 of edge01, shared by edge01_cpu0 and edge01_cpu0.2") == (
         one.bottleneck_s,

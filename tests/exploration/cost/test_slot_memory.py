@@ -18,7 +18,8 @@ from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, wire
 from rankslice.commands.inspect.rank_costs import rank_costs
 from rankslice.exploration.cost.cost_model import evaluate, predict_plan
-from rankslice.exploration.problem.problem import Problem, explored_layers
+from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.problem.problem import Problem
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import layer_costs

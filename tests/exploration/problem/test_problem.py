@@ -10,13 +10,11 @@ from problems import CHAIN, GIGABIT, board, platform, problem
 from strategies import random_graphs
 
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
+from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.links import LOCAL_LINK, UNKNOWN_LINK, LinkSpeeds
-from rankslice.exploration.problem.problem import (
-    SummedTimes,
-    explored_layers,
-    make_problem,
-    mapping_of,
-)
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.to_mapping import mapping_of
+from rankslice.exploration.times.summed import SummedTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond
 from rankslice.framework.mapping import Mapping, MappingEntry

@@ -13,18 +13,13 @@ from line_graphs import line_graph
 from problems import board, platform, problem
 
 from rankslice.exploration.cost.evaluation import evaluate
-from rankslice.exploration.problem.problem import (
-    NO_OVERHEADS,
-    BoardCosts,
-    Device,
-    LayerTensor,
-    Overheads,
-    Problem,
-    SummedTimes,
-)
+from rankslice.exploration.problem.devices import Device
+from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
+from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
 from rankslice.exploration.search.planned import ContiguousPlanner
 from rankslice.exploration.search.seeds import crossing_bytes
+from rankslice.exploration.times.summed import SummedTimes
 from rankslice.framework.platform import Link
 
 

@@ -1,0 +1,184 @@
+"""From a graph, a platform and times to a problem."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.problem.devices import Accelerators, default_keys, kinds_and_devices
+from rankslice.exploration.problem.layers import copies_in, explored_layers, reads_of
+from rankslice.exploration.problem.links import LinkSpeeds
+from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
+from rankslice.exploration.problem.problem import (
+    MODEL_INPUT,
+    BoardCosts,
+    LayerTensor,
+    Problem,
+    SharedWeight,
+)
+from rankslice.exploration.times.summed import SpanTimes, SummedTimes
+from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.platform import Board, Platform
+from rankslice.frontend.costs.costs import held_by
+from rankslice.frontend.partition.partition import crossing_fault
+
+__all__ = ["make_problem"]
+
+
+def make_problem(
+    graph: Graph,
+    platform: Platform,
+    times_s: NDArray[np.float64],
+    *,
+    accelerators: Accelerators | None = None,
+    spans: SpanTimes | None = None,
+    overheads: Overheads = NO_OVERHEADS,
+    times_source: str = "given times",
+) -> Problem:
+    """Return the problem of putting a model on the accelerators of a platform.
+
+    What was measured besides times is left open: memory of ranks and power.
+
+    Args:
+        graph: the model.
+        platform: the boards, or ``local``.
+        times_s: (kinds, layers), in seconds, inf where a kind cannot run a layer; layers as
+            :func:`rankslice.exploration.problem.layers.explored_layers` has them.
+        accelerators: kinds and devices, of
+            :func:`rankslice.exploration.problem.devices.kinds_and_devices`; by default those of
+            :func:`rankslice.exploration.problem.devices.default_keys`.
+        spans: times of contiguous layers; by default the sums of ``times_s``.
+        overheads: processor time of a rank besides computing.
+        times_source: where the times are from, for people.
+
+    Raises:
+        RankSliceError: the times are not of that form. All mistakes at once.
+    """
+    layers = explored_layers(graph)
+    kinds, devices = accelerators or kinds_and_devices(default_keys(platform), platform)
+    times = np.asarray(times_s, np.float64)
+    raise_mistakes(_time_mistakes(times, (len(kinds), len(layers)), times_source))
+    bandwidths, latencies, sources = _links(platform)
+    weights = _weights(graph, layers)
+    return Problem(
+        layers=tuple(layer.name for layer in layers),
+        devices=devices,
+        boards=tuple(map(_board_costs, platform.boards)),
+        times_s=times,
+        spans=SummedTimes(times) if spans is None else spans,
+        weight_bytes=_weight_bytes(weights, len(layers)),
+        tensors=tuple(_tensors(graph, layers)),
+        bandwidth_bytes_s=bandwidths,
+        latency_s=latencies,
+        kinds=kinds,
+        shared_weights=tuple(each for each in weights if len(each.readers) > 1),
+        together=_together(graph, layers),
+        working_bytes=np.array([_working_bytes(layer) for layer in layers], np.int64),
+        overheads=overheads,
+        model=graph.name,
+        graph=graph,
+        times_source=times_source,
+        platform=platform.name,
+        link_sources=sources,
+    )
+
+
+def _time_mistakes(
+    times: NDArray[np.float64], shape: tuple[int, int], source: str
+) -> Iterator[Mistake]:
+    if times.shape != shape:
+        found = f"the times have the shape {times.shape}"
+        yield Mistake(source, found, f"expected {shape}: kinds of accelerators and layers")
+    elif np.isnan(times).any() or (times < 0).any():
+        yield Mistake(source, "some times are no numbers, or below 0", "expected seconds")
+
+
+def _board_costs(board: Board) -> BoardCosts:
+    memory = None if board.memory_mb is None else round(board.memory_mb * 1e6)
+    return BoardCosts(board.name, memory, board.idle_w, board.busy_w)
+
+
+def _links(
+    platform: Platform,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]]:
+    """Return bandwidths, latencies and where they are from, (boards, boards)."""
+    links = LinkSpeeds(platform)
+    names = [board.name for board in platform.boards]
+    shape = len(names), len(names)
+    bandwidths, latencies = links.figures(itertools.product(names, names))
+    sources = tuple(tuple(links.source(one, other) for other in names) for one in names)
+    return bandwidths.reshape(shape), latencies.reshape(shape), sources
+
+
+def _together(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
+    position = {layer.name: index for index, layer in enumerate(layers)}
+    groups = ([position[name] for name in bond.layers if name in position] for bond in graph.bonds)
+    return tuple(tuple(sorted(group)) for group in groups)
+
+
+def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:
+    """Yield what layers read and give out, model inputs first.
+
+    A layer that reads nothing is taken to read the smallest model input, which paces a segment of
+    such layers alone: among others it is a message too many.
+    """
+    reads = reads_of(graph, layers)
+    readers: dict[str, list[int]] = {}
+    for index, layer in enumerate(layers):
+        for tensor in reads[layer.name] or (_smallest(graph.inputs),):
+            readers.setdefault(tensor.name, []).append(index)
+    given = {tensor.name for tensor in graph.outputs}
+    made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
+    made += [(index, tensor) for index, layer in enumerate(layers) for tensor in layer.outputs]
+    for producer, tensor in made:
+        if producer == MODEL_INPUT or tensor.name in readers or tensor.name in given:
+            yield LayerTensor(
+                tensor.name,
+                producer,
+                float("inf") if crossing_fault(tensor) else float(tensor.nbytes or 0),
+                tuple(readers.get(tensor.name, ())),
+                tensor.name in given,
+            )
+
+
+def _smallest(tensors: Sequence[Tensor]) -> Tensor:
+    """Return what the planner gives a segment that reads nothing."""
+    return min(tensors, key=lambda tensor: tensor.nbytes or float("inf"))
+
+
+def _weights(graph: Graph, layers: Sequence[Layer]) -> list[SharedWeight]:
+    """Return the constants of the model with their readers, those of copied layers included."""
+    held: dict[str, dict[str, int]] = {}  # by tensor: what the copies behind it hold
+    for copy in copies_in(graph):
+        own = _held(copy, held)
+        held |= {tensor.name: own for tensor in copy.outputs}
+    sizes: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    for index, layer in enumerate(layers):
+        for name, nbytes in _held(layer, held).items():
+            sizes[name] = nbytes
+            readers.setdefault(name, []).append(index)
+    return [SharedWeight(sizes[name], tuple(readers[name])) for name in sizes]
+
+
+def _held(layer: Layer, behind: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Return the sizes of the constants that a layer brings along, by name."""
+    found = {item.name: item.nbytes or 0 for item in held_by(layer)}
+    for tensor in layer.inputs:
+        found |= behind.get(tensor.name, {})
+    return found
+
+
+def _weight_bytes(weights: Iterable[SharedWeight], layers: int) -> NDArray[np.int64]:
+    total = np.zeros(layers, np.int64)
+    for weight in weights:
+        total[list(weight.readers)] += weight.nbytes
+    return total
+
+
+def _working_bytes(layer: Layer) -> int:
+    return sum(tensor.nbytes or 0 for tensor in (*layer.inputs, *layer.outputs))

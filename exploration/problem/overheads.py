@@ -1,0 +1,53 @@
+"""What the runtime takes of a rank's cores besides computing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rankslice.framework.engines import computes
+
+__all__ = [
+    "NO_OVERHEADS",
+    "SLEEPING_OVERHEADS",
+    "USUAL_OVERHEADS",
+    "Overheads",
+    "usual_overheads",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Processor time of a rank besides computing; it is taken from the rank's own cores."""
+
+    frame_s: float = 0.0
+    """For each frame, in seconds."""
+    message_s: float = 0.0
+    """For each message, at each of its ends, in seconds."""
+    source: str = "left out"
+    """Where the figures are from."""
+    slice_s: float = 0.0
+    """For each run of layers without a gap, in seconds: by how much it takes longer in a pipeline
+    than when it is measured, as others interrupt it and use its caches in between."""
+    network_s_per_byte: float = 0.0
+    """For each byte that goes to another board or comes from there, in seconds: the system's
+    network code runs on the rank's cores, too."""
+
+
+NO_OVERHEADS = Overheads()
+
+SLEEPING_OVERHEADS = Overheads(
+    frame_s=0.1e-3,
+    message_s=20e-6,
+    source="the runtime as measured on two cores of an Intel Xeon",
+)
+"""What the runtime takes of the cores of a rank that sleeps, if nobody measured it there."""
+
+USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte=3e-9)
+"""The same of a rank that computes; ``benchmarks/message_cost.py`` measures it."""
+
+
+def usual_overheads(engines: Iterable[str]) -> Overheads:
+    """Return what is usual for ranks of these engines."""
+    computing = {computes(engine) for engine in engines}
+    return SLEEPING_OVERHEADS if computing == {False} else USUAL_OVERHEADS

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,13 @@ from typing import Any
 import numpy as np
 from timing import Spread, console, machine, print_table, spread
 
-from rankslice.exploration import Device, optimal_pipeline, read_pipeedge
+from rankslice.exploration import (
+    Device,
+    LayerChain,
+    Pipeline,
+    optimal_pipeline,
+    read_pipeedge,
+)
 
 CASES = Path(__file__).parents[1] / "tests" / "exploration" / "planner" / "planner_cases"
 VIT_BASE, VIT_LARGE = "google/vit-base-patch16-224", "google/vit-large-patch16-224"
@@ -46,6 +52,13 @@ class Growth:
     seconds: tuple[Spread, ...]
 
 
+def planned(case: dict[str, Any]) -> Pipeline:
+    """Return the best pipeline of a case: fields of a chain, and options of the planner."""
+    names = {field.name for field in fields(LayerChain)}
+    chain = LayerChain(**{name: value for name, value in case.items() if name in names})
+    return optimal_pipeline(chain, **{k: v for k, v in case.items() if k not in names})
+
+
 def profiled(model: str, types: int, hosts: int) -> dict[str, Any]:
     """Return one of the tests' cases."""
     names = ("Minnowboard-E3845", "RCC-VE-C2000", "TypeC-scaled")[:types]
@@ -54,7 +67,8 @@ def profiled(model: str, types: int, hosts: int) -> dict[str, Any]:
         lines = (f"{name}: [{', '.join(f'{name}-{i}' for i in range(hosts))}]" for name in names)
         devices.write_text("\n".join(lines), encoding="utf-8")
         files = (CASES / "models.yml", CASES / "device_types.yml", devices)
-        return dict(read_pipeedge(*files, model=model))
+        case = read_pipeedge(*files, model=model)
+        return {field.name: getattr(case, field.name) for field in fields(case)}
 
 
 def chain(layers: int, kinds: int, hosts: int) -> dict[str, Any]:
@@ -86,7 +100,7 @@ def hard() -> Iterator[tuple[str, dict[str, Any]]]:
     for layers, kinds in ((96, 3), (910, 2)):
         case, size = chain(layers, kinds, 8), f"{layers} layers x {kinds} kinds x 8 hosts"
         draw = np.random.default_rng(1)
-        best = optimal_pipeline(**case).bottleneck_s
+        best = planned(case).bottleneck_s
         slow = [
             replace(device, bandwidth_bytes_s=1e6 / 3**device.kind) for device in case["devices"]
         ]
@@ -125,7 +139,7 @@ def drawn(layers: int, number: int, kinds: int) -> dict[str, Any]:
 
 def crowded_row(title: str, case: dict[str, Any], rounds: int) -> tuple[str, str, str]:
     """Return a case, how long it takes, and how far its plan may be from the best."""
-    found = optimal_pipeline(**case)
+    found = planned(case)
     assert found.bound_s
     above = 100 * (found.bottleneck_s / found.bound_s - 1)
     told = "proven" if found.proven else f"{above:.1f} % above the bound"
@@ -148,7 +162,7 @@ def measure(case: dict[str, Any], rounds: int, *, proven: bool = True) -> Spread
     seconds = []
     for _ in range(rounds + 1):
         begin = time.perf_counter()
-        found = optimal_pipeline(**case)
+        found = planned(case)
         seconds.append(time.perf_counter() - begin)
         assert found.proven == proven
     return spread(seconds[1:])

@@ -1,48 +1,20 @@
-"""A chain of layers and the devices it may be cut over: checked, and as tables of spans."""
+"""A chain of layers and the devices it may be cut over, as tables of spans."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.wording import bare, quoted
+from rankslice.exploration.planner.arguments import ArgumentError, Device, Floats, SpanTimes
+from rankslice.framework.errors import Mistake
 
-__all__ = ["ArgumentError", "Chain", "Device", "Floats", "SpanTimes", "make_chain"]
+__all__ = ["Chain", "Flags", "Floats"]
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-SpanTimes = Callable[[int], ArrayLike]
-"""Row of the time table -> times of all its spans in s, (layers, layers): [first, last]."""
-
-
-class ArgumentError(RankSliceError, ValueError):
-    """Arguments that describe no chain of layers, or no devices."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One accelerator that may get a slice."""
-
-    name: str
-    """Each name once: slices are told by it."""
-    kind: int
-    """Row of the time table: devices of one row take the same time for the same layers."""
-    board: str = ""
-    """Devices of one board share its memory; empty: a board of its own."""
-    memory_bytes: float = math.inf
-    """Of the board, so the same for all of its devices."""
-    bandwidth_bytes_s: float = math.inf
-    """Of the board's network: a message between two boards takes the smaller one."""
-    busy_w: float | None = None
-    """Power it draws while it computes, on top of ``idle_w``; None: not known."""
-    idle_w: float = 0.0
-    """Power that its board draws as long as it is used at all; once for all of its devices."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +94,7 @@ class Chain:
         if self.spans_s is None:
             return _by_cuts(sums)
         given = self.spans_s(kind) if callable(self.spans_s) else self.spans_s[kind]
-        table = _checked_spans(np.asarray(given, np.float64), self.layers, kind)
+        table = _checked(np.asarray(given, np.float64), self.layers, kind)
         return _by_cuts(np.where(np.isinf(sums), np.inf, table))
 
     @cached_property
@@ -183,210 +155,13 @@ def _by_cuts(spans: Floats) -> Floats:
     return table
 
 
-def _checked_spans(table: Floats, layers: int, kind: int) -> Floats:
+def _checked(table: Floats, layers: int, kind: int) -> Floats:
     """Return a kind's table of spans, in which only the upper triangle counts."""
-    place = f"spans_s[{kind}]"
+    where = f"spans_s[{kind}]"
     if table.shape != (layers, layers):
         shape = f"has the shape {table.shape}"
-        raise ArgumentError(Mistake(place, shape, f"expected {(layers, layers)}"))
+        raise ArgumentError(Mistake(where, shape, f"expected {(layers, layers)}"))
     upper = np.triu(table)
     if np.isnan(upper).any() or (upper < 0).any():
-        raise ArgumentError(Mistake(place, "has times that are negative or no number"))
+        raise ArgumentError(Mistake(where, "has times that are negative or no number"))
     return table
-
-
-def make_chain(
-    times_s: ArrayLike,
-    output_bytes: ArrayLike,
-    memory_bytes: ArrayLike,
-    devices: Sequence[Device],
-    *,
-    spans_s: ArrayLike | SpanTimes | None = None,
-    receive_memory_bytes: ArrayLike = 0.0,
-    send_memory_bytes: ArrayLike = 0.0,
-    bandwidth_bytes_s: ArrayLike = math.inf,
-    latency_s: ArrayLike = 0.0,
-    counts_power: bool = True,
-) -> Chain:
-    """Return the chain that :func:`rankslice.exploration.optimal_pipeline`'s arguments describe.
-
-    Raises:
-        ArgumentError: All that is wrong with them, at once.
-    """
-    times = _numbers(times_s, "times_s", endless=True)
-    if times.ndim != 2 or 0 in times.shape:
-        raise ArgumentError(_misshapen("times_s", times, "(kinds, layers), one of each at least"))
-    kinds, layers = times.shape
-    devices = tuple(devices)
-    raise_faults(_device_mistakes(devices, kinds))
-    spans = spans_s if spans_s is None or callable(spans_s) else _spans(spans_s, kinds, layers)
-    board_of, capacity = _boards(devices)
-    sent = _shaped(output_bytes, "output_bytes", {(layers,): "(layers,)"}, endless=True)
-    link_of, link_s = _links(
-        devices,
-        board_of,
-        sent,
-        _pairs(bandwidth_bytes_s, "bandwidth_bytes_s", len(devices), endless=True),
-        _pairs(latency_s, "latency_s", len(devices), endless=False),
-    )
-    return Chain(
-        devices,
-        times,
-        spans,
-        _memory(memory_bytes, kinds, layers),
-        _by_layer(receive_memory_bytes, "receive_memory_bytes", layers),
-        _by_layer(send_memory_bytes, "send_memory_bytes", layers),
-        board_of,
-        capacity,
-        link_of,
-        link_s,
-        np.concatenate([[False], np.isinf(sent[:-1]), [False]]),
-        counts_power,
-    )
-
-
-def raise_faults(mistakes: Iterator[Mistake]) -> None:
-    """Raise one :class:`ArgumentError` with the mistakes, or return if there are none."""
-    try:
-        raise_mistakes(mistakes)
-    except RankSliceError as error:
-        raise ArgumentError(*error.mistakes) from None
-
-
-def _numbers(given: ArrayLike, place: str, *, endless: bool) -> Floats:
-    """Return an array of numbers, none negative, finite unless they may be ``endless``."""
-    try:
-        values = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentError(Mistake(place, "is no array of numbers")) from None
-    wrong = np.isnan(values) | (values < 0)
-    if not endless:
-        wrong |= np.isinf(values)
-    if wrong.any():
-        index = np.unravel_index(int(wrong.argmax()), values.shape)
-        where = f"{place}[{', '.join(map(str, index))}]" if index else place
-        expected = "expected no negative number" + ("" if endless else ", and a finite one")
-        raise ArgumentError(Mistake(where, f"is {values[index]}", expected))
-    return values
-
-
-def _misshapen(place: str, values: Floats, expected: str) -> Mistake:
-    return Mistake(place, f"has the shape {values.shape}", f"expected {expected}")
-
-
-def _shaped(
-    given: ArrayLike, place: str, shapes: dict[tuple[int, ...], str], *, endless: bool = False
-) -> Floats:
-    values = _numbers(given, place, endless=endless)
-    if values.shape not in shapes:
-        expected = " or ".join(f"{text}, here {shape}" for shape, text in shapes.items())
-        raise ArgumentError(_misshapen(place, values, expected))
-    return values
-
-
-def _by_layer(given: ArrayLike, place: str, layers: int) -> Floats:
-    values = _shaped(given, place, {(layers,): "(layers,)", (): "one number"})
-    return np.broadcast_to(values, (layers,))
-
-
-def _memory(given: ArrayLike, kinds: int, layers: int) -> Floats:
-    shapes = {
-        (layers,): "(layers,)",
-        (kinds, layers): "(kinds, layers)",
-        (kinds, layers, layers): "(kinds, layers, layers)",
-    }
-    values = _shaped(given, "memory_bytes", shapes)
-    if values.ndim == 3:
-        return values
-    return np.broadcast_to(values, (kinds, layers))
-
-
-def _spans(given: ArrayLike, kinds: int, layers: int) -> Floats:
-    try:
-        values = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentError(Mistake("spans_s", "is no array of numbers, and no function")) from None
-    if values.shape != (kinds, layers, layers):
-        expected = f"(kinds, layers, layers), here {(kinds, layers, layers)}"
-        raise ArgumentError(_misshapen("spans_s", values, expected))
-    return values
-
-
-def _pairs(given: ArrayLike, place: str, devices: int, *, endless: bool) -> Floats:
-    shapes = {(devices, devices): "(devices, devices)", (): "one number"}
-    values = _shaped(given, place, shapes, endless=endless)
-    return np.broadcast_to(values, (devices, devices))
-
-
-def _device_mistakes(devices: tuple[Device, ...], kinds: int) -> Iterator[Mistake]:
-    if not devices:
-        yield Mistake("devices", "there are none", "expected one at least")
-    names: set[str] = set()
-    boards: dict[str, Device] = {}
-    for index, device in enumerate(devices):
-        place = f"devices[{index}]"
-        if device.name in names:
-            yield Mistake(f"{place}.name", f"{quoted(device.name)} stands there again")
-        names.add(device.name)
-        if not 0 <= device.kind < kinds:
-            found = f"there is no row {device.kind} in times_s"
-            yield Mistake(f"{place}.kind", found, f"expected 0 to {kinds - 1}")
-        yield from _figure_mistakes(device, place)
-        if device.board and not _is_same_board(
-            first := boards.setdefault(device.board, device), device
-        ):
-            found = f"memory, bandwidth or idle power of {bare(device.board)} differ"
-            yield Mistake(
-                place, found, f"expected those of {quoted(first.name)}, on the same board"
-            )
-
-
-def _figure_mistakes(device: Device, place: str) -> Iterator[Mistake]:
-    for name in ("memory_bytes", "bandwidth_bytes_s", "busy_w", "idle_w"):
-        value = getattr(device, name)
-        most = math.inf if name.endswith(("bytes", "bytes_s")) else 1e300
-        if value is not None and not 0 <= value <= most:
-            yield Mistake(f"{place}.{name}", f"is {value}", "expected no negative number")
-
-
-def _is_same_board(one: Device, other: Device) -> bool:
-    return (one.memory_bytes, one.bandwidth_bytes_s, one.idle_w) == (
-        other.memory_bytes,
-        other.bandwidth_bytes_s,
-        other.idle_w,
-    )
-
-
-def _boards(devices: tuple[Device, ...]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return each device's board, and each board's memory."""
-    keys = [
-        ("board", device.board) if device.board else ("device", device.name) for device in devices
-    ]
-    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    memory = {number[key]: device.memory_bytes for key, device in zip(keys, devices, strict=True)}
-    return tuple(number[key] for key in keys), tuple(memory[index] for index in range(len(memory)))
-
-
-def _links(
-    devices: tuple[Device, ...],
-    board_of: tuple[int, ...],
-    output_bytes: Floats,
-    bandwidth: Floats,
-    latency: Floats,
-) -> tuple[NDArray[np.intp], Floats]:
-    """Return the link between any two devices, and how long each link takes at each cut."""
-    own = np.array([device.bandwidth_bytes_s for device in devices])
-    boards = np.array(board_of)
-    network = np.minimum.outer(own, own)
-    network[boards[:, None] == boards[None, :]] = np.inf
-    rates = np.minimum(network, bandwidth)
-    pairs = np.stack([rates.ravel(), latency.ravel()], axis=1)
-    links, link_of = np.unique(pairs, axis=0, return_inverse=True)
-    times = np.full((len(links) + 1, output_bytes.size + 1), np.inf)
-    times[-1] = 0.0
-    crossing = output_bytes[:-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sent = np.where(crossing == 0, 0.0, crossing / links[:, :1])
-    sent[:, np.isinf(crossing)] = np.inf
-    times[:-1, 1:-1] = sent + links[:, 1:]
-    return link_of.reshape(rates.shape), times

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from rankslice.exploration.planner.arguments import LayerChain, raise_faults
 from rankslice.exploration.planner.branch_and_bound import Costs
-from rankslice.exploration.planner.chain import Chain, Device, SpanTimes, make_chain, raise_faults
+from rankslice.exploration.planner.chain import Chain
 from rankslice.exploration.planner.infeasible import why_infeasible
+from rankslice.exploration.planner.make_chain import make_chain
 from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s, message_s
 from rankslice.exploration.planner.solver import SAME, Found, cheapest, fastest
 from rankslice.framework.errors import Mistake
@@ -77,16 +78,8 @@ class Pipeline:
 
 
 def optimal_pipeline(
-    times_s: ArrayLike,
-    output_bytes: ArrayLike,
-    memory_bytes: ArrayLike,
-    devices: Sequence[Device],
+    layers: LayerChain,
     *,
-    spans_s: ArrayLike | SpanTimes | None = None,
-    receive_memory_bytes: ArrayLike = 0.0,
-    send_memory_bytes: ArrayLike = 0.0,
-    bandwidth_bytes_s: ArrayLike = math.inf,
-    latency_s: ArrayLike = 0.0,
     objective: Objective = "throughput",
     throughput_floor_fps: float = 0.0,
     most_steps: int = 100_000,
@@ -97,22 +90,7 @@ def optimal_pipeline(
     message: computing and sending overlap. The proof stands in ``docs/exploration.md``.
 
     Args:
-        times_s: (kinds, layers): time of each layer on each kind of device in s; infinite where
-            it cannot run. A slice takes the sum, unless ``spans_s`` says otherwise.
-        output_bytes: (layers,): bytes that cross the cut behind each layer. If layers are read by
-            others than the next one, count everything that is made before the cut and read
-            behind it. Infinite: there can be no cut. The last layer's bytes are not sent.
-        memory_bytes: (layers,), (kinds, layers), or (kinds, layers, layers) for spans: what layers
-            take of the memory of the board they are on.
-        devices: each is used at most once.
-        spans_s: (kinds, layers, layers), or a function that returns (layers, layers) for a kind:
-            time of the slice from a first to a last layer, instead of sums. It need not grow with
-            the span. A slice that has a layer with an infinite time is infinite nevertheless.
-        receive_memory_bytes: (layers,): memory on top for what a slice receives, by first layer.
-        send_memory_bytes: (layers,): memory on top for what a slice sends, by last layer.
-        bandwidth_bytes_s: (devices, devices), from row to column, or one number. Between two
-            boards a message takes the smallest of this and the two devices' own.
-        latency_s: (devices, devices) or one number: added to each message, in s.
+        layers: their times and sizes, the devices, and the links between these.
         objective: ``throughput``: smallest bottleneck. ``latency``: smallest sum of slices and
             messages. ``energy``: fewest joules per frame at the floor's rate.
         throughput_floor_fps: frames per second that the pipeline has to reach.
@@ -124,18 +102,7 @@ def optimal_pipeline(
         ArgumentError: (a ``ValueError``) the arguments make no sense.
         NoPlanError: no pipeline keeps the limits; ``limit`` says which one is in the way.
     """
-    chain = make_chain(
-        times_s,
-        output_bytes,
-        memory_bytes,
-        devices,
-        spans_s=spans_s,
-        receive_memory_bytes=receive_memory_bytes,
-        send_memory_bytes=send_memory_bytes,
-        bandwidth_bytes_s=bandwidth_bytes_s,
-        latency_s=latency_s,
-        counts_power=objective == "energy",
-    )
+    chain = make_chain(layers, counts_power=objective == "energy")
     raise_faults(_objective_mistakes(chain, objective, throughput_floor_fps))
     period = 1 / throughput_floor_fps if throughput_floor_fps else math.inf
     limit = period * (1 + SAME)  # a floor of 1 / bottleneck_s is rounded

@@ -13,34 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
-from rankslice.exploration.planner.chain import Device, Floats
+from rankslice.exploration.planner.arguments import Device, Floats, LayerChain
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.read_yaml import read_yaml
 from rankslice.framework.wording import bare, described, quoted
 
-__all__ = ["PipeEdgeCase", "read_pipeedge"]
+__all__ = ["read_pipeedge"]
 
 _MEGA = 1024 * 1024
 _BUFFERS = 2
 """For messages on their way, and for those that wait, at either end."""
 
 _BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1}
-
-
-class PipeEdgeCase(TypedDict):
-    """Arguments of :func:`rankslice.exploration.optimal_pipeline`."""
-
-    times_s: Floats
-    output_bytes: Floats
-    memory_bytes: Floats
-    receive_memory_bytes: Floats
-    send_memory_bytes: Floats
-    devices: list[Device]
 
 
 def read_pipeedge(
@@ -51,8 +40,8 @@ def read_pipeedge(
     model: str,
     dtype: str = "torch.float32",
     batch_size: int = 8,
-) -> PipeEdgeCase:
-    """Return what PipeEdge's files say of one model, for ``optimal_pipeline(**case)``.
+) -> LayerChain:
+    """Return what PipeEdge's files say of one model, for ``optimal_pipeline``.
 
     Args:
         models: ``models.yml``: layers, memory and outputs of each model.
@@ -81,7 +70,7 @@ def read_pipeedge(
     hosts = _Hosts(Path(device_types), model, dtype, batch_size, memory.size)
     hosts.add_all(_read(devices, "devices"), _read(device_types, "device types"), Path(devices))
     raise_mistakes([*layers.mistakes, *hosts.mistakes])
-    return PipeEdgeCase(
+    return LayerChain(
         times_s=np.array(hosts.times_s),
         output_bytes=outputs,
         memory_bytes=memory,

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration import Device, NoPlanError, optimal_pipeline
+from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
 from rankslice.exploration.cost.evaluation import SLOTS, evaluate
 from rankslice.exploration.cost.messages import producer_of
 from rankslice.exploration.planner.optimal import Objective
@@ -82,11 +82,13 @@ class ContiguousPlanner:
         """
         try:
             found = optimal_pipeline(
-                **self._arguments,
-                **self._between(devices),
-                spans_s=self._spans(devices),
-                devices=[self._device(device, most_bytes) for device in devices],
-                latency_s=self._latencies(devices) if objective == "latency" else 0.0,
+                LayerChain(
+                    **self._arguments,
+                    **self._between(devices),
+                    spans_s=self._spans(devices),
+                    devices=[self._device(device, most_bytes) for device in devices],
+                    latency_s=self._latencies(devices) if objective == "latency" else 0.0,
+                ),
                 objective=objective,
                 throughput_floor_fps=floor_fps,
                 most_steps=_MAX_STEPS,
@@ -108,15 +110,15 @@ class ContiguousPlanner:
     def _bound_s(self, sent: Floats, bandwidth: Floats) -> float:
         """Return the bottleneck below which there is none, of messages of so many bytes."""
         try:
-            found = optimal_pipeline(
+            chain = LayerChain(
                 self.problem.times_s,
                 sent,
                 np.zeros(len(self.problem.layers)),
                 [Device(device.key, device.kind) for device in self.problem.devices],
                 spans_s=self.least_spans_s(),
                 bandwidth_bytes_s=bandwidth,
-                most_steps=_MAX_STEPS,
             )
+            found = optimal_pipeline(chain, most_steps=_MAX_STEPS)
         except NoPlanError as error:
             return 0.0 if error.limit == "steps" else math.inf
         return found.bound_s or 0.0

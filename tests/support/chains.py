@@ -7,13 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from rankslice.exploration import Device
+from rankslice.exploration import Device, LayerChain, Pipeline, optimal_pipeline
+from rankslice.exploration.planner.optimal import Objective
 
 SAME = 1 + 1e-12
 
 
+def planned(
+    *,
+    objective: Objective = "throughput",
+    throughput_floor_fps: float = 0.0,
+    most_steps: int = 100_000,
+    **chain: Any,
+) -> Pipeline:
+    """Return the best pipeline of a chain whose fields are given one by one."""
+    return optimal_pipeline(
+        LayerChain(**chain),
+        objective=objective,
+        throughput_floor_fps=throughput_floor_fps,
+        most_steps=most_steps,
+    )
+
+
 def random_case(seed: int) -> dict[str, Any]:
-    """Return arguments of ``optimal_pipeline``: few layers, few devices, every sort of limit."""
+    """Return fields of a ``LayerChain``: few layers, few devices, every sort of limit."""
     draw = np.random.default_rng(seed)
     kinds = int(draw.integers(1, 4))
     layers = int(draw.integers(1, 11))

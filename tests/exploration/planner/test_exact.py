@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chains import planned
 
-from rankslice.exploration import ArgumentError, Device, NoPlanError, Pipeline, optimal_pipeline
+from rankslice.exploration import (
+    ArgumentError,
+    Device,
+    LayerChain,
+    NoPlanError,
+    Pipeline,
+    optimal_pipeline,
+)
 from rankslice.exploration.planner.optimal import Objective
 
 
@@ -25,7 +33,13 @@ def plan(
     **what: Any,
 ) -> Pipeline:
     """Plan four equal layers on two equal devices, except for what is given."""
-    return optimal_pipeline(times_s, output_bytes, memory_bytes, where or devices(0, 0), **what)
+    return planned(
+        times_s=times_s,
+        output_bytes=output_bytes,
+        memory_bytes=memory_bytes,
+        devices=where or devices(0, 0),
+        **what,
+    )
 
 
 def spans(pipeline: Pipeline) -> list[tuple[str, int, int]]:
@@ -161,9 +175,8 @@ def test_a_bottleneck_of_nothing_is_found_where_only_one_device_takes_no_time(
 ) -> None:
     times = [[0.0, *(4.0**n for n in range(-20, 0))], [1.0, *[0.0] * 20]]
     sums = [[[sum(row[a : b + 1]) for b in range(21)] for a in range(21)] for row in times]
-    found = optimal_pipeline(
-        times, [0] * 21, [1] * 21, devices(0, 1), spans_s=sums, objective=objective
-    )
+    chain = LayerChain(times, [0] * 21, [1] * 21, devices(0, 1), spans_s=sums)
+    found = optimal_pipeline(chain, objective=objective)
     assert (0.0, 0.0, True) == (found.bottleneck_s, found.bound_s, found.proven)
     assert [("device 0", 0, 0), ("device 1", 1, 20)] == spans(found)
 
@@ -185,14 +198,14 @@ def test_devices_that_differ_in_power_alone_are_alike_unless_energy_counts() -> 
 def test_many_boards_with_links_that_all_differ_get_a_plan_and_a_bound() -> None:
     draw = np.random.default_rng(2)
     where = [Device(f"{index}", 0) for index in range(16)]
-    found = optimal_pipeline(
+    chain = LayerChain(
         draw.random((1, 60)),
         draw.integers(10, 90, 60),
         np.ones(60),
         where,
         bandwidth_bytes_s=draw.uniform(2, 30, (16, 16)),
-        most_steps=300,
     )
+    found = optimal_pipeline(chain, most_steps=300)
     assert not found.proven
     assert found.bound_s is not None
     assert 0.9 * found.bottleneck_s < found.bound_s < found.bottleneck_s
@@ -202,8 +215,9 @@ def test_no_answer_is_told_apart_from_no_pipeline() -> None:
     draw = np.random.default_rng(2)
     size = draw.integers(1, 10, 30)  # 147 in all, for boards with 155
     where = [Device(f"{index}", 0, f"board {index // 2}", 31.0) for index in range(10)]
+    chain = LayerChain(draw.random((1, 30)), np.ones(30), size, where)
     with pytest.raises(NoPlanError) as caught:
-        optimal_pipeline(draw.random((1, 30)), np.ones(30), size, where, most_steps=1)
+        optimal_pipeline(chain, most_steps=1)
     assert "steps" == caught.value.limit
 
 
@@ -221,11 +235,11 @@ def drawn(layers: int, number: int, kinds: int) -> dict[str, Any]:
 
 def test_many_devices_of_several_kinds_get_a_proven_plan() -> None:
     # 531,441 combinations of numbers of devices.
-    assert optimal_pipeline(**drawn(500, 48, 6)).proven
+    assert planned(**drawn(500, 48, 6)).proven
 
 
 def test_more_combinations_of_devices_than_fit_into_memory_get_a_plan_close_to_its_bound() -> None:
-    found = optimal_pipeline(**drawn(60, 32, 16))
+    found = planned(**drawn(60, 32, 16))
     assert found.bound_s is not None
     assert found.bound_s <= found.bottleneck_s <= 1.055 * found.bound_s
 
@@ -237,7 +251,8 @@ def test_sixteen_devices_that_share_little_memory_get_a_plan_close_to_its_bound(
         Device(f"{index}", int(draw.integers(13)), f"b{index // 2}", 8.125, bandwidth_bytes_s=1.0)
         for index in range(16)
     ]
-    found = optimal_pipeline(times, draw.random(50), np.ones(50), where, most_steps=20_000)
+    chain = LayerChain(times, draw.random(50), np.ones(50), where)
+    found = optimal_pipeline(chain, most_steps=20_000)
     assert found.bound_s is not None
     assert found.bottleneck_s <= 1.04 * found.bound_s
 
@@ -359,7 +374,7 @@ def test_arguments_that_make_no_sense_are_told(what: dict[str, Any], told: str) 
 
 def test_there_has_to_be_a_device() -> None:
     with pytest.raises(ArgumentError, match="devices: there are none"):
-        optimal_pipeline([[1.0]], [1], [1], [])
+        optimal_pipeline(LayerChain([[1.0]], [1], [1], []))
 
 
 def test_all_mistakes_of_devices_are_told_at_once() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from chains import Tried, random_case
+from chains import Tried, planned, random_case
 
-from rankslice.exploration import NoPlanError, optimal_pipeline
+from rankslice.exploration import NoPlanError
 from rankslice.exploration.planner.optimal import Objective
 
 EACH = 250
@@ -21,9 +21,7 @@ UNDER_A_FLOOR = [10_000, pytest.param(10_000 + EACH, **REST)]
 def least(seed: int, objective: Objective, floor_fps: float) -> float:
     """Return what the planner finds; infinite if there is no pipeline."""
     try:
-        found = optimal_pipeline(
-            **random_case(seed), objective=objective, throughput_floor_fps=floor_fps
-        )
+        found = planned(**random_case(seed), objective=objective, throughput_floor_fps=floor_fps)
     except NoPlanError:
         return math.inf
     assert found.proven
@@ -66,7 +64,7 @@ def check_without_tables(seed: int) -> bool:
     case = random_case(seed)
     expected = Tried(case, "throughput", math.inf).run()
     try:
-        found = optimal_pipeline(**case, most_steps=50)
+        found = planned(**case, most_steps=50)
     except NoPlanError as error:
         if math.isfinite(expected) and error.limit != "steps":
             raise

@@ -61,20 +61,20 @@ def refusal(folder: Path, **texts: str) -> str:
 
 def test_times_and_bytes_are_those_of_a_micro_batch(tmp_path: Path) -> None:
     case = read(tmp_path)
-    assert [[1, 2, 3], [2, 4, 6]] == case["times_s"].tolist()
-    assert [640, 960, 1280] == case["output_bytes"].tolist()
+    assert [[1, 2, 3], [2, 4, 6]] == case.times_s.tolist()
+    assert [640, 960, 1280] == case.output_bytes.tolist()
 
 
 def test_a_megabit_has_1024_times_1024_bits(tmp_path: Path) -> None:
-    assert [2**20, 2**20, 2**19] == [one.bandwidth_bytes_s for one in read(tmp_path)["devices"]]
+    assert [2**20, 2**20, 2**19] == [one.bandwidth_bytes_s for one in read(tmp_path).devices]
 
 
 def test_a_stage_has_two_buffers_at_either_end_but_the_first_receives_nothing(
     tmp_path: Path,
 ) -> None:
     case = read(tmp_path)
-    assert [320, 3 * 640, 3 * 960] == case["receive_memory_bytes"].tolist()
-    assert [3 * 640, 3 * 960, 3 * 1280] == case["send_memory_bytes"].tolist()
+    assert [320, 3 * 640, 3 * 960] == case.receive_memory_bytes.tolist()
+    assert [3 * 640, 3 * 960, 3 * 1280] == case.send_memory_bytes.tolist()
 
 
 def test_a_stage_needs_less_than_the_memory_there_is(tmp_path: Path) -> None:
@@ -82,22 +82,22 @@ def test_a_stage_needs_less_than_the_memory_there_is(tmp_path: Path) -> None:
     types = TYPES.replace("mem_MB: 64", "mem_MB: 7.5")
     devices = "fast: [f0]\n"
     with pytest.raises(NoPlanError) as caught:
-        optimal_pipeline(**read(tmp_path, models=exact, types=types, devices=devices))
+        optimal_pipeline(read(tmp_path, models=exact, types=types, devices=devices))
     assert "memory" == caught.value.limit
     roomier = TYPES.replace("mem_MB: 64", "mem_MB: 7.50001")
     case = read(tmp_path, models=exact, types=roomier, devices=devices)
-    assert 6.0 == optimal_pipeline(**case).bottleneck_s
+    assert 6.0 == optimal_pipeline(case).bottleneck_s
 
 
 def test_outputs_that_are_fewer_than_layers_are_repeated(tmp_path: Path) -> None:
     models = MODELS.replace("[20, 30, 40]", "[20, 30]")
-    assert [640, 960, 640] == read(tmp_path, models=models)["output_bytes"].tolist()
+    assert [640, 960, 640] == read(tmp_path, models=models).output_bytes.tolist()
 
 
 def test_types_without_a_profile_are_left_out(tmp_path: Path) -> None:
     case = read(tmp_path, devices="other: [o0]\nslow: [s0]\n")
-    assert ["s0"] == [device.name for device in case["devices"]]
-    assert [[2, 4, 6]] == case["times_s"].tolist()
+    assert ["s0"] == [device.name for device in case.devices]
+    assert [[2, 4, 6]] == case.times_s.tolist()
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_what_is_wrong_is_told(texts: dict[str, str], told: str, tmp_path: Path)
 def test_hosts_stand_there_once(tmp_path: Path) -> None:
     case = read(tmp_path, devices="fast: [f0, f0]")
     with pytest.raises(RankSliceError, match="'f0' stands there again"):
-        optimal_pipeline(**case)
+        optimal_pipeline(case)

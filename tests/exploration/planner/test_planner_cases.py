@@ -35,7 +35,7 @@ def test_the_known_optimum_is_reached(name: str, tmp_path: Path) -> None:
     case = read_pipeedge(
         CASES / "models.yml", CASES / "device_types.yml", devices, model=MODELS[layers]
     )
-    pipeline = optimal_pipeline(**case)
+    pipeline = optimal_pipeline(case)
     assert OPTIMA[name] == float(f"{pipeline.bottleneck_s:.9g}")
     assert pipeline.proven
     assert pipeline.bound_s == pipeline.bottleneck_s

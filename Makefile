@@ -24,10 +24,10 @@ demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 
 
 # Three tiers, by the marks of tests: none, ci and slow.
 test: $(VENV)/.test ## run each module's tests and one real job of each kind (under 5 minutes)
-	$(PYTEST) -m "not ci and not slow"
+	$(PYTEST) --durations=10 -m "not ci and not slow"
 
 test-ci: $(VENV)/.test ## run what else must pass: matrices, both Open MPIs, boards, accelerators
-	$(PYTEST) -m "ci and not slow"
+	$(PYTEST) --durations=30 -m "ci and not slow"
 
 test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an environment of their own
 	.venv-keras/bin/python -m pytest -m "not slow" $(KERAS_TESTS)

@@ -50,9 +50,8 @@ from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.planned import planned_seeds
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
 from rankslice.exploration.search.space import GeneticOptions
 from rankslice.exploration.times.spans import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json

@@ -27,9 +27,8 @@ from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.search.exhaustive import exhaustive
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.planned import planned_seeds
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
 from rankslice.exploration.search.space import GeneticOptions, SearchSpace
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform

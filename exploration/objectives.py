@@ -2,7 +2,7 @@
 
 Searches, the front, files, the page and the terminal ask the rows. Only the cost model
 (:mod:`rankslice.exploration.cost.evaluation`) and the plans that a search begins with
-(:mod:`rankslice.exploration.search.planned`) name objectives themselves.
+(:mod:`rankslice.exploration.search.seeds`) name objectives themselves.
 """
 
 from __future__ import annotations

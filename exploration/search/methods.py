@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,10 +17,9 @@ from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.exhaustive import MAX_MAPPINGS, exhaustive
 from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.planned import planned_seeds, planned_sweep
 from rankslice.exploration.search.proof import FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.seeds import balanced_seeds
+from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, planned_sweep
 from rankslice.exploration.search.space import GeneticOptions
 from rankslice.exploration.search.trials import Trials, most_promising
 
@@ -124,16 +124,16 @@ class SearchResult:
 def find_mappings(
     problem: Problem,
     objectives: Sequence[str],
-    wanted: SearchOptions,
+    options: SearchOptions,
     attempt: Callable[[Candidate], Candidate] | None = None,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> SearchResult:
-    """Return the best mappings that the wanted method finds.
+    """Return the best mappings that the chosen method finds.
 
     Args:
         problem: what is searched.
         objectives: what is best; throughput first.
-        wanted: how to search.
+        options: how to search.
         attempt: simulates or runs a mapping and returns it with its figures added; ``None``: the
             cost model evaluates whole populations at once.
         on_progress: told a step, how much of it is done, and how much there is.
@@ -141,7 +141,7 @@ def find_mappings(
     Raises:
         RankSliceError: there are too many mappings to try all of them.
     """
-    searching = _Searching(problem, tuple(objectives), wanted, on_progress)
+    searching = _Searching(problem, tuple(objectives), options, on_progress)
     if attempt is None:
         return searching.by_model()
     return searching.by_trials(attempt)
@@ -154,69 +154,66 @@ class _Searching:
         self,
         problem: Problem,
         objectives: tuple[str, ...],
-        wanted: SearchOptions,
+        options: SearchOptions,
         on_progress: Callable[[str, int, int], None],
     ) -> None:
-        self._problem, self._wanted, self._on_progress = problem, wanted, on_progress
+        self._problem, self._options, self._on_progress = problem, options, on_progress
         self._objectives = objectives
         predicted = [name for name in objectives if OBJECTIVES[name].evaluated]
         self._has_unpredicted = len(predicted) < len(objectives)
-        self._space = space_of(problem, predicted, coarse=wanted.coarse)
+        self._space = space_of(problem, predicted, coarse=options.coarse)
         self._score = FastestFound(scorer(problem, predicted), len(problem.devices))
         self._proof: Proof | None = None
-        self._expected = wanted.evaluations
+        self._expected = options.evaluations
 
     def _on_trial(self, done: int) -> None:
-        is_simulated = self._wanted.evaluate == "simulator"
+        is_simulated = self._options.evaluate == "simulator"
         step = "simulating mappings" if is_simulated else "running mappings"
         self._on_progress(step, done, self._expected)
 
     def by_model(self) -> SearchResult:
         """Return what is found where the cost model evaluates all mappings."""
-        kept = selected(self._best_by_model(self._wanted.genetics), self._wanted.keep)
-        candidates = candidates_of(self._problem, kept)
-        return SearchResult(
-            candidates, self._method(), self._score.count, notes=tuple(self._notes())
-        )
+        options = self._options
+        return self._result(selected(self._best_by_model(options.genetics), options.keep))
 
     def by_trials(self, attempt: Callable[[Candidate], Candidate]) -> SearchResult:
         """Return what is found where mappings are tried."""
-        most = self._wanted.evaluations
+        most = self._options.evaluations
         trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
-        kept = self._kept_by_trials(trials)
-        return SearchResult(
-            candidates_of(self._problem, kept, trials.candidates),
-            self._method(),
-            self._score.count,
-            trials.count,
-            tuple(trials.failures),
-            tuple(self._notes()),
-        )
+        found = self._result(self._kept_by_trials(trials), trials.candidates)
+        return replace(found, tried=trials.count, failures=tuple(trials.failures))
+
+    def _result(
+        self, kept: Selection, tried: Mapping[bytes, Candidate] = MappingProxyType({})
+    ) -> SearchResult:
+        candidates = candidates_of(self._problem, kept, tried)
+        notes = tuple(self._notes())
+        return SearchResult(candidates, self._method(), self._score.count, notes=notes)
 
     def _kept_by_trials(self, trials: Trials) -> Selection:
-        wanted = self._wanted
+        options = self._options
         space = replace(self._space, objectives=len(self._objectives))
-        if wanted.method == "exhaustive":
-            self._expected = min(self._mappings, wanted.evaluations)
+        if options.method == "exhaustive":
+            self._expected = min(self._mappings, options.evaluations)
             otherwise = "raise --evaluations, or take nsga2 or exact"
-            every = exhaustive(trials, space, wanted.evaluations, otherwise=otherwise)
-            return selected(every, wanted.keep)
+            every = exhaustive(trials, space, options.evaluations, otherwise=otherwise)
+            return selected(every, options.keep)
         best = self._best_by_model(
-            replace(wanted.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
+            replace(options.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
         )
-        if wanted.method == "exact":
-            return self._ranked_anew(selected(best, wanted.keep), trials)
-        size = wanted.genetics.population
-        first, _ = self._most_worth(selected(best, size), min(size, wanted.evaluations))
-        found = nsga2(trials, space, wanted.genetics, first, is_enough=lambda: trials.is_exhausted)
-        return selected(found, wanted.keep)
+        if options.method == "exact":
+            return self._ranked_anew(selected(best, options.keep), trials)
+        size = options.genetics.population
+        first, _ = self._most_worth(selected(best, size), min(size, options.evaluations))
+        found = nsga2(trials, space, options.genetics, first, is_enough=lambda: trials.is_exhausted)
+        return selected(found, options.keep)
 
     def _best_by_model(self, genetics: GeneticOptions) -> Archive:
         """Return the best mappings by the cost model; NSGA-II has its own settings for that."""
-        problem, wanted = self._problem, self._wanted
-        if wanted.method == "exact":
+        problem, options = self._problem, self._options
+        if options.method == "exact":
             return self._planned()
-        if wanted.method == "exhaustive":
+        if options.method == "exhaustive":
             total = self._mappings
             return exhaustive(
                 self._score,
@@ -265,7 +262,7 @@ class _Searching:
     def _plans(self) -> Population:
         """Return the exact planner's mappings."""
         rows = []
-        floor_fps = self._wanted.target_fps or 0.0
+        floor_fps = self._options.target_fps or 0.0
         plans = planned_sweep(self._problem, self._objectives, floor_fps)
         for number, row in enumerate(plans, 1):
             self._on_progress("planning", number, number + 1)
@@ -278,7 +275,7 @@ class _Searching:
         What failed is left out; what there was no trial left for counts as predicted, if all
         objectives can be.
         """
-        chosen, others = self._most_worth(kept, self._wanted.evaluations)
+        chosen, others = self._most_worth(kept, self._options.evaluations)
         self._expected = len(chosen)
         tried = trials(chosen)
         ran = tried.excess <= 0
@@ -301,7 +298,7 @@ class _Searching:
     def _notes(self) -> Iterator[str]:
         """Yield what is proven of the fastest mapping, and what is not."""
         proof, fastest_s = self._proof, self._score.any_s
-        if self._wanted.method == "exact" and proof is None:
+        if self._options.method == "exact" and proof is None:
             yield "Every mapping was tried: by the cost model, none is better than these."
         if proof is None:
             return
@@ -315,15 +312,15 @@ class _Searching:
 
     def _method(self) -> str:
         """Return in words how mappings were found."""
-        wanted, genetics = self._wanted, self._wanted.genetics
-        if wanted.method == "exhaustive":
+        options, genetics = self._options, self._options.genetics
+        if options.method == "exhaustive":
             return "trying every mapping"
-        if wanted.method == "exact":
+        if options.method == "exact":
             return "the exact planner, and a search that begins with its plans"
-        limit = "" if wanted.evaluate == "model" else "at most "
+        limit = "" if options.evaluate == "model" else "at most "
         return (
             f"NSGA-II, {limit}{genetics.generations} generations of {genetics.population},"
-            f" seed {genetics.seed}{', blocks of layers first' if wanted.coarse else ''}"
+            f" seed {genetics.seed}{', blocks of layers first' if options.coarse else ''}"
         )
 
 

@@ -1,20 +1,8 @@
-"""Exact plans of a problem: the best contiguous slices, for sets of boards and within limits.
+"""The optimal planner, asked about a problem: its contiguous plans, and a bound of all of them.
 
-The planner knows chains: what crosses a cut is one message to the next stage, and each message has
-its link for itself. Where every board has one stage and no tensor skips one, that is what
-:mod:`rankslice.exploration.cost.cost_model` counts, too, so both give the same rate. They differ
-
-* where a tensor skips a stage: the planner lets it pass through, which takes more of the links of
-  the stages between, and less of its maker's link if stages on several boards read it;
-* where stages of one board do not follow each other, or a board gets model inputs or gives results
-  besides: the planner does not add up what they send and receive over the board's cable;
-* where stages follow each other on one board: the planner counts a message between them by itself,
-  the cost model as time of the cores at both ends;
-* where some devices share a board: the planner does not count what messages over the network take
-  of the cores.
-
-Then the planner's plans are the best ones by its own count alone, and a search by the cost model
-goes on from there. :meth:`ContiguousPlanner.bound_s` is certain nevertheless.
+The planner knows chains of layers, the cost model graphs; docs/exploration.md says where they
+count differently. So a plan is optimal by the planner's count alone, and a search by the cost model
+goes on from there. :meth:`ContiguousPlanner.bound_s` holds by the cost model's count, too.
 """
 
 from __future__ import annotations
@@ -22,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,31 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
-from rankslice.exploration.cost.evaluation import SLOTS, evaluate
+from rankslice.exploration.cost.evaluation import SLOTS
 from rankslice.exploration.cost.messages import producer_of
 from rankslice.exploration.planner.optimal import Objective
-from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.search.seeds import crossing_bytes
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.exploration.results.front import Assignment
+from rankslice.exploration.times.spans import Slice
 
-__all__ = ["ContiguousPlanner", "Planned", "apart", "planned_seeds", "planned_sweep"]
+__all__ = [
+    "ContiguousPlan",
+    "ContiguousPlanner",
+    "crossing_bytes",
+    "fastest_slices",
+    "without_shared_cores",
+]
 
 Floats = NDArray[np.float64]
-
-_MAX_SUBSETS = 32
-"""Sets of boards that are planned for, one by one."""
-
-_LIMITS = 8
-"""Steps between the least and the greatest value of an objective that is held down."""
 
 _MAX_STEPS = 20_000
 
 
 @dataclass(frozen=True)
-class Planned:
+class ContiguousPlan:
     """A plan of the exact planner."""
 
-    assignment: NDArray[np.int64]
-    """(layers,): device of each layer."""
+    assignment: Assignment
+    slices: tuple[Slice, ...]
     bottleneck_s: float
     """As the planner counts."""
 
@@ -71,7 +60,7 @@ class ContiguousPlanner:
         objective: Objective = "throughput",
         floor_fps: float = 0.0,
         most_bytes: float = math.inf,
-    ) -> Planned | None:
+    ) -> ContiguousPlan | None:
         """Return the best plan on some of the devices; ``None``: there is none.
 
         Args:
@@ -80,14 +69,17 @@ class ContiguousPlanner:
             floor_fps: frames per second that it has to reach.
             most_bytes: memory that it may take of each board, if the board has so much.
         """
+        problem = self.problem
+        boards = problem.device_boards[list(devices)]
+        pairs = np.ix_(boards, boards)
         try:
             found = optimal_pipeline(
                 LayerChain(
                     **self._arguments,
-                    **self._between(devices),
                     spans_s=self._spans(devices),
                     devices=[self._device(device, most_bytes) for device in devices],
-                    latency_s=self._latencies(devices) if objective == "latency" else 0.0,
+                    bandwidth_bytes_s=problem.bandwidth_bytes_s[pairs],
+                    latency_s=problem.latency_s[pairs] if objective == "latency" else 0.0,
                 ),
                 objective=objective,
                 throughput_floor_fps=floor_fps,
@@ -95,10 +87,14 @@ class ContiguousPlanner:
             )
         except NoPlanError:
             return None
-        row = np.empty(len(self.problem.layers), np.int64)
+        row = np.empty(len(problem.layers), np.int64)
         for piece in found.slices:
             row[piece.first : piece.last + 1] = devices[piece.index]
-        return Planned(row, found.bottleneck_s)
+        slices = tuple(
+            Slice(problem.devices[devices[piece.index]].kind, piece.first, piece.last)
+            for piece in found.slices
+        )
+        return ContiguousPlan(row, slices, found.bottleneck_s)
 
     def bound_s(self) -> float:
         """Return what no mapping of contiguous slices falls short of, by the cost model.
@@ -220,16 +216,6 @@ class ContiguousPlanner:
         spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf
         return spans
 
-    def _between(self, devices: Sequence[int]) -> dict[str, Any]:
-        boards = self.problem.device_boards[list(devices)]
-        bandwidth = self.problem.bandwidth_bytes_s[np.ix_(boards, boards)]
-        return {"bandwidth_bytes_s": bandwidth}
-
-    def _latencies(self, devices: Sequence[int]) -> Floats:
-        boards = self.problem.device_boards[list(devices)]
-        latencies: Floats = self.problem.latency_s[np.ix_(boards, boards)]
-        return latencies
-
     def _device(self, number: int, most_bytes: float) -> Device:
         device = self.problem.devices[number]
         board = self.problem.boards[device.board]
@@ -302,39 +288,7 @@ def _counted_twice(problem: Problem) -> Floats:
     return inside
 
 
-def planned_seeds(problem: Problem) -> NDArray[np.int64]:
-    """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
-    planner = ContiguousPlanner(problem)
-    found = [planner.plan(devices) for devices in device_sets(problem)]
-    rows = [planned.assignment for planned in found if planned is not None]
-    return np.array(rows, np.int64).reshape(-1, len(problem.layers))
-
-
-def device_sets(problem: Problem) -> Iterator[list[int]]:
-    """Yield sets of devices worth a plan: all of each set of different boards; then of one kind.
-
-    Of boards that are alike only how many there are counts. Where that makes too many sets, the
-    first board, the first two and so on are taken.
-    """
-    subsets = list(_board_sets(problem))
-    for boards in subsets:
-        on_boards = [
-            device for device, board in enumerate(problem.device_boards) if board in boards
-        ]
-        yield apart(problem, on_boards)
-    if len(problem.times_s) > 1:
-        for boards in (subsets[0], subsets[-1]):
-            for kind in range(len(problem.times_s)):
-                chosen = [
-                    number
-                    for number, device in enumerate(problem.devices)
-                    if device.board in boards and device.kind == kind
-                ]
-                if chosen:
-                    yield apart(problem, chosen)
-
-
-def apart(problem: Problem, devices: Iterable[int]) -> list[int]:
+def without_shared_cores(problem: Problem, devices: Iterable[int]) -> list[int]:
     """Return the devices that can all compute at once: of those that share cores the first."""
     taken: set[tuple[int, int]] = set()
     found = []
@@ -347,89 +301,29 @@ def apart(problem: Problem, devices: Iterable[int]) -> list[int]:
     return found
 
 
-def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
-    """Yield sets of boards, the smallest first."""
-    classes: dict[object, list[int]] = {}
-    for board in range(len(problem.boards)):
-        classes.setdefault(_likeness(problem, board), []).append(board)
-    counts = [range(len(boards) + 1) for boards in classes.values()]
-    if math.prod(map(len, counts)) > _MAX_SUBSETS:
-        for count in range(1, len(problem.boards) + 1):
-            yield frozenset(range(count))
-        return
-    for chosen in sorted(itertools.product(*counts), key=sum):
-        if any(chosen):
-            yield frozenset(
-                board
-                for boards, count in zip(classes.values(), chosen, strict=True)
-                for board in boards[:count]
-            )
+def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
+    """Return the slices of the fastest contiguous pipeline; none if no pipeline can run the model.
 
-
-def _likeness(problem: Problem, board: int) -> object:
-    """Return what boards have in common that can change places."""
-    kinds = tuple(sorted(device.kind for device in problem.devices if device.board == board))
-    links = np.delete(problem.bandwidth_bytes_s[board], board)
-    return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
-
-
-def planned_sweep(
-    problem: Problem, objectives: Sequence[str], floor_fps: float = 0.0
-) -> Iterator[NDArray[np.int64]]:
-    """Yield exact plans that show what there is to choose from, (layers,) each.
-
-    These are the fastest of each set of boards; then, of all boards, those of the least latency
-    and energy that still reach a rate, and the fastest within a limit of memory, for rates and
-    limits between the least and the greatest (the epsilon-constraint method).
-
-    Args:
-        problem: layers and devices.
-        objectives: which of ``energy``, ``memory`` and ``latency`` matter.
-        floor_fps: a rate of special interest.
+    Of devices that share cores the first one takes part.
     """
-    planner = ContiguousPlanner(problem)
-    fastest = planned_seeds(problem)
-    yield from fastest
-    if not len(fastest):
-        return
-    everywhere = apart(problem, range(len(problem.devices)))
-    floors = _floors(evaluate(problem, fastest, latency=False).bottleneck_s)
-    floors += [floor_fps] if floor_fps else []
-    wanted: list[Objective] = []
-    wanted += ["energy"] if "energy" in objectives else []
-    wanted += ["latency"] if "latency" in objectives else []
-    for objective, floor in itertools.product(wanted, floors):
-        planned = planner.plan(everywhere, objective, floor)
-        if planned is not None:
-            yield planned.assignment
-    if "memory" in objectives:
-        yield from _within_memory(planner, fastest)
+    devices = without_shared_cores(problem, range(len(problem.devices)))
+    plan = ContiguousPlanner(problem).plan(devices)
+    return () if plan is None else plan.slices
 
 
-def _floors(bottlenecks_s: Floats) -> list[float]:
-    """Return rates up to the fastest one; what takes no time at all reaches any rate."""
-    known = bottlenecks_s[np.isfinite(bottlenecks_s) & (bottlenecks_s > 0)]
-    fastest = 1 / float(known.min()) if known.size else 1.0
-    return [float(step) for step in np.linspace(0, fastest, _LIMITS + 1)[1:]]
+def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
+    """Return (layers - 1,): the bytes that layers after each border need of those before it.
 
-
-def _within_memory(
-    planner: ContiguousPlanner, fastest: NDArray[np.int64]
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the fastest plans within less and less memory per board, until there is none."""
-    problem = planner.problem
-    everywhere = apart(problem, range(len(problem.devices)))
-    start = most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
-    lower = 0.0
-    for _ in range(_LIMITS):  # first find what is the least that will do
-        middle = (lower + most) / 2
-        planned = planner.plan(everywhere, most_bytes=middle)
-        if planned is None:
-            lower = middle
-        else:
-            yield planned.assignment
-            most = middle
-    for limit in np.linspace(most, start, _LIMITS + 2)[1:-1]:
-        planned = planner.plan(everywhere, most_bytes=float(limit))
-        if planned is not None:
-            yield planned.assignment
+    Model inputs come from the layer at which frames enter; model outputs go to the last layer that
+    makes one.
+    """
+    finite, endless = np.zeros((2, len(problem.layers) + 1))
+    for tensor in problem.tensors:
+        first = problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
+        last = max((*tensor.readers, problem.sink_layer if tensor.is_output else 0))
+        if last > first:
+            changes, size = (finite, tensor.nbytes) if np.isfinite(tensor.nbytes) else (endless, 1)
+            changes[first] += size
+            changes[last] -= size
+    crossing = np.maximum(np.cumsum(finite), 0.0)  # what is added and taken away may leave a rest
+    return np.where(np.cumsum(endless) > 0, np.inf, crossing)[:-2]

@@ -13,7 +13,7 @@ from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.search.coarse_blocks import coarse_blocks
-from rankslice.exploration.search.seeds import crossing_bytes
+from rankslice.exploration.search.planned import crossing_bytes
 from rankslice.exploration.search.space import Score, SearchSpace
 
 __all__ = ["clashing_devices", "scorer", "space_of"]

@@ -1,20 +1,33 @@
-"""Mappings to begin a search with: contiguous slices, as long as each device is fast."""
+"""Mappings that a search begins with: contiguous slices, planned or balanced by layer times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.planner.optimal import Objective
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.front import Assignment, Population
+from rankslice.exploration.search.planned import ContiguousPlanner, without_shared_cores
 
-__all__ = ["balanced", "balanced_seeds", "crossing_bytes"]
+__all__ = ["balanced", "balanced_seeds", "device_sets", "planned_seeds", "planned_sweep"]
 
 _HALVINGS = 40
 
+_MAX_SUBSETS = 32
+"""Sets of boards that are planned for, one by one."""
 
-def balanced_seeds(problem: Problem) -> NDArray[np.int64]:
+_LIMITS = 8
+"""Steps between the least and the greatest value of an objective that is held down."""
+
+
+def balanced_seeds(problem: Problem) -> Population:
     """Return (n, layers) mappings of contiguous slices, balanced by the times of single layers.
 
     Devices are taken board by board, fastest first, and kind by kind; of each of these orders the
@@ -50,7 +63,7 @@ def _orders(problem: Problem) -> Iterator[list[int]]:
         yield [device]
 
 
-def balanced(problem: Problem, devices: list[int]) -> NDArray[np.int64] | None:
+def balanced(problem: Problem, devices: list[int]) -> Assignment | None:
     """Return (layers,) contiguous slices on devices in that order, the longest as short as it goes.
 
     Channels count as nothing. ``None``: a device cannot run what would be its own.
@@ -81,19 +94,119 @@ def _ends(sums: NDArray[np.float64], most_s: float) -> list[int]:
     return ends
 
 
-def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
-    """Return (layers - 1,): the bytes that layers after each border need of those before it.
+def planned_seeds(problem: Problem) -> Population:
+    """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
+    planner = ContiguousPlanner(problem)
+    found = [planner.plan(devices) for devices in device_sets(problem)]
+    rows = [planned.assignment for planned in found if planned is not None]
+    return np.array(rows, np.int64).reshape(-1, len(problem.layers))
 
-    Model inputs come from the layer at which frames enter; model outputs go to the last layer that
-    makes one.
+
+def device_sets(problem: Problem) -> Iterator[list[int]]:
+    """Yield sets of devices worth a plan: all of each set of different boards; then of one kind.
+
+    Of boards that are alike only how many there are counts. Where that makes too many sets, the
+    first board, the first two and so on are taken.
     """
-    finite, endless = np.zeros((2, len(problem.layers) + 1))
-    for tensor in problem.tensors:
-        first = problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
-        last = max((*tensor.readers, problem.sink_layer if tensor.is_output else 0))
-        if last > first:
-            changes, size = (finite, tensor.nbytes) if np.isfinite(tensor.nbytes) else (endless, 1)
-            changes[first] += size
-            changes[last] -= size
-    crossing = np.maximum(np.cumsum(finite), 0.0)  # what is added and taken away may leave a rest
-    return np.where(np.cumsum(endless) > 0, np.inf, crossing)[:-2]
+    subsets = list(_board_sets(problem))
+    for boards in subsets:
+        on_boards = [
+            device for device, board in enumerate(problem.device_boards) if board in boards
+        ]
+        yield without_shared_cores(problem, on_boards)
+    if len(problem.times_s) > 1:
+        for boards in (subsets[0], subsets[-1]):
+            for kind in range(len(problem.times_s)):
+                chosen = [
+                    number
+                    for number, device in enumerate(problem.devices)
+                    if device.board in boards and device.kind == kind
+                ]
+                if chosen:
+                    yield without_shared_cores(problem, chosen)
+
+
+def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
+    """Yield sets of boards, the smallest first."""
+    classes: dict[object, list[int]] = {}
+    for board in range(len(problem.boards)):
+        classes.setdefault(_likeness(problem, board), []).append(board)
+    counts = [range(len(boards) + 1) for boards in classes.values()]
+    if math.prod(map(len, counts)) > _MAX_SUBSETS:
+        for count in range(1, len(problem.boards) + 1):
+            yield frozenset(range(count))
+        return
+    for chosen in sorted(itertools.product(*counts), key=sum):
+        if any(chosen):
+            yield frozenset(
+                board
+                for boards, count in zip(classes.values(), chosen, strict=True)
+                for board in boards[:count]
+            )
+
+
+def _likeness(problem: Problem, board: int) -> object:
+    """Return what boards have in common that can change places."""
+    kinds = tuple(sorted(device.kind for device in problem.devices if device.board == board))
+    links = np.delete(problem.bandwidth_bytes_s[board], board)
+    return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
+
+
+def planned_sweep(
+    problem: Problem, objectives: Sequence[str], floor_fps: float = 0.0
+) -> Iterator[Assignment]:
+    """Yield exact plans that show what there is to choose from, (layers,) each.
+
+    These are the fastest of each set of boards; then, of all boards, those of the least latency
+    and energy that still reach a rate, and the fastest within a limit of memory, for rates and
+    limits between the least and the greatest (the epsilon-constraint method).
+
+    Args:
+        problem: layers and devices.
+        objectives: which of ``energy``, ``memory`` and ``latency`` matter.
+        floor_fps: a rate of special interest.
+    """
+    planner = ContiguousPlanner(problem)
+    fastest = planned_seeds(problem)
+    yield from fastest
+    if not len(fastest):
+        return
+    everywhere = without_shared_cores(problem, range(len(problem.devices)))
+    floors = _floors(evaluate(problem, fastest, latency=False).bottleneck_s)
+    floors += [floor_fps] if floor_fps else []
+    wanted: list[Objective] = []
+    wanted += ["energy"] if "energy" in objectives else []
+    wanted += ["latency"] if "latency" in objectives else []
+    for objective, floor in itertools.product(wanted, floors):
+        planned = planner.plan(everywhere, objective, floor)
+        if planned is not None:
+            yield planned.assignment
+    if "memory" in objectives:
+        yield from _within_memory(planner, fastest)
+
+
+def _floors(bottlenecks_s: NDArray[np.float64]) -> list[float]:
+    """Return rates up to the fastest one; what takes no time at all reaches any rate."""
+    known = bottlenecks_s[np.isfinite(bottlenecks_s) & (bottlenecks_s > 0)]
+    fastest = 1 / float(known.min()) if known.size else 1.0
+    return [float(step) for step in np.linspace(0, fastest, _LIMITS + 1)[1:]]
+
+
+def _within_memory(planner: ContiguousPlanner, fastest: Population) -> Iterator[Assignment]:
+    """Yield the fastest plans within less and less memory per board, until there is none."""
+    problem = planner.problem
+    everywhere = without_shared_cores(problem, range(len(problem.devices)))
+    start = most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
+    lower = 0.0
+    for _ in range(_LIMITS):  # first find what is the least that will do
+        middle = (lower + most) / 2
+        planned = planner.plan(everywhere, most_bytes=middle)
+        if planned is None:
+            lower = middle
+        else:
+            yield planned.assignment
+            most = middle
+    for limit in np.linspace(most, start, _LIMITS + 2)[1:-1]:
+        planned = planner.plan(everywhere, most_bytes=float(limit))
+        if planned is not None:
+            yield planned.assignment

@@ -13,13 +13,19 @@ from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import candidates_of, selected
 from rankslice.exploration.search.exhaustive import exhaustive
-from rankslice.exploration.search.planned import device_sets, planned_seeds, planned_sweep
+from rankslice.exploration.search.planned import crossing_bytes
 from rankslice.exploration.search.scoring import (
     clashing_devices,
     scorer,
     space_of,
 )
-from rankslice.exploration.search.seeds import balanced, balanced_seeds, crossing_bytes
+from rankslice.exploration.search.seeds import (
+    balanced,
+    balanced_seeds,
+    device_sets,
+    planned_seeds,
+    planned_sweep,
+)
 from rankslice.exploration.times.summed import SummedTimes
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)

@@ -17,8 +17,7 @@ from rankslice.exploration.problem.devices import Device
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
-from rankslice.exploration.search.planned import ContiguousPlanner
-from rankslice.exploration.search.seeds import crossing_bytes
+from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes
 from rankslice.exploration.times.summed import SummedTimes
 from rankslice.framework.platform import Link
 

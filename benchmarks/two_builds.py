@@ -30,7 +30,13 @@ from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.commands.build.build import build
 
-COMMAND = "from rankslice.commands import main; main()"
+COMMAND = """
+try:
+    from rankslice.commands import main
+except ImportError:  # where an older tree has it
+    from rankslice.framework.cli import main
+main()
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import platform
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 from command_line import rankslice
 
 from boards import Boards
-from boards.deployments import build_for, damage, deploy, home, package, run, submodel
+from boards.deployments import board_path, build_for, damage, deploy, home, package, run, submodel
 from boards.fixtures import skip_without_boards
 
 pytestmark = pytest.mark.ci
@@ -31,29 +30,53 @@ chmod +x /usr/bin/rsync
 """What rsync on a board says of an error does not always get through; here it never does."""
 
 
+Reports = list[dict[str, object]]
+
+
+@pytest.fixture(scope="module")
+def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of the digit classifier on two boards."""
+    return build_for(rack, tmp_path_factory.mktemp("digits"), DIGITS, MAPPING)
+
+
+@pytest.fixture(scope="module")
+def first(rack: Boards, out: Path, tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    """What the first deployment of that folder says."""
+    return report_of(rack, out, tmp_path_factory.mktemp("first"))
+
+
 @pytest.fixture
-def rack() -> Iterator[Boards]:
-    """Two boards for one test."""
+def deployed(rack: Boards, out: Path, first: Reports) -> Path:
+    """That folder, which both boards have as their newest package, undamaged."""
+    assert ["copied", "copied"] == [each["state"] for each in first]
+    assert 0 == deploy(rack, out).code
+    return out
+
+
+@pytest.fixture
+def fresh() -> Iterator[Boards]:
+    """Two boards for one test, which nothing was deployed to."""
     skip_without_boards()
     with Boards(2, disk_mb=64) as boards:
         yield boards
 
 
 @pytest.fixture
-def out(rack: Boards, tmp_path: Path) -> Path:
-    """A build folder of the digit classifier on two boards."""
-    return build_for(rack, tmp_path, DIGITS, MAPPING)
+def fresh_out(fresh: Boards, tmp_path: Path) -> Path:
+    """A build folder of the digit classifier on these boards."""
+    return build_for(fresh, tmp_path, DIGITS, MAPPING)
 
 
-def report_of(rack: Boards, out: Path, tmp_path: Path) -> list[dict[str, object]]:
+def report_of(rack: Boards, out: Path, folder: Path) -> Reports:
     """Deploy; return what ``--json`` says."""
-    assert 0 == deploy(rack, out, "--json", str(tmp_path / "d.json")).code
-    boards: list[dict[str, object]] = json.loads((tmp_path / "d.json").read_text())["boards"]
+    assert 0 == deploy(rack, out, "--json", str(folder / "d.json")).code
+    boards: Reports = json.loads((folder / "d.json").read_text())["boards"]
     return boards
 
 
-def test_a_second_deployment_moves_no_data(rack: Boards, out: Path, tmp_path: Path) -> None:
-    first = report_of(rack, out, tmp_path)
+def test_a_second_deployment_moves_no_data(
+    rack: Boards, out: Path, first: Reports, tmp_path: Path
+) -> None:
     assert ["copied", "copied"] == [each["state"] for each in first]
     before = rack[0].traffic()
     second = report_of(rack, out, tmp_path)
@@ -63,8 +86,8 @@ def test_a_second_deployment_moves_no_data(rack: Boards, out: Path, tmp_path: Pa
     assert rack[0].traffic().since(before).received < UNANSWERED_BYTES
 
 
-def test_only_the_files_that_differ_travel(rack: Boards, out: Path, tmp_path: Path) -> None:
-    report_of(rack, out, tmp_path)
+@pytest.mark.usefixtures("deployed")
+def test_only_the_files_that_differ_travel(rack: Boards, tmp_path: Path) -> None:
     again = build_for(
         rack,
         tmp_path,
@@ -76,28 +99,26 @@ def test_only_the_files_that_differ_travel(rack: Boards, out: Path, tmp_path: Pa
     assert 7 >= int(str(sent["board1"]))
 
 
-def test_times_that_lie_are_not_believed(rack: Boards, out: Path, tmp_path: Path) -> None:
-    report_of(rack, out, tmp_path)
+def test_times_that_lie_are_not_believed(rack: Boards, deployed: Path, tmp_path: Path) -> None:
     before = submodel(rack[0]).stat().st_mtime_ns
     damage(rack[0], submodel(rack[0]))
     assert before == submodel(rack[0]).stat().st_mtime_ns
-    states = [each["state"] for each in report_of(rack, out, tmp_path)]
+    states = [each["state"] for each in report_of(rack, deployed, tmp_path)]
     assert ["copied", "there"] == states
-    assert 0 == run(rack, out, "--frames", "5", "--verify").code
+    assert 0 == run(rack, deployed, "--frames", "5", "--verify").code
 
 
-def test_a_damaged_package_is_not_run(rack: Boards, out: Path) -> None:
-    deploy(rack, out)
+def test_a_damaged_package_is_not_run(rack: Boards, deployed: Path) -> None:
     damage(rack[1], submodel(rack[1]))
-    ended = run(rack, out)
+    ended = run(rack, deployed)
     assert 1 == ended.code
     assert "board board2" in ended.err
     assert "its package is damaged" in ended.err
     assert "rankslice deploy OUT" in ended.err
 
 
-def test_what_was_never_deployed_is_not_run(rack: Boards, out: Path) -> None:
-    ended = run(rack, out)
+def test_what_was_never_deployed_is_not_run(fresh: Boards, fresh_out: Path) -> None:
+    ended = run(fresh, fresh_out)
     assert 1 == ended.code
     assert 2 == ended.err.count("does not have this package")
     assert "rankslice deploy OUT" in ended.err
@@ -105,72 +126,74 @@ def test_what_was_never_deployed_is_not_run(rack: Boards, out: Path) -> None:
 
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_a_copy_that_breaks_off_changes_nothing(
-    rack: Boards, out: Path, tmp_path: Path, *, is_silent: bool
+    fresh: Boards, fresh_out: Path, tmp_path: Path, *, is_silent: bool
 ) -> None:
-    deploy(rack, out)
+    deploy(fresh, fresh_out)
     if is_silent:
-        rack[0].run(["sh", "-c", SILENCE_RSYNC])
-    before = package(rack[0])
+        fresh[0].run(["sh", "-c", SILENCE_RSYNC])
+    before = package(fresh[0])
     other = build_for(
-        rack,
+        fresh,
         tmp_path / "other",
         DIGITS,
         {"board1_cpu0": ["conv1..conv3"], "board2_cpu0": ["relu3..softmax"]},
     )
-    rack[0].fill_disk(leave_bytes=60_000)
-    ended = deploy(rack, other)
-    rack[0].empty_disk()
+    fresh[0].fill_disk(leave_bytes=60_000)
+    ended = deploy(fresh, other)
+    fresh[0].empty_disk()
     assert 1 == ended.code
     assert "its disk is full" in ended.err
-    assert before == package(rack[0])
-    assert 0 == run(rack, out, "--frames", "5", "--verify").code
+    assert before == package(fresh[0])
+    assert 0 == run(fresh, fresh_out, "--frames", "5", "--verify").code
 
 
-def test_boards_are_chosen_by_name(rack: Boards, out: Path) -> None:
-    assert 0 == deploy(rack, out, "--boards", "board2").code
-    assert not home(rack[0]).exists()
-    assert package(rack[1]).is_dir()
-    assert "did you mean 'board2'" in deploy(rack, out, "--boards", "bord2").err
+def test_boards_are_chosen_by_name(fresh: Boards, fresh_out: Path) -> None:
+    assert 0 == deploy(fresh, fresh_out, "--boards", "board2").code
+    assert not home(fresh[0]).exists()
+    assert package(fresh[1]).is_dir()
+    assert "did you mean 'board2'" in deploy(fresh, fresh_out, "--boards", "bord2").err
 
 
-def test_a_board_without_rsync_is_told_of(rack: Boards, out: Path) -> None:
-    rack[0].run(["rm", "/usr/bin/rsync"])
-    ended = deploy(rack, out)
+def test_a_board_without_rsync_is_told_of(fresh: Boards, fresh_out: Path) -> None:
+    fresh[0].run(["rm", "/usr/bin/rsync"])
+    ended = deploy(fresh, fresh_out, "--boards", "board1")
     assert 1 == ended.code
     assert "board board1" in ended.err
     assert "apt-get install rsync" in ended.err
 
 
-def test_a_board_that_is_off_is_told_of(rack: Boards, out: Path) -> None:
-    rack[1].cut_power()
-    ended = deploy(rack, out)
+def test_a_board_that_is_off_is_told_of(fresh: Boards, fresh_out: Path) -> None:
+    fresh[1].cut_power()
+    ended = deploy(fresh, fresh_out)
     assert 1 == ended.code
     assert "board board2" in ended.err
     assert "is it on" in ended.err
-    assert package(rack[0]).is_dir()
+    assert package(fresh[0]).is_dir()
 
 
-def test_old_packages_are_removed(rack: Boards, tmp_path: Path) -> None:
-    layers = ["conv1", "relu1", "conv2", "relu2", "pool1", "conv3", "relu3", "conv4", "shortcut"]
-    for last, following in itertools.pairwise(layers):
-        mapping = {"board1_cpu0": [f"conv1..{last}"], "board2_cpu0": [f"{following}..softmax"]}
-        out = build_for(rack, tmp_path, DIGITS, mapping)
-        assert 0 == deploy(rack, out, "--boards", "board1").code
-    assert 7 == len(list((home(rack[0]) / "packages").iterdir()))
+def test_old_packages_are_removed(fresh: Boards, fresh_out: Path) -> None:
+    """Seven older ones are there; the eighth comes, and the oldest goes."""
+    packages = home(fresh[0]) / "packages"
+    names = [f"{number:012x}" for number in range(7)]
+    for number, name in enumerate(names):
+        folder = board_path(packages / name)
+        fresh[0].run(["sh", "-c", f"mkdir -p {folder} && touch -d @{1000 + number} {folder}"])
+    assert 0 == deploy(fresh, fresh_out, "--boards", "board1").code
+    assert {*names[1:], package(fresh[0]).name} == {path.name for path in packages.iterdir()}
 
 
-def test_a_dry_run_changes_nothing(rack: Boards, out: Path) -> None:
-    ended = deploy(rack, out, "--dry-run")
+def test_a_dry_run_changes_nothing(fresh: Boards, fresh_out: Path) -> None:
+    ended = deploy(fresh, fresh_out, "--dry-run")
     assert "over ssh" in ended.out
-    assert not home(rack[0]).exists()
+    assert not home(fresh[0]).exists()
 
 
-def test_hosts_that_look_like_options_are_refused(rack: Boards, out: Path) -> None:
-    plan = out / "plan.json"
-    text = plan.read_text().replace(rack[0].address, "-oProxyCommand=touch /tmp/owned")
+def test_hosts_that_look_like_options_are_refused(fresh: Boards, fresh_out: Path) -> None:
+    plan = fresh_out / "plan.json"
+    text = plan.read_text().replace(fresh[0].address, "-oProxyCommand=touch /tmp/owned")
     plan.unlink()
     plan.write_text(text)
-    ended = rankslice("deploy", out)
+    ended = rankslice("deploy", fresh_out)
     assert 1 == ended.code
     assert "cannot be a host name or address" in ended.err
 

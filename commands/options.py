@@ -114,28 +114,37 @@ Json = Annotated[
     Path | None,
     typer.Option(
         "--json",
-        help="Write the result as JSON; '-' for stdout.",
+        help="Write the result as JSON; '-': standard output.",
         callback=writes(RESULT),
         readable=False,
     ),
 ]
 SshConfig = Annotated[
     Path | None,
-    typer.Option(readable=False, help="Configuration for ssh (default: ssh's own)."),
+    typer.Option(readable=False, help="ssh configuration file (default: ssh's own)."),
 ]
-Boards = Annotated[str, typer.Option(help="YAML or .txt: the boards; 'local': this machine.")]
-Shape = Annotated[list[str] | None, typer.Option(help="Size of an open input: IN=1,3,224,224.")]
+Boards = Annotated[
+    str, typer.Option(help="Platform file (YAML or .txt), or 'local' for this machine.")
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(help="Shape of an input that the model leaves open: IN=1,3,224,224."),
+]
 
 
 Fps = Annotated[
     float | None,
-    typer.Option(min=1e-3, max=1e9, help="Frames arrive at this rate (default: as fast as taken)."),
+    typer.Option(
+        min=1e-3, max=1e9, help="Frame rate of the source (default: as fast as possible)."
+    ),
 ]
 Window = Annotated[
     int | None,
-    typer.Option(min=1, max=4096, help="Most frames inside (default: longest path + 1)."),
+    typer.Option(
+        min=1, max=4096, help="Maximum number of frames in flight (default: longest path + 1)."
+    ),
 ]
-Scale = Annotated[str, typer.Option(help="Multiplies the difference: S or R,G,B.")]
+Scale = Annotated[str, typer.Option(help="Scale factor of pixels, after --mean: S or R,G,B.")]
 UNIT_SCALE = str(1 / 255)
 """Brings pixels into 0 to 1."""
 

@@ -1,1 +1,1 @@
-"""Slice a model: sub-models, tables, rankfile, driver and a package per board."""
+"""Slice a model: write sub-models, a driver and a package for each board."""

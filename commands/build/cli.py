@@ -42,59 +42,64 @@ class _Quantize(str, Enum):
 def build(
     context: typer.Context,
     model: Annotated[
-        Path, typer.Argument(readable=False, help="An .onnx, .tflite, .keras or .h5 model.")
+        Path, typer.Argument(readable=False, help="Model: .onnx, .tflite, .keras or .h5.")
     ],
     mapping: Annotated[
         Path | None,
-        typer.Option(readable=False, help="JSON: which layers go to which accelerator."),
+        typer.Option(
+            readable=False, help="Mapping file (JSON): which accelerator runs which layers."
+        ),
     ] = None,
     cuts: Annotated[
         str | None,
         typer.Option(
             metavar="N[,N...]",
-            help="Instead of a mapping: numbers of the layers with which further slices begin.",
+            help="Instead of --mapping: numbers of the layers that start a new slice.",
         ),
     ] = None,
     platform: Boards = "local",
-    out: Annotated[Path, typer.Option(readable=False, help="Folder to make.")] = Path("out"),
+    out: Annotated[Path, typer.Option(readable=False, help="Build folder to create.")] = Path(
+        "out"
+    ),
     shape: Shape = None,
     share_cores: Annotated[
-        bool, typer.Option("--share-cores", help="Let several ranks have the same cores.")
+        bool, typer.Option("--share-cores", help="Allow several ranks on the same cores.")
     ] = False,
     source_board: Annotated[
-        str | None, typer.Option(help="Board where frames enter (default: the first layer's).")
+        str | None,
+        typer.Option(help="Board where frames enter (default: that of the first layer)."),
     ] = None,
     literally: Annotated[
         bool,
         typer.Option(
             "--literally",
-            help="Keras: leave normalisations where the mapping says, apart from the layers into"
-            " which converting would merge them.",
+            help="Keras: keep normalisations on the ranks of the mapping; do not move them to the"
+            " layers they merge into.",
         ),
     ] = False,
     quantize: Annotated[
-        _Quantize, typer.Option(help="Types of numbers in a Keras model's sub-models.")
+        _Quantize, typer.Option(help="Keras: number format of the sub-models.")
     ] = _Quantize.float32,
     representative: Annotated[
         Path | None,
-        typer.Option(
-            readable=False, help="For int8: a file or folder with frames like those to come."
-        ),
+        typer.Option(readable=False, help="For int8: file or folder with representative frames."),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="HxW: resize images of --representative, as 'run' does.")
+        str | None, typer.Option(help="Resize images of --representative to HxW, as 'run' does.")
     ] = None,
-    mean: Annotated[str, typer.Option(help="Subtracted from their pixels: M or R,G,B.")] = "0",
+    mean: Annotated[str, typer.Option(help="Mean subtracted from pixels: M or R,G,B.")] = "0",
     scale: Scale = UNIT_SCALE,
-    force: Annotated[bool, typer.Option("--force", help="Replace an older build folder.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing build folder.")
+    ] = False,
     archive: Annotated[
-        bool, typer.Option("--archive", help="Also write each package as a .tar.")
+        bool, typer.Option("--archive", help="Also write each package as a .tar file.")
     ] = False,
     wheels: Annotated[
         str,
         typer.Option(
             metavar="DIR|download",
-            help="Put what boards install into their packages, from a folder or an index.",
+            help="Include Python wheels in the packages: from a folder, or downloaded.",
         ),
     ] = "",
     json_file: Json = None,

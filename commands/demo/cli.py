@@ -15,7 +15,7 @@ from rankslice.commands.output import screen, talk
 def demo(
     folder: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Keep everything in this folder (default: temporary)."),
+        typer.Option(readable=False, help="Folder to keep all files in (default: temporary)."),
     ] = None,
 ) -> None:
     from rankslice.commands.demo.demo import demo as show_demo

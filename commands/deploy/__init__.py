@@ -1,1 +1,1 @@
-"""Bring the packages to their boards: what has changed alone, checked there, all or nothing."""
+"""Copy the packages to their boards: only what changed, verified, all or nothing."""

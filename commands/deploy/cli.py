@@ -16,21 +16,19 @@ from rankslice.framework.files.output_file import STDOUT
 @command("out", "out --boards edge01,edge02 --venv")
 def deploy(
     context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", readable=False, help="Build folder.")],
     boards: Annotated[
-        str | None, typer.Option(metavar="B1,B2", help="Only these boards (default: all).")
+        str | None, typer.Option(metavar="B1,B2", help="Boards to deploy to (default: all).")
     ] = None,
     venv: Annotated[
         bool,
         typer.Option(
-            "--venv", help="Also make each board's Python environment, ~/.rankslice/venv."
+            "--venv", help="Also create the Python environment ~/.rankslice/venv on each board."
         ),
     ] = False,
     ssh_config: SshConfig = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would go where.")
+        bool, typer.Option("--dry-run", help="Show what would be copied without copying it.")
     ] = False,
     json_file: Json = None,
 ) -> None:

@@ -1,1 +1,1 @@
-"""Find good mappings: files for 'build', a table, and a page with the Pareto front."""
+"""Search for good mappings; write mapping files, a table and a Pareto front."""

@@ -41,79 +41,79 @@ class _Evaluate(str, Enum):
 )
 def explore(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
+    model: Annotated[Path, typer.Argument(readable=False, help="Model: .onnx or .tflite.")],
     platform: Boards = "local",
     profile: Annotated[
         Path | None,
         typer.Option(
             readable=False,
-            help="What layers take, measured by 'profile' (default: it is measured first, as"
-            " 'profile' does, and kept in the folder).",
+            help="Profile of the layers, made by 'profile' (default: measured first and kept in"
+            " the folder).",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(readable=False, help="Folder to make.")] = Path("explored"),
+    out: Annotated[Path, typer.Option(readable=False, help="Folder to create.")] = Path("explored"),
     method: Annotated[
         _Method,
         typer.Option(
-            help="exact: the best contiguous slices, and what they lead to; nsga2: any mapping, by"
-            " a genetic algorithm; exhaustive: every mapping, for small cases."
+            help="Search method. exact: optimal contiguous slices, then improved; nsga2: genetic"
+            " algorithm over all mappings; exhaustive: every mapping, for small cases."
         ),
     ] = _Method.exact,
     objectives: Annotated[
         str,
         typer.Option(
             metavar="NAME,NAME",
-            help="Of throughput, energy, memory (the worst board's) and latency.",
+            help="Objectives: throughput, energy, memory (of the worst board), latency.",
         ),
     ] = "throughput,energy,memory",
     fps: Annotated[
         float | None,
-        typer.Option(min=1e-3, max=1e9, help="What your camera needs: which mapping to take?"),
+        typer.Option(min=1e-3, max=1e9, help="Required frame rate, for a recommendation."),
     ] = None,
     accelerators: Annotated[
         str | None,
         typer.Option(
             metavar="KEY,KEY,...",
-            help="Mapping keys that may be used, separated by commas (default: those measured).",
+            help="Mapping keys to use (default: those measured).",
         ),
     ] = None,
     per_core: Annotated[
-        bool, typer.Option("--per-core", help="Of CPUs, use single cores alone.")
+        bool, typer.Option("--per-core", help="Use single CPU cores only.")
     ] = False,
     population: Annotated[
         int | None,
         typer.Option(
             min=4,
             max=100_000,
-            help="nsga2: mappings in a generation (default: 100; of those that are simulated or"
-            " run, the square root of --evaluations).",
+            help="nsga2: population size (default: 100; if simulated or run, the square root of"
+            " --evaluations).",
         ),
     ] = None,
     mutation: Annotated[
-        float, typer.Option(min=0, max=1, help="nsga2: probability that a mapping is changed.")
+        float, typer.Option(min=0, max=1, help="nsga2: mutation probability.")
     ] = 0.1,
     crossover: Annotated[
-        float, typer.Option(min=0, max=1, help="nsga2: probability that two mappings are mixed.")
+        float, typer.Option(min=0, max=1, help="nsga2: crossover probability.")
     ] = 0.5,
     generations: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=1_000_000,
-            help="nsga2: how many (default: 400; of mappings that are simulated or run, until"
-            " --evaluations are done).",
+            help="nsga2: number of generations (default: 400; if simulated or run, until"
+            " --evaluations is reached).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="nsga2: of everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="nsga2: random seed.")] = 0,
     coarse: Annotated[
         bool, typer.Option("--coarse", help="Move blocks of layers first, then single layers.")
     ] = False,
     evaluate: Annotated[
         _Evaluate,
         typer.Option(
-            help="What evaluates mappings: model: the cost model; simulator: each is simulated;"
-            " run: each is built, deployed, run and measured. nsga2 and exhaustive search by these"
-            " figures; what the exact planner finds by the model is ranked anew by them."
+            help="How to evaluate mappings. model: cost model; simulator: simulate each; run:"
+            " build, deploy and run each. nsga2 and exhaustive search with these figures;"
+            " exact searches with the cost model and ranks the result by them."
         ),
     ] = _Evaluate.model,
     evaluations: Annotated[
@@ -123,18 +123,18 @@ def explore(
             "--runs",
             min=1,
             max=1_000_000,
-            help="Most mappings that are simulated (default: 1000) or run (default: 50).",
+            help="Maximum number of mappings to simulate (default: 1000) or run (default: 50).",
         ),
     ] = None,
     frames: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Of each simulation (default: 100) or run (default: those of 3 seconds).",
+            help="Frames per simulation (default: 100) or run (default: 3 seconds' worth).",
         ),
     ] = None,
     keep: Annotated[
-        int, typer.Option(min=1, max=99, help="Most mappings of the front that are written.")
+        int, typer.Option(min=1, max=99, help="Maximum number of mappings of the front to write.")
     ] = 24,
     shape: Shape = None,
     ssh_config: SshConfig = None,
@@ -142,8 +142,7 @@ def explore(
         bool,
         typer.Option(
             "--force",
-            help="Replace the folder of an older exploration; what it measured is not measured"
-            " again.",
+            help="Replace the folder of an earlier exploration, but reuse its measurements.",
         ),
     ] = False,
     json_file: Json = None,

@@ -1,1 +1,1 @@
-"""Show a model's layers, what they cost, where it can be cut, and what a mapping gives."""
+"""Show the layers of a model, their costs, where to cut it, and what a mapping does."""

@@ -38,25 +38,26 @@ def inspect(
         Path,
         typer.Argument(
             readable=False,
-            help="An .onnx, .tflite, .keras or .h5 model, or a folder made by 'build'.",
+            help="Model (.onnx, .tflite, .keras or .h5) or build folder.",
         ),
     ],
     shape: Shape = None,
     mapping: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Also show what each rank of this mapping would do."),
+        typer.Option(readable=False, help="Mapping file: also show the work of each rank."),
     ] = None,
     platform: Annotated[
-        str | None, typer.Option(help="The mapping's boards, as for 'build' (default: 'local').")
+        str | None, typer.Option(help="Platform file for --mapping (default: 'local').")
     ] = None,
-    cuts: Annotated[int, typer.Option(min=0, help="Most cuts shown, spread over the model.")] = 9,
+    cuts: Annotated[
+        int, typer.Option(min=0, help="Maximum number of cuts to show, spread over the model.")
+    ] = 9,
     summary: Annotated[
         bool | None,
         typer.Option(
             "--summary/--no-summary",
             show_default=False,
-            help="Leave the layers out, or show them (default: out if a terminal would show more"
-            " than 100).",
+            help="Hide or show the table of layers (default: hidden on a terminal if over 100).",
         ),
     ] = None,
     svg: Annotated[
@@ -64,34 +65,28 @@ def inspect(
         typer.Option(
             callback=writes(SVG),
             readable=False,
-            help="Draw the model, by rank if there is a plan; '-' for stdout.",
+            help="Draw the model as SVG, coloured by rank; '-': standard output.",
         ),
     ] = None,
     object: Annotated[
         bool,
-        typer.Option(
-            "--object", help="Instead: the tables of a .tflite file, as they stand there."
-        ),
+        typer.Option("--object", help="Show the raw tables of a .tflite file instead."),
     ] = False,
     internals: Annotated[
         bool,
-        typer.Option(
-            "--internals", help="Instead: what LiteRT makes of a .tflite file, step by step."
-        ),
+        typer.Option("--internals", help="Show how LiteRT loads a .tflite file instead."),
     ] = False,
     delegate: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIB", help="With --internals: a delegate library (default: XNNPACK)."
-        ),
+        typer.Option(metavar="LIB", help="With --internals: delegate library (default: XNNPACK)."),
     ] = None,
     accelerator: Annotated[
         _Accelerator | None,
-        typer.Option(help="With --internals: compile for LiteRT's GPU or NPU accelerator."),
+        typer.Option(help="With --internals: compile for this LiteRT accelerator."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the delegate or accelerator."),
+        typer.Option(metavar="NAME=VALUE", help="Option of the delegate or accelerator."),
     ] = None,
     json_file: Json = None,
 ) -> None:

@@ -1,1 +1,1 @@
-"""Ask boards what they have, measure what connects them, and write it as a platform file."""
+"""Query boards, measure the network between them, and write a platform file."""

@@ -26,8 +26,8 @@ def probe(
         list[str] | None,
         typer.Argument(
             metavar="HOST...",
-            help="Boards as ssh knows them, HOST or USER@HOST; 'local': this machine."
-            " With --check: a folder made by 'build', if at all.",
+            help="Boards: HOST or USER@HOST as for ssh, or 'local' for this machine. With --check:"
+            " optionally a build folder.",
         ),
     ] = None,
     out: Annotated[
@@ -37,21 +37,23 @@ def probe(
             "-o",
             callback=writes(is_checked_later=True),
             readable=False,
-            help="Platform file to make; '-' for stdout.",
+            help="Platform file to create; '-': standard output.",
         ),
     ] = Path("platform.yaml"),
     check: Annotated[
         str | None,
         typer.Option(
             metavar="PLATFORM",
-            help="Instead: tell what would keep a job from running on the boards of this file.",
+            help="Check the boards of this platform file for problems instead.",
         ),
     ] = None,
     mpirun: Annotated[
-        Path | None, typer.Option(readable=False, help="With --check: Open MPI's mpirun to use.")
+        Path | None, typer.Option(readable=False, help="With --check: path of Open MPI's mpirun.")
     ] = None,
     ssh_config: SshConfig = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an older platform file.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing platform file.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)

@@ -1,1 +1,1 @@
-"""Measure how long layers and slices take on each kind of accelerator of each kind of board."""
+"""Measure how long layers and slices take on the accelerators of a platform."""

@@ -29,7 +29,7 @@ from rankslice.framework.specs.keys import split_keys
 )
 def profile(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(readable=False, help="An .onnx or .tflite model.")],
+    model: Annotated[Path, typer.Argument(readable=False, help="Model: .onnx or .tflite.")],
     platform: Boards = "local",
     out: Annotated[
         Path,
@@ -38,45 +38,43 @@ def profile(
             "-o",
             callback=writes(PROFILE, may_be_stream=False),
             readable=False,
-            help="File to make, or to go on with: only what it lacks is measured.",
+            help="Profile to create or to complete: only what is missing is measured.",
         ),
     ] = Path("profile.json"),
     accelerators: Annotated[
         str | None,
         typer.Option(
             metavar="KEY,KEY,...",
-            help="Mapping keys to measure, separated by commas (default: each board's CPU with all"
-            " its cores, each GPU, each NPU).",
+            help="Mapping keys to measure (default: all cores of each CPU, each GPU, each NPU).",
         ),
     ] = None,
     per_core: Annotated[
-        bool, typer.Option("--per-core", help="Measure single cores of CPUs instead of all cores.")
+        bool,
+        typer.Option("--per-core", help="Measure single CPU cores instead of all cores together."),
     ] = False,
     alone: Annotated[
         bool,
         typer.Option(
             "--alone",
-            help="Leave a board's other accelerators idle meanwhile (default: they compute, as in"
-            " a pipeline).",
+            help="Keep the board's other accelerators idle (default: they compute, as in a"
+            " pipeline).",
         ),
     ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure everything anew, whatever the file has.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard existing measurements.")] = False,
     again: Annotated[
         bool,
         typer.Option(
             "--again",
-            help="Measure everything once more, beside what the file has: for machines whose speed"
-            " changes.",
+            help="Repeat all measurements and keep the existing ones, for machines whose speed"
+            " varies.",
         ),
     ] = False,
     refine: Annotated[
         bool,
         typer.Option(
             "--refine/--no-refine",
-            help="Also measure the slices of the fastest pipeline, until what is expected of them"
-            " is what they take.",
+            help="Also measure the slices of the fastest pipeline until prediction and measurement"
+            " agree.",
         ),
     ] = True,
     shape: Shape = None,
@@ -84,19 +82,18 @@ def profile(
         float | None,
         typer.Option(
             min=1,
-            help="Begin nothing more after this time: the most telling slices are measured first,"
-            " and what was left out is said.",
+            help="Time limit in seconds: the most informative slices are measured first.",
         ),
     ] = None,
     venv: Annotated[
-        bool, typer.Option("--venv", help="Also make each board's Python environment.")
+        bool, typer.Option("--venv", help="Also create the Python environment on each board.")
     ] = False,
     wheels: Annotated[
         str,
         typer.Option(
             metavar="DIR|download",
-            help="Make it without the board's internet: from a folder of wheels, or from what this"
-            " machine downloads.",
+            help="Create it without internet access of the board: from a folder of wheels, or from"
+            " wheels that this machine downloads.",
         ),
     ] = "",
     ssh_config: SshConfig = None,

@@ -1,1 +1,1 @@
-"""Run the slices as a pipeline and tell how fast, how steady, and what limits it."""
+"""Run the slices as a pipeline; report throughput, latency and the bottleneck."""

@@ -67,66 +67,76 @@ class _Overflow(str, Enum):
 )
 def run(
     context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(metavar="OUT", readable=False, help="A folder made by 'build'.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", readable=False, help="Build folder.")],
     input: Annotated[
         list[str] | None,
         typer.Option(help=f"Where frames come from: {usage()}."),
     ] = None,
     frames: Annotated[
-        int | None, typer.Option(min=0, help="How many frames (default: all; 100 if random).")
+        int | None,
+        typer.Option(min=0, help="Number of frames (default: all; 100 for random input)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of random frames.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     fps: Fps = None,
     period_ms: Annotated[
         float | None,
-        typer.Option(min=1e-6, max=1e6, help="The same as a time: frames arrive every X ms."),
+        typer.Option(min=1e-6, max=1e6, help="Frame period of the source, instead of --fps."),
     ] = None,
     overflow: Annotated[
-        _Overflow, typer.Option(help="What to do when --fps is faster than the pipeline.")
+        _Overflow,
+        typer.Option(help="What to do when frames arrive faster than they are processed."),
     ] = _Overflow.fail,
     queue: Annotated[
         int | None,
-        typer.Option(min=1, help="Frames that may wait with --fps (default: those of a second)."),
+        typer.Option(
+            min=1, help="With --fps: maximum number of waiting frames (default: one second's)."
+        ),
     ] = None,
     latency: Annotated[
         bool,
-        typer.Option("--latency", help="See messages sooner, at the price of processor time."),
+        typer.Option("--latency", help="Poll for messages: lower latency, more CPU time."),
     ] = False,
     frame_timeout: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds a segment may take (default: 30, or 20 x the slowest)."),
+        typer.Option(
+            min=1,
+            help="Timeout per segment and frame in seconds (default: 30, or 20 x the slowest).",
+        ),
     ] = None,
     start_timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds until frame 0 (default: 120).")
+        float | None, typer.Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
     ] = None,
     window: Window = None,
     verify: Annotated[
         _Verify | None,
         typer.Option(
             metavar="[exact]",
-            help="Compare with the unsliced model; 'exact': every bit, unoptimised engines.",
+            help="Compare the results with the unsliced model's; 'exact': bit by bit, without"
+            " engine optimisation.",
         ),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0, help="With --verify: share of the range by which results may differ."),
+        typer.Option(
+            min=0, help="With --verify: allowed difference as a share of the output's range."
+        ),
     ] = None,
-    layout: Annotated[Layout, typer.Option(help="Of image inputs.")] = Layout.nchw,
+    layout: Annotated[Layout, typer.Option(help="Layout of image inputs.")] = Layout.nchw,
     size: Annotated[
-        str | None, typer.Option(help="HxW: resize images to this, then cut the middle out.")
+        str | None, typer.Option(help="Resize images to HxW, then crop the centre.")
     ] = None,
-    mean: Annotated[str, typer.Option(help="Subtracted from pixels (0-255): M or R,G,B.")] = "0",
+    mean: Annotated[
+        str, typer.Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")
+    ] = "0",
     scale: Scale = UNIT_SCALE,
     labels: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Class names: a text file, one per line, or .json."),
+        typer.Option(readable=False, help="Class names: a text file with one per line, or .json."),
     ] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Best classes told per frame (default: 3 with --labels or --classes)."
+            min=0, help="Number of top classes per frame (default: 3 with --labels or --classes)."
         ),
     ] = None,
     classes: Annotated[
@@ -134,7 +144,7 @@ def run(
         typer.Option(
             callback=writes(CLASSES),
             readable=False,
-            help="CSV file for the best classes of all frames; '-' for stdout.",
+            help="Write the top classes of all frames as CSV; '-': standard output.",
         ),
     ] = None,
     results: Annotated[
@@ -142,14 +152,16 @@ def run(
         typer.Option(
             callback=writes(is_checked_later=True),
             readable=False,
-            help="File for the outputs: .bin, or .npz for numpy (default: OUT/results.bin).",
+            help="Output file: .bin, or .npz for numpy (default: OUT/results.bin).",
         ),
     ] = None,
     mpirun: Annotated[
-        Path | None, typer.Option(readable=False, help="Open MPI's mpirun to use.")
+        Path | None, typer.Option(readable=False, help="Path of Open MPI's mpirun.")
     ] = None,
     ssh_config: SshConfig = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the mpirun line.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the mpirun command without running it.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)

@@ -1,1 +1,1 @@
-"""Predict rate, latency and queues of a job without its boards, event by event."""
+"""Predict throughput, latency and queues of a job without its boards."""

@@ -30,55 +30,63 @@ def simulate(
     context: typer.Context,
     target: Annotated[
         Path,
-        typer.Argument(readable=False, help="A folder made by 'build', or a model."),
+        typer.Argument(readable=False, help="Build folder or model."),
     ],
     mapping: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Of a model: which layers go to which accelerator."),
+        typer.Option(readable=False, help="For a model: mapping file."),
     ] = None,
     platform: Annotated[
         str | None,
-        typer.Option(help="YAML or .txt: the boards and their links (default: 'local')."),
+        typer.Option(help="Platform file with boards and links (default: 'local')."),
     ] = None,
     profile: Annotated[
         Path | None,
-        typer.Option(readable=False, help="How long layers take: made by 'profile'."),
+        typer.Option(readable=False, help="Profile of the layers, made by 'profile'."),
     ] = None,
     shape: Shape = None,
     frames: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000_000, help="How many frames (default: 1000, or the trace)."),
+        typer.Option(
+            min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --trace)."
+        ),
     ] = None,
     fps: Fps = None,
     trace: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Instead: a file with each arrival's second, a line."),
+        typer.Option(
+            readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
+        ),
     ] = None,
     window: Window = None,
     queue: Annotated[
         int | None,
-        typer.Option(min=1, help="Frames that may wait (default: those of a second)."),
+        typer.Option(min=1, help="Maximum number of waiting frames (default: one second's)."),
     ] = None,
     scatter: Annotated[
         bool,
-        typer.Option("--scatter", help="Let times differ from frame to frame as measured ones do."),
+        typer.Option("--scatter", help="Vary times from frame to frame like the measured ones."),
     ] = False,
     jitter: Annotated[
         float,
         typer.Option(
-            min=0, max=10, help="Instead: standard deviation of times, as a share of the mean."
+            min=0,
+            max=10,
+            help="Instead of --scatter: standard deviation of times, relative to the mean.",
         ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of --scatter and --jitter.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of --scatter and --jitter.")] = 0,
     svg: Annotated[
         Path | None,
         typer.Option(
             callback=writes(SVG),
             readable=False,
-            help="Draw which rank computes which of the first frames when; '-' for stdout.",
+            help="Draw a timeline of the first frames as SVG; '-': standard output.",
         ),
     ] = None,
-    drawn: Annotated[int, typer.Option(min=1, max=1000, help="Frames in the drawing.")] = 12,
+    drawn: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of frames in the drawing.")
+    ] = 12,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)

@@ -479,7 +479,7 @@ def test_energy_of_runs_is_what_the_boards_sensor_told(
         give_sensors(built.folder, folder / "sys")
         return built
 
-    monkeypatch.setattr(f"{COMMANDS}.attempts.build", build_with_sensor)
+    monkeypatch.setattr(f"{COMMANDS}.evaluators.build", build_with_sensor)
     write_profile(folder, "local", per_core=True)
     run = ("explore", "chain.onnx", "--profile", "profile.json", "--evaluate", "run")
     ended = rankslice(*run, "--runs", "1", "--frames", "200")

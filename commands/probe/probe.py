@@ -10,12 +10,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.links import BoardLinks, measure_routes
 from rankslice.backend.boards.parallel import outcomes
-from rankslice.backend.boards.probe import (
-    Conversation,
-    address_towards,
-    conversations,
-    report_of,
-)
+from rankslice.backend.boards.probe import Conversation, address_towards, conversations, report_of
 from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
 from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rankslice.backend.boards.probed import BoardReport, Cluster, Probed
 from rankslice.commands.probe.accelerators import accelerators_of
-from rankslice.commands.probe.check import FAIL, OK, WARN, Finding
+from rankslice.commands.probe.findings import FAIL, OK, WARN, Finding
 from rankslice.commands.probe.platform_file import measured_pairs
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.specs.cores import core_ranges

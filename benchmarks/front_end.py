@@ -27,7 +27,7 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.frontend.formats import read_model, submodel_files
-from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import partition
 from rankslice.networks.zoo import zoo_model, zoo_names
 
@@ -106,10 +106,7 @@ def split(model: Path, mapping: Path, target: Path) -> None:
     target.mkdir()
     for number, part in enumerate(cut.segments):
         path = target / f"{number}{model.suffix}"
-        pieces = submodel_files(loaded, part.layers, part.inputs, part.outputs, name=path.name)
-        write_pieces(pieces.model, path)
-        if pieces.data is not None:
-            write_pieces(pieces.data, target / f"{path.name}.data")
+        write_submodel(submodel_files(loaded, part, name=path.name), path)
 
 
 def seconds(work: Callable[[Path], object], target: Path) -> float:

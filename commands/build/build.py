@@ -36,6 +36,7 @@ from rankslice.frontend.formats import Model, find_format, format_of, submodel_f
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import Partition
+from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
@@ -205,20 +206,15 @@ def _write_submodels(
             on_step(f"converting sub-model {number} of {len(cut.segments)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
-        files = submodel_files(
-            model, part.layers, part.inputs, part.outputs, name=path.name, conversion=conversion
-        )
-        write_submodel(files, path)
+        write_submodel(submodel_files(model, part, name=path.name, conversion=conversion), path)
 
 
 def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:
     graph = model.graph
     brought = {tensor.name for tensor in graph.inputs}
     outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
-    files = submodel_files(
-        model, graph.layers, graph.inputs, outputs, name=path.name, conversion=conversion
-    )
-    write_submodel(files, path)
+    whole = SpanSegment(graph.layers, graph.inputs, tuple(outputs))
+    write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)
 
 
 def _write_tables(folder: Path, plan: Plan) -> None:

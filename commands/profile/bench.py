@@ -165,9 +165,7 @@ class Bench:
     def _sub_model(self, span: Span) -> SubModel:
         segment = self._segments.segment(*span)
         name = f"layers-{span[0]}-{span[1]}.{format_of(self._model.graph).submodels}"
-        written = submodel_files(
-            self._model, segment.layers, segment.inputs, segment.outputs, name=name
-        )
+        written = submodel_files(self._model, segment, name=name)
         beside = {f"{name}.data": written.data} if written.data is not None else {}
         return SubModel({name: written.model, **beside}, segment.inputs, segment.outputs)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.wording import listed, quoted
-from rankslice.frontend.costs.costs import LayerCost
+from rankslice.frontend.costs.costs import LayerCost, total_size
 from rankslice.frontend.costs.liveness import lifetimes, running_layers
 from rankslice.frontend.partition.partition import crossing_fault
 
@@ -66,7 +66,6 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
     for span in spans:
         arriving.setdefault(span.first, []).append(span.tensor)
         leaving.setdefault(span.last, []).append(span.tensor.name)
-    size = {span.tensor.name: span.tensor.nbytes for span in spans}
     faults = {span.tensor.name: crossing_fault(span.tensor) for span in spans}
     crossing: dict[str, Tensor] = {}
     found = []
@@ -80,7 +79,7 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
                 after=layer.name,
                 before=running[index + 1].name,
                 tensors=tuple(crossing.values()),
-                nbytes=_sum(size[name] for name in crossing),
+                nbytes=total_size(crossing.values()),
                 macs=macs,
                 parameters=parameters,
                 weight_bytes=weight_bytes,
@@ -113,15 +112,6 @@ def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
         for index in range(min(positions, default=0), max(positions, default=0)):
             bound[index] = f"{listed(bond.layers)} {bond.reason}"
     return bound
-
-
-def _sum(sizes: Iterable[int | None]) -> int | None:
-    total = 0
-    for size in sizes:
-        if size is None:
-            return None
-        total += size
-    return total
 
 
 def _obstacle(crossing: Iterable[str], faults: Mapping[str, str]) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.conversion import FLOAT32, Conversion
-from rankslice.frontend.formats.format import Format, Model
+from rankslice.frontend.formats.format import Format, Model, Part
 from rankslice.frontend.formats.pieces import SubModelFiles
 
 __all__ = ["FORMATS", "Model", "find_format", "format_of", "read_model", "submodel_files"]
@@ -64,26 +64,17 @@ def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 
 
 def submodel_files(
-    model: Model,
-    layers: Sequence[Layer],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    *,
-    name: str,
-    conversion: Conversion = FLOAT32,
+    model: Model, part: Part, *, name: str, conversion: Conversion = FLOAT32
 ) -> SubModelFiles:
     """Return what to write for some of a model's layers, in the format of its sub-models.
 
     Args:
         model: as read by :func:`read_model`.
-        layers: in a topological order.
-        inputs: what the layers read and do not make themselves, in the plan's order.
-        outputs: what others read of what they make, in the plan's order.
+        part: the layers; inputs and outputs of the sub-model have its order.
         name: name of the file to be written.
         conversion: types of the sub-model, for a format that is converted.
 
     Raises:
-        RankSliceError: there can be no such sub-model.
+        RankSliceError: the layers cannot become a sub-model.
     """
-    write = format_of(model.graph).submodel_files
-    return write(model, layers, inputs, outputs, name=name, conversion=conversion)
+    return format_of(model.graph).submodel_files(model, part, name, conversion)

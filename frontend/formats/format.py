@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from rankslice.framework.errors import Mistake
-from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.mapping import Placement
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.pieces import SubModelFiles
-from rankslice.frontend.partition.partition import Partition
+from rankslice.frontend.partition.partition import Partition, PartitionSegment
+from rankslice.frontend.partition.spans import SpanSegment
 
-__all__ = ["Arrangement", "Format", "Model", "Versions", "WriteSubModel"]
+__all__ = ["Arrangement", "Format", "Model", "Part", "Versions"]
 
 
 class Model(Protocol):
@@ -30,23 +31,11 @@ class Model(Protocol):
 
 
 _M = TypeVar("_M", bound=Model)
-_M_contra = TypeVar("_M_contra", bound=Model, contravariant=True)
 
 
-class WriteSubModel(Protocol[_M_contra]):
-    """Gives what to write for a sub-model: :func:`rankslice.frontend.formats.submodel_files`."""
-
-    def __call__(
-        self,
-        model: _M_contra,
-        layers: Sequence[Layer],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        *,
-        name: str,
-        conversion: Conversion,
-    ) -> SubModelFiles:
-        """Return the files; see :func:`rankslice.frontend.formats.submodel_files`."""
+Part: TypeAlias = PartitionSegment | SpanSegment
+"""Layers of a model, in a topological order, and what they exchange with others: names of inputs
+and outputs keep their order in the sub-model's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,8 @@ class Format(Generic[_M]):
     run."""
     read: Callable[[Path, Mapping[str, tuple[int, ...]] | None], _M]
     """Reads a file: see :func:`rankslice.frontend.formats.read_model`."""
-    submodel_files: WriteSubModel[_M]
+    submodel_files: Callable[[_M, Part, str, Conversion], SubModelFiles]
+    """Gives what to write for a part: see :func:`rankslice.frontend.formats.submodel_files`."""
     macs: Callable[[Layer], int | None]
     """Counts the multiply-accumulate operations of a layer for one frame; ``None``: not known."""
     conversions: tuple[str, ...] = ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer
 from rankslice.framework.wording import quoted
+from rankslice.frontend.partition.order import dependency_order
 
 __all__ = ["topological_order"]
 
@@ -26,20 +26,7 @@ def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     sources = [
         {maker[tensor.name] for tensor in layer.inputs if tensor.name in maker} for layer in layers
     ]
-    readers: list[list[int]] = [[] for _ in layers]
-    for index, makers in enumerate(sources):
-        for source in makers:
-            readers[source].append(index)
-    missing = [len(makers) for makers in sources]
-    ready = [index for index, count in enumerate(missing) if not count]
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, reader)
+    order = dependency_order(sources, range(len(layers)))
     if len(order) < len(layers):
         circle = _circle(sources, set(order))
         names = " -> ".join(quoted(layers[index].name) for index in circle)

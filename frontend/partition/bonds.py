@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
 from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Bond, Graph, Layer
 from rankslice.framework.wording import joined, listed, quoted
+from rankslice.frontend.partition.order import dependency_order
 
 __all__ = ["bond_mistakes", "bonded", "bound_items"]
 
@@ -91,22 +91,8 @@ def _in_order(
         {component[source] for item in items for source in predecessors[item]} - {number}
         for number, items in enumerate(components)
     ]
-    after: list[list[int]] = [[] for _ in components]
-    for number, sources in enumerate(before):
-        for source in sources:
-            after[source].append(number)
-    missing = [len(sources) for sources in before]
-    ready = [(components[n][0], n) for n, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        order.append(components[number])
-        for reader in after[number]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, (components[reader][0], reader))
-    return order
+    keys = [items[0] for items in components]
+    return [components[number] for number in dependency_order(before, keys)]
 
 
 def _some(reasons: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "crossing_fault",
     "layer_reads",
     "partition",
+    "smallest",
     "used_layers",
 ]
 
@@ -247,7 +248,7 @@ def _segments(
             index=count[rank],
             layers=tuple(sorted((*block, *copies), key=lambda layer: position[layer.name])),
             copies=tuple(layer.name for layer in copies),
-            inputs=tuple(inputs.values()) or (_smallest(graph.inputs),),
+            inputs=tuple(inputs.values()) or (smallest(graph.inputs),),
             outputs=tuple(t for t in made if t.name in given or readers[t.name] - names),
         )
         count[rank] += 1
@@ -267,7 +268,8 @@ def _with_given_weights(
     return (*segments[:last], giver, *segments[last + 1 :])
 
 
-def _smallest(tensors: Sequence[Tensor]) -> Tensor:
+def smallest(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the tensor with the fewest bytes, those of unknown size last."""
     return min(tensors, key=lambda tensor: tensor.nbytes or math.inf)
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.quantisers import copied_layers
 from rankslice.framework.wording import quoted
-from rankslice.frontend.partition.partition import crossing_fault, layer_reads, used_layers
+from rankslice.frontend.partition.partition import (
+    crossing_fault,
+    layer_reads,
+    smallest,
+    used_layers,
+)
 
 __all__ = ["SpanSegment", "SpanSegments"]
 
@@ -87,7 +92,7 @@ class SpanSegments:
         made = (tensor for layer in block for tensor in layer.outputs)
         return SpanSegment(
             tuple(sorted((*block, *copies), key=lambda layer: self._order[layer.name])),
-            tuple(inputs.values()) or (_smallest(self._graph.inputs),),
+            tuple(inputs.values()) or (smallest(self._graph.inputs),),
             tuple(tensor for tensor in made if self._last_reader.get(tensor.name, -1) > last),
         )
 
@@ -107,7 +112,3 @@ class SpanSegments:
 def _separates(first: int, last: int, bond: Sequence[int]) -> bool:
     inside = sum(first <= number <= last for number in bond)
     return 0 < inside < len(bond)
-
-
-def _smallest(tensors: Iterable[Tensor]) -> Tensor:
-    return min(tensors, key=lambda tensor: tensor.nbytes or float("inf"))

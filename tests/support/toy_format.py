@@ -6,7 +6,7 @@ shape with what it makes and reads, ``output a`` what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.frontend.formats.conversion import Conversion
-from rankslice.frontend.formats.format import Format
+from rankslice.frontend.formats.format import Format, Part
 from rankslice.frontend.formats.pieces import SubModelFiles
 
 
@@ -41,20 +41,12 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Toy
     return ToyModel(path, Graph(path.name, "toy", tuple(layers), tuple(inputs), tuple(outputs), ()))
 
 
-def submodel_files(
-    model: ToyModel,
-    layers: Sequence[Layer],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    *,
-    name: str,
-    conversion: Conversion,
-) -> SubModelFiles:
+def submodel_files(model: ToyModel, part: Part, name: str, conversion: Conversion) -> SubModelFiles:
     nodes = [
         helper.make_node(layer.op, [tensor.name for tensor in layer.inputs], [layer.name])
-        for layer in layers
+        for layer in part.layers
     ]
-    ends = ([*map(_described, inputs)], [*map(_described, outputs)])
+    ends = ([*map(_described, part.inputs)], [*map(_described, part.outputs)])
     opsets = [helper.make_opsetid("", 17)]
     proto = helper.make_model(
         helper.make_graph(nodes, name, *ends), opset_imports=opsets, ir_version=8

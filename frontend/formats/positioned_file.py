@@ -25,7 +25,7 @@ class PositionedFile:
             expected: how messages end: ``expected a .tflite model file``.
 
         Raises:
-            RankSliceError: there is no such file, it may not be read, or is no ordinary one.
+            RankSliceError: there is no such file, it may not be read, or is not an ordinary file.
         """
         self.path = path
         self._descriptor = open_ordinary(path, expected)

@@ -106,10 +106,10 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
             heuristic one.
 
     Raises:
-        RankSliceError: Nothing is left to run, a model output is no tensor of it, layers that
-            cannot be apart are on several ranks, or a tensor that enters, leaves or crosses
-            between segments has no size that is known, above zero and at most 2^31 - 1 bytes.
-            All mistakes at once.
+        RankSliceError: Nothing is left to run, a model output is not one of its tensors, layers
+            that cannot be apart are on several ranks, or the size of a tensor that enters, leaves
+            or crosses between segments is not known, zero, or more than 2^31 - 1 bytes. All
+            mistakes at once.
     """
     raise_mistakes(_output_mistakes(graph))
     copies = copied_layers(graph, rank_of)
@@ -367,7 +367,7 @@ def _joined(spans: Iterable[_Span]) -> list[_Span]:
 def _output_mistake(graph: Graph, tensor: Tensor, maker: Layer) -> Mistake:
     """Return the mistake of a model output that cannot be given out."""
     made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
-    found = f"{crossing_fault(tensor)}: it can be no model output"
+    found = f"{crossing_fault(tensor)}: it cannot be a model output"
     declare = "if it is fixed, state it in the model file" if _is_unknown(tensor) else ""
     return Mistake(f"{graph.name}: {made}", found, declare)
 
@@ -403,7 +403,7 @@ def crossing_fault(tensor: Tensor) -> str:
     """Return what keeps a tensor from being handed from rank to rank; empty: nothing."""
     size = tensor.nbytes
     if not tensor.dtype:
-        return "it is no tensor of a known element type"
+        return "it is not a tensor of a known element type"
     if not dtype_bits(tensor.dtype):
         return f"its elements ({tensor.dtype}) have no fixed size"
     if size is None:

@@ -337,7 +337,7 @@ class _Search:
         return closures
 
     def _cannot_grow(self, rest: int, rank: int, closure: int) -> bool:
-        """Tell whether all other items of the rank wait for something that the closure feeds."""
+        """Return whether all other items of the rank wait for something that the closure feeds."""
         fed = 0
         for item in _bits(closure):
             fed |= self.after[item]

@@ -23,7 +23,7 @@ def rankfile(placements: Sequence[Placement]) -> str:
     ascending from 0 without a gap.
 
     Raises:
-        RankSliceError: A host's name is none, or a rank has no cores.
+        RankSliceError: The name of a host is invalid, or a rank has no cores.
     """
     raise_mistakes(_mistakes(placements))
     return "".join(
@@ -38,7 +38,7 @@ def hostfile(placements: Sequence[Placement]) -> str:
     A host gets a slot for each core in use, and one for each rank at least.
 
     Raises:
-        RankSliceError: A host's name is none, or a rank has no cores.
+        RankSliceError: The name of a host is invalid, or a rank has no cores.
     """
     raise_mistakes(_mistakes(placements))
     hosts = dict.fromkeys(placement.host for placement in placements)

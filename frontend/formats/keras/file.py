@@ -46,19 +46,21 @@ def check_keras_file(path: Path) -> None:
         path: a ``.keras`` archive, or an HDF5 file (``.h5``, ``.hdf5``).
 
     Raises:
-        RankSliceError: it is none, is damaged, unpacks to far more than it is, refers to other
-            files, or names classes that are not Keras's; all of these. Or h5py is not installed.
+        RankSliceError: it is not a Keras model, is damaged, unpacks to far more than it is, refers
+            to other files, or names classes that are not Keras's. Or h5py is not installed.
     """
     beginning = _beginning(path)
     if path.suffix.lower() == ".keras":
         if not beginning.startswith(b"PK"):
-            found = "is an HDF5 file" if beginning == _HDF5 else "is no .keras archive"
+            found = "is an HDF5 file" if beginning == _HDF5 else "is not a .keras archive"
             expected = "name it .h5" if beginning == _HDF5 else "expected one that Keras 3 saved"
             raise RankSliceError(Mistake(str(path), found, expected))
         config = _check_archive(path)
     else:
         if beginning != _HDF5:
-            raise RankSliceError(Mistake(str(path), "is no HDF5 file", "expected a Keras model"))
+            raise RankSliceError(
+                Mistake(str(path), "is not an HDF5 file", "expected a Keras model")
+            )
         config = _check_hdf5(path)
     raise_mistakes(config_mistakes(str(path), config))
 
@@ -75,7 +77,7 @@ def _check_archive(path: Path) -> object:
             raise_mistakes(_member_mistakes(path, archive))
             text = archive.read(_CONFIG)
             config = _config(path, text)
-            # A class that is no good is told even where h5py is missing.
+            # A class that is refused is reported even if h5py is missing.
             raise_mistakes(config_mistakes(str(path), config))
             weights = archive.read(_WEIGHTS)
     except _READING as error:
@@ -110,14 +112,14 @@ def _expansion(content: int, stored: int) -> str:
     """Return what is wrong with the size of what unpacks from some bytes; empty: nothing."""
     if content <= _LONGEST_CONFIG + _LARGEST_EXPANSION * stored:
         return ""
-    return f"unpacks to {content} bytes, from {stored}: that is no model"
+    return f"unpacks to {content} bytes, from {stored}: too much for a model"
 
 
 def _config(path: Path, text: str | bytes) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise RankSliceError(Mistake(str(path), "its configuration is no JSON")) from None
+        raise RankSliceError(Mistake(str(path), "its configuration is not JSON")) from None
 
 
 def _check_hdf5(path: Path) -> object:
@@ -152,7 +154,7 @@ def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
     try:
         return h5py.File(source, "r")
     except _DAMAGED:
-        found = "is no HDF5 file, or a damaged one"
+        found = "is not an HDF5 file, or is damaged"
         raise RankSliceError(Mistake(str(path), found, "save the model again")) from None
 
 

@@ -51,7 +51,7 @@ def read_keras(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         shapes: sizes of inputs that the file leaves open, by the input's name.
 
     Raises:
-        RankSliceError: the file is no such model, or one that cannot be sliced; or TensorFlow is
+        RankSliceError: the file is not such a model, or one that cannot be sliced; or TensorFlow is
             not installed.
     """
     check_keras_file(path)

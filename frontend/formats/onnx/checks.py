@@ -26,7 +26,7 @@ _MAX_CALLS = 50_000
 
 
 def is_text(message: Message) -> bool:
-    """Tell whether all strings of a message are UTF-8; protobuf hands out others as bytes."""
+    """Return whether all strings of a message are UTF-8; protobuf hands out others as bytes."""
     for field, value in message.ListFields():
         values = [value] if isinstance(value, str | bytes | Message) else value
         if field.type == FieldDescriptor.TYPE_STRING and any(isinstance(v, bytes) for v in values):

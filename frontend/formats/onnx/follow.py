@@ -50,7 +50,7 @@ long, whatever its settings."""
 
 
 def is_fixed(kind: TypeProto) -> bool:
-    """Tell whether a type is that of a tensor with a known element type and known sizes."""
+    """Return whether a type is that of a tensor with a known element type and known sizes."""
     tensor = kind.tensor_type
     return bool(tensor.elem_type and tensor.HasField("shape")) and all(
         dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
@@ -229,7 +229,7 @@ def _follow_values(facts: _Facts, node: NodeProto) -> None:
 
 
 def _is_small(facts: _Facts, node: NodeProto, name: str) -> bool:
-    """Tell whether an output has few elements, before it is computed."""
+    """Return whether an output has few elements, before it is computed."""
     kind = facts.types.get(name, TypeProto())
     if not is_fixed(kind):
         return node.op_type == "NonZero"  # as many as its input has, times the rank

@@ -158,7 +158,7 @@ def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterato
 
 
 def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
-    """Tell whether a node's result differs from run to run, by itself or by what it calls."""
+    """Return whether a node's result differs from run to run, by itself or by what it calls."""
     return any(
         inner.op_type in _RANDOM and not _domain(inner.domain)
         for inner in _executed(node, functions)

@@ -70,8 +70,8 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         shapes: sizes of inputs that the file does not fix, by the input's name.
 
     Raises:
-        RankSliceError: the file is no ONNX model, or one that cannot be sliced: all mistakes that
-            the first failing check finds.
+        RankSliceError: the file is not an ONNX model, or cannot be sliced: all mistakes that the
+            first failing check finds.
     """
     where = str(path)
     with WireFile(path) as file:
@@ -85,25 +85,10 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
     brought = [value for value in bound.graph.input if value.name not in weights]
     raise_mistakes((*mistakes, *input_mistakes(where, brought)))
     tensors = infer_tensors(bound, weights)
-    given = tuple(dict.fromkeys(value.name for value in bound.graph.output))
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
-        graph=Graph(
-            name=path.name,
-            format="onnx",
-            layers=layers,
-            inputs=tuple(tensors[value.name] for value in brought),
-            outputs=tuple(_output(name, tensors, weights) for name in given),
-            weights=tuple(
-                dict.fromkeys(
-                    (
-                        *(weight for layer in layers for weight in layer.weights),
-                        *(weights[name] for name in given if name in weights),
-                    )
-                )
-            ),
-        ),
+        graph=_graph(path.name, bound, layers, weights, tensors),
         ir_version=model.ir_version,
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
         graph_name=model.graph.name,
@@ -111,6 +96,28 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
         inner_data=outside,
+    )
+
+
+def _graph(
+    name: str,
+    model: ModelProto,
+    layers: tuple[Layer, ...],
+    weights: Mapping[str, Weight],
+    tensors: Mapping[str, Tensor],
+) -> Graph:
+    """Return the records of a model whose inputs have their shapes."""
+    brought = (value.name for value in model.graph.input if value.name not in weights)
+    given = tuple(dict.fromkeys(value.name for value in model.graph.output))
+    read = [weight for layer in layers for weight in layer.weights]
+    passed_on = [weights[name] for name in given if name in weights]
+    return Graph(
+        name=name,
+        format="onnx",
+        layers=layers,
+        inputs=tuple(tensors[name] for name in brought),
+        outputs=tuple(_output(name, tensors, weights) for name in given),
+        weights=tuple(dict.fromkeys((*read, *passed_on))),
     )
 
 

@@ -56,7 +56,7 @@ def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight,
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Tell whether a tensor's values lie in another file."""
+    """Return whether a tensor's values lie in another file."""
     return tensor.data_location == TensorProto.EXTERNAL
 
 
@@ -175,7 +175,7 @@ def _numbers_wrong(entries: dict[str, str], nbytes: int) -> Iterator[str]:
     for key in ("offset", "length"):
         text = entries.get(key, "0")
         if not (text.isascii() and text.isdigit() and len(text) < 20):
-            yield f"its external {key} {quoted(text)} is no number"
+            yield f"its external {key} {quoted(text)} is not a number"
         elif key == "length" and key in entries and int(text) != nbytes:
             yield f"its external length is {text}, but type and shape need {nbytes} bytes"
 

@@ -109,7 +109,7 @@ class WireFile(PositionedFile):
         return ByteRange(self.path, field.start, field.end - field.start)
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
-        """Return the error that the file is no ONNX model, with the offset where that shows."""
+        """Return the error that the file is not an ONNX model, with the offset where that shows."""
         return RankSliceError(
             Mistake(
                 str(self.path),
@@ -224,7 +224,7 @@ def _skeleton(file: WireFile, start: int, end: int, kind: str, depth: int = 0) -
     for part in _skeleton_parts(file, start, end, kind, depth):
         parts += part
         if len(parts) > _MAX_SKELETON:
-            raise file.malformed(start, f"more than {_MAX_SKELETON >> 20} MiB that are no weights")
+            raise file.malformed(start, f"more than {_MAX_SKELETON >> 20} MiB that are not weights")
     return bytes(parts)
 
 

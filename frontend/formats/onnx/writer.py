@@ -79,12 +79,12 @@ def segment_pieces(
     graph = [
         _graph_head(model, weights, inputs, outputs),
         *model.graph_notes,
-        *(_layer_record(model, record, data) for record in nodes),
+        *(_record(model, record, data, GraphProto) for record in nodes),
         *(piece for weight in weights for piece in _initializer(model, weight, data)),
     ]
     pieces = (
         *model.header,
-        *(_function_record(model, record, data) for record in functions),
+        *(_record(model, record, data, ModelProto) for record in functions),
         varint(_GRAPH << 3 | BYTES),
         varint(pieces_length(graph)),
         *graph,
@@ -151,22 +151,22 @@ def _data_file(name: str, values: Iterable[ByteRange]) -> _DataFile:
     return _DataFile(name, tuple(coalesce(pieces)), offsets)
 
 
-def _layer_record(model: OnnxModel, record: ByteRange, file: _DataFile) -> Piece:
-    """Return the record of a layer: a copy, unless values of its constants move."""
+def _record(
+    model: OnnxModel, record: ByteRange, file: _DataFile, kind: type[GraphProto | ModelProto]
+) -> Piece:
+    """Return a record: a copy, unless values of constants in it move.
+
+    Args:
+        model: the model.
+        record: of a layer, or of a local function.
+        file: where the values are.
+        kind: what the record is a field of.
+    """
     if record not in model.inner_data:
         return record
-    holder = GraphProto.FromString(read_piece(record))
-    _move(holder.node, model.inner_data[record], file)
-    moved: bytes = holder.SerializeToString()
-    return moved
-
-
-def _function_record(model: OnnxModel, record: ByteRange, file: _DataFile) -> Piece:
-    """Return the record of a local function: a copy, unless values of its constants move."""
-    if record not in model.inner_data:
-        return record
-    holder = ModelProto.FromString(read_piece(record))
-    _move(holder.functions[0].node, model.inner_data[record], file)
+    holder = kind.FromString(read_piece(record))
+    nodes = holder.node if isinstance(holder, GraphProto) else holder.functions[0].node
+    _move(nodes, model.inner_data[record], file)
     moved: bytes = holder.SerializeToString()
     return moved
 
@@ -180,7 +180,7 @@ def _move(nodes: Iterable[NodeProto], values: Iterable[ByteRange], file: _DataFi
 def _graph_head(
     model: OnnxModel, weights: Iterable[Weight], inputs: Iterable[Tensor], outputs: Iterable[Tensor]
 ) -> bytes:
-    """Return the fields of the graph that are no copies: its name, inputs and outputs."""
+    """Return the fields of the graph that are not copies: its name, inputs and outputs."""
     raise_mistakes(
         Mistake(f"{model.path}: tensor {tensor.name!r}", "its element type is unknown")
         for tensor in (*inputs, *outputs)

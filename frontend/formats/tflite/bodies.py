@@ -15,7 +15,7 @@ _MAX_VISITS = 3_000_000
 
 
 class Bodies:
-    """Finds the subgraphs that an operator runs, by whatever way."""
+    """Finds the subgraphs that an operator runs, directly or not."""
 
     def __init__(self, where: str, subgraphs: Sequence[Table]) -> None:
         """Take the subgraphs of the model file ``where``, the main one first."""

@@ -16,7 +16,7 @@ _VERSION = 3
 _COMPRESSED = "COMPRESSION_METADATA"
 
 _MAX_TOLD = 5
-"""Wrong numbers told of a subgraph: where there are more, the file is damaged throughout."""
+"""At most so many wrong numbers of a subgraph are shown: with more, the whole file is damaged."""
 
 _CODE_OUTSIDE = "DISPATCH_OP"
 
@@ -46,7 +46,7 @@ def header_mistakes(where: str, model: Table) -> Iterator[Mistake]:
         yield Mistake(where, found, "slice it before it is compiled")
     if model.tables("external_buffers"):
         files = [group.text("name") for group in model.tables("external_buffer_groups")]
-        found = f"its weights lie in other files: {listed(files) or 'which is not told'}"
+        found = f"its weights lie in other files: {listed(files) or 'which are not named'}"
         yield Mistake(where, found, "expected them in the model file")
 
 

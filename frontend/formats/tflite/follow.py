@@ -211,7 +211,7 @@ they take. What a loop gives has the sizes of what it takes, or they change as i
 
 
 def _fits(tensor: Table, shape: Shape) -> bool:
-    """Tell whether a shape agrees with the sizes that the file fixes."""
+    """Return whether a shape agrees with the sizes that the file fixes."""
     signature = tensor.numbers("shape_signature")
     return (
         len(shape) == len(signature)

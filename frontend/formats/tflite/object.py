@@ -60,7 +60,7 @@ class Quantisation:
     """One for the tensor, or one per slice along :attr:`axis`."""
     zero_point: tuple[int, ...]
     minimum: tuple[float, ...]
-    """Smallest value seen by who quantised; empty if not told."""
+    """Smallest value seen by who quantised; empty if unknown."""
     maximum: tuple[float, ...]
     axis: int | None
     """Dimension along which each slice has its own scale; ``None``: one scale for all."""
@@ -172,7 +172,7 @@ def read_object(path: Path) -> ModelObject:
     """Return the model object of a TensorFlow Lite file, without its weights.
 
     Raises:
-        RankSliceError: the file is no TensorFlow Lite model, or its tables name things that it
+        RankSliceError: the file is not a TensorFlow Lite model, or its tables name things that it
             does not have.
     """
     with FlatFile(path) as file:

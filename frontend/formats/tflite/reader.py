@@ -42,7 +42,7 @@ _RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _DETERMINISTIC = frozenset(OPERATORS) - _RANDOM
 
 _MAX_TOLD = 20
-"""Mistakes of one kind that are told: a damaged file can have one for each of its layers."""
+"""Mistakes of one kind that are shown: a damaged file can have one for each of its layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def read_tflite(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
             input has the sizes that the file gives it, which is 1 for those left open.
 
     Raises:
-        RankSliceError: the file is no TensorFlow Lite model, or one that cannot be sliced: all
+        RankSliceError: the file is not a TensorFlow Lite model, or one that cannot be sliced: all
             mistakes that the first failing check finds.
     """
     where = str(path)
@@ -264,7 +264,7 @@ class _Reading:
         )
 
     def _is_deterministic(self, position: int) -> bool:
-        """Tell whether equal inputs give equal results; of custom operators nobody knows."""
+        """Return whether equal inputs give equal results; of custom operators nobody knows."""
         bodies = [self._subgraphs[number] for number in self._bodies[position]]
         inner = [item for body in bodies for item in body.tables("operators")]
         operators = (self._operators[position], *inner)

@@ -65,7 +65,7 @@ class Table:
         return struct.unpack(f"<{len(value) // struct.calcsize(code)}{code}", value)
 
     def text(self, name: str) -> str:
-        """Return a string; what is no UTF-8 in it is replaced."""
+        """Return a string; bytes that are not UTF-8 are replaced."""
         value = self.values.get(name, b"")
         assert isinstance(value, bytes)
         return value.decode("utf-8", "replace")
@@ -125,7 +125,7 @@ class FlatFile(PositionedFile):
             raise self.malformed(start, "the file ends before what an offset in it leads to")
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
-        """Return the error that the file is no model, with the offset where that shows."""
+        """Return the error that the file is not a model, with the offset where that shows."""
         return RankSliceError(Mistake(str(self.path), f"{found} (at byte {offset})", _EXPECTED))
 
     def _page(self, number: int) -> bytes:
@@ -143,8 +143,8 @@ def read_tables(file: FlatFile) -> Table:
     """Return the table ``Model`` of a file, and all that it refers to.
 
     Raises:
-        RankSliceError: the file is no TensorFlow Lite model, is damaged, uses a part of the format
-            that is newer than this program, or has more tables than any model needs.
+        RankSliceError: the file is not a TensorFlow Lite model, is damaged, uses a part of the
+            format that is newer than this program, or has more tables than any model needs.
     """
     head = file.read(0, 8) if file.size >= 8 else b""
     if head[4:] != _IDENTIFIER:
@@ -265,6 +265,6 @@ class _Reader:
         self._bytes_left -= length
         if self._bytes_left < 0:
             raise self.file.malformed(
-                start, f"more than {_MAX_BYTES >> 20} MiB that are no weights"
+                start, f"more than {_MAX_BYTES >> 20} MiB that are not weights"
             )
         return self.file.read(start, length)

@@ -214,7 +214,7 @@ def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"dtype": ""}, "it is no tensor of a known element type"),
+        ({"dtype": ""}, "it is not a tensor of a known element type"),
         ({"dtype": "str"}, "its elements (str) have no fixed size"),
         ({"shape": (2, 0)}, "it has no elements"),
         (
@@ -241,7 +241,7 @@ def test_model_inputs_and_outputs_need_a_known_size_too():
     assert [
         "model.onnx: input 'x': its shape is not known before the run",
         "model.onnx: tensor 'y', made by layer 'a': its elements (str) have no fixed size: "
-        "it can be no model output",
+        "it cannot be a model output",
     ] == mistakes(graph, {"a": 0})
 
 

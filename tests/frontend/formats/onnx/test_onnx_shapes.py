@@ -154,7 +154,7 @@ def test_an_operator_that_nobody_knows_has_no_shape(tmp_path: Path):
         partition(model.graph, {"custom": 0, "other": 1})
     assert (
         "model.onnx: tensor 'h', made by layer 'custom' and read by layer 'other':"
-        " it is no tensor of a known element type: the model cannot be cut here;"
+        " it is not a tensor of a known element type: the model cannot be cut here;"
         " map layers 'custom' and 'other', and those between, to one key,"
         " or state its type and shape in the model file if they are fixed"
     ) == str(caught.value)

@@ -100,7 +100,7 @@ def test_sizes_beyond_all_bounds_are_refused(h5):
         file.create_dataset("model_weights/other", (1 << 40,), "f4", chunks=(1 << 20,))
 
     with_h5(change)(h5)
-    assert "that is no model" in complaint(h5)
+    assert "too much for a model" in complaint(h5)
 
 
 def test_a_damaged_beginning_of_the_list_of_groups_is_told(h5):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jinja2
 
 from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Channel, Plan, Segment
+from rankslice.framework.plan import Plan
 
 __all__ = ["Literal", "render_driver"]
 
@@ -34,36 +33,6 @@ class Literal:
         return source
 
 
-@dataclass(frozen=True, slots=True)
-class _ChannelEnd:
-    tensor: Literal
-    peer: int
-    channel: int
-
-
-@dataclass(frozen=True, slots=True)
-class _SegmentBlock:
-    file: Literal
-    inputs: Literal
-    outputs: Literal
-
-
-@dataclass(frozen=True, slots=True)
-class _RankBlock:
-    number: int
-    layer_count: int
-    first_layer: Literal
-    last_layer: Literal
-    key: Literal
-    host: Literal
-    accelerator: Literal
-    cores: Literal
-    engine: Literal
-    receives: tuple[_ChannelEnd, ...]
-    segments: tuple[_SegmentBlock, ...]
-    sends: tuple[_ChannelEnd, ...]
-
-
 def render_driver(plan: Plan, plan_sha256: str) -> str:
     """Return the source of ``driver.py``.
 
@@ -74,18 +43,18 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,
-        finalize=_refuse_plain_text,
+        finalize=_source,
         keep_trailing_newline=True,
-        autoescape=False,  # it is Python, not HTML; plain text is refused altogether
+        autoescape=False,  # it is Python, not HTML; _source escapes text
     )
     return environment.get_template("driver.py.j2").render(
-        model=Literal(plan.model.name),
-        plan_sha256=Literal(plan_sha256),
+        model=plan.model.name,
+        plan_sha256=plan_sha256,
         mpirun_arguments=_mpirun_arguments(plan),
         source=plan.source,
         sink=plan.sink,
         window=plan.window,
-        ranks=[_block(plan, placement) for placement in plan.ranks],
+        ranks=[_rank(plan, placement) for placement in plan.ranks],
     )
 
 
@@ -101,42 +70,25 @@ def _mpirun_arguments(plan: Plan) -> _Prose:
     return _Prose(f"--map-by rankfile:file=rankfile --hostfile hostfile{binding}")
 
 
-def _refuse_plain_text(value: Any) -> Any:
+def _source(value: Any) -> Any:
+    """Return what the template prints for a value: text only as a literal."""
     if isinstance(value, (Literal, int, _Prose)):
         return value
-    raise TypeError(f"{type(value).__name__} may not enter generated code as it is: {value!r}")
+    if isinstance(value, (str, tuple)):
+        return Literal(value)
+    raise TypeError(f"{type(value).__name__} may not enter generated code: {value!r}")
 
 
-def _block(plan: Plan, placement: Placement) -> _RankBlock:
+def _rank(plan: Plan, placement: Placement) -> dict[str, Any]:
+    """Return what the template needs for the block of a rank."""
     segments = plan.of_rank(placement.rank)
     layers = [layer for segment in segments for layer in segment.layers]
-    return _RankBlock(
-        number=placement.rank,
-        layer_count=len(layers),
-        first_layer=Literal(layers[0][:_LONGEST_NAME_IN_COMMENT]),
-        last_layer=Literal(layers[-1][:_LONGEST_NAME_IN_COMMENT]),
-        key=Literal(placement.key),
-        host=Literal(placement.host),
-        accelerator=Literal(placement.accelerator),
-        cores=Literal(placement.cores),
-        engine=Literal(placement.engine),
-        receives=tuple(
-            _channel_end(channel, channel.source)
-            for channel in plan.channels
-            if channel.destination == placement.rank
-        ),
-        segments=tuple(_segment_block(segment) for segment in segments),
-        sends=tuple(
-            _channel_end(channel, channel.destination)
-            for channel in plan.channels
-            if channel.source == placement.rank
-        ),
-    )
-
-
-def _channel_end(channel: Channel, peer: int) -> _ChannelEnd:
-    return _ChannelEnd(Literal(channel.tensor), peer, channel.number)
-
-
-def _segment_block(segment: Segment) -> _SegmentBlock:
-    return _SegmentBlock(Literal(segment.file), Literal(segment.inputs), Literal(segment.outputs))
+    return {
+        "placement": placement,
+        "layer_count": len(layers),
+        "first_layer": layers[0][:_LONGEST_NAME_IN_COMMENT],
+        "last_layer": layers[-1][:_LONGEST_NAME_IN_COMMENT],
+        "receives": [each for each in plan.channels if each.destination == placement.rank],
+        "segments": segments,
+        "sends": [each for each in plan.channels if each.source == placement.rank],
+    }

@@ -320,8 +320,9 @@ def test_layers_stand_in_comments_shortened_and_on_one_line() -> None:
     assert 3 == len(found)
 
 
-def test_plain_text_may_not_enter_generated_code() -> None:
-    from rankslice.backend.codegen import _refuse_plain_text
+def test_text_enters_generated_code_as_a_literal_and_nothing_unknown_does() -> None:
+    from rankslice.backend.codegen import _source
 
-    with pytest.raises(TypeError, match="str may not enter generated code as it is: 'name'"):
-        _refuse_plain_text("name")
+    assert '"a\\nb"' == str(_source("a\nb"))
+    with pytest.raises(TypeError, match="NoneType may not enter generated code: None"):
+        _source(None)

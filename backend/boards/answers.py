@@ -25,7 +25,6 @@ __all__ = [
     "MAX_BYTES",
     "Answer",
     "BoardCheck",
-    "Committed",
     "Done",
     "Fetched",
     "Received",
@@ -121,13 +120,6 @@ class Received:
     state: Annotated[str, Only({"there", "wanted"}.__contains__, "'there' or 'wanted'")]
     bases: tuple[Annotated[str, Only(_BASE.fullmatch, "the name of a package")], ...]
     """Packages that may share files with it, by folder and name in ``~/.rankslice``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A package was checked and published."""
-
-    state: Annotated[str, Only({"copied"}.__contains__, "'copied'")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
-from rankslice.backend.boards.answers import Committed, Done, Received
+from rankslice.backend.boards.answers import Done, Received
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.engines import ENGINES
@@ -146,8 +146,8 @@ def _deploy(
     on_step("asking")
     staging = f"{package.short_name}.{secrets.token_hex(8)}"
     answer = shell.ask(Received, "receive", staging=staging, **identity)
-    state, files, sent = answer.state, 0, 0
-    if state == "wanted":
+    files = sent = 0
+    if answer.state == "wanted":
         on_step("copying")
         names = [*package.files, "manifest.json"]
         copied = shell.put(
@@ -155,7 +155,7 @@ def _deploy(
         )
         files, sent = copied.files, copied.sent_bytes
         on_step("checking")
-        state = shell.ask(Committed, "commit", staging=staging, **identity).state
+        shell.ask(Done, "commit", staging=staging, **identity)
     if environment:
         on_step("installing")
         shell.ask(Done, "make_environment", also=list(also), **identity)
@@ -164,7 +164,7 @@ def _deploy(
     return Deployed(
         board=package.board,
         host=shell.reach.host,
-        state=state,
+        state="copied" if answer.state == "wanted" else "there",
         manifest_sha256=package.manifest_sha256,
         package_bytes=package.nbytes,
         files_sent=files,

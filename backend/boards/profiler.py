@@ -42,6 +42,7 @@ T = TypeVar("T")
 _START_S = 60.0
 _END_S = 2.0
 _REMEDY = "rankslice profile ... --venv"
+_WORKED = {"problem": None, "refused": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +105,6 @@ class _Problems:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """Times and memory of a sub-model that has run."""
-
-    samples_ns: Annotated[
-        tuple[Annotated[int, between(1, 1 << 60)], ...], Only(len, "one time or more")
-    ]
-    memory_bytes: _Amount
-    gpu_bytes: _Amount | None
-    energy_uj: _Amount | None
-
-
-@dataclass(frozen=True, slots=True)
 class _NotMeasured:
     """Why a sub-model has not run."""
 
@@ -127,12 +116,14 @@ class _NotMeasured:
 class Reading:
     """What was measured of a sub-model, or why nothing was."""
 
-    samples_ns: tuple[int, ...] = ()
-    memory_bytes: int | None = None
-    energy_uj: int | None = None
+    samples_ns: Annotated[
+        tuple[Annotated[int, between(1, 1 << 60)], ...], Only(len, "one time or more")
+    ] = ()
+    memory_bytes: _Amount | None = None
+    gpu_bytes: _Amount | None = None
+    energy_uj: _Amount | None = None
     problem: str | None = None
     refused: bool = False
-    gpu_bytes: int | None = None
 
 
 def profiler_package(
@@ -246,13 +237,7 @@ class Accelerator:
             told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
             problem = told.refused or told.problem or "no reason was given"
             return Reading(problem=problem, refused=told.refused is not None)
-        measured = self._record(_Measured, {"energy_uj": None, **answer})
-        return Reading(
-            measured.samples_ns,
-            measured.memory_bytes,
-            measured.energy_uj,
-            gpu_bytes=measured.gpu_bytes,
-        )
+        return self._record(Reading, {"energy_uj": None, **answer, **_WORKED})
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
         """Let a sub-model run repeatedly until the next request.

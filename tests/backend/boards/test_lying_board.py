@@ -28,7 +28,6 @@ from probed_boards import RUBIK_PI, environment, report_of
 
 from rankslice.backend.boards.answers import (
     BoardCheck,
-    Committed,
     Done,
     Fetched,
     Received,
@@ -256,7 +255,7 @@ NO_BOARD = BoardReport.__dataclass_fields__
 ASKED: dict[str, tuple[Callable[[Liar], None], list[dict[str, Any]]]] = {
     "receive": (deploy, [asdict(Received("there", ()))]),
     "receive bases": (ask_for(Received), [asdict(Received("wanted", BASES))]),
-    "commit": (ask_for(Committed), [asdict(Committed("copied"))]),
+    "commit": (ask_for(Done), [{}]),
     "room": (ask_for(Room), [asdict(Room(1))]),
     "make_environment": (ask_for(Done), [{}]),
     "look": (look, [asdict(BoardCheck((), NETWORK, "edge01", ("0123456789ab-0123456789abcdef",)))]),

@@ -32,12 +32,6 @@ def main(request: Request) -> None:
 
 
 ACTIONS = {
-    "receive": receive,
-    "commit": commit,
-    "room": room,
-    "make_environment": make_environment,
-    "look": look,
-    "watch": watch,
-    "fetch": fetch,
-    "measure": measure,
+    action.__name__: action
+    for action in (receive, commit, room, make_environment, look, watch, fetch, measure)
 }

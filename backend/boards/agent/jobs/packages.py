@@ -63,7 +63,7 @@ def commit(request: Request) -> Answer:
     for left in (HOME / "staging").iterdir():
         if left.name.startswith((f"{package.name}.", "damaged.")):
             shutil.rmtree(left, ignore_errors=True)
-    return {"state": "copied"}
+    return {}
 
 
 def room(request: Request) -> Answer:

@@ -66,11 +66,5 @@ def clock(request: Request) -> Answer:
 
 
 ACTIONS = {
-    "report": report,
-    "addresses": addresses,
-    "load": load,
-    "clock": clock,
-    "listen": listen,
-    "reach": reach,
-    "exchange": exchange,
+    action.__name__: action for action in (report, addresses, load, clock, listen, reach, exchange)
 }

@@ -1,4 +1,4 @@
-"""What to take from an exploration, in words."""
+"""The answer of an exploration, in sentences."""
 
 from __future__ import annotations
 

@@ -1,32 +1,29 @@
-"""What a search has found, as mappings to choose from."""
+"""Candidates: mappings that a search found, with their figures."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.cost.prediction import BoardCost, Prediction
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.to_mapping import mapping_of
-from rankslice.exploration.results.front import Archive, spread_out
+from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.exploration.results.records import Candidate, Figures, RankLoad, RankTraffic
 
 __all__ = ["Selection", "candidates_of", "predicted_candidate", "predicted_figures", "selected"]
 
 
-Selection: TypeAlias = list[tuple[NDArray[np.int64], bool]]
+Selection: TypeAlias = list[tuple[Assignment, bool]]
 """Assignments of layers to devices, (layers,) each, and whether each is on the front."""
 
 
 def selected(found: Archive, most: int) -> Selection:
-    """Return the assignments that people may choose from.
+    """Return the assignments to show.
 
     They are at most ``most`` of the front, spread over all of it; then the fastest of each number
     of boards, where another number of boards beats it in everything.
@@ -62,9 +59,7 @@ def candidates_of(
         for row, on_front in kept
     ]
     candidates.sort(key=_order)
-    return tuple(
-        replace(candidate, number=number) for number, candidate in enumerate(candidates, 1)
-    )
+    return tuple(replace(each, number=number) for number, each in enumerate(candidates, 1))
 
 
 def _order(candidate: Candidate) -> tuple[float, ...]:
@@ -72,7 +67,7 @@ def _order(candidate: Candidate) -> tuple[float, ...]:
     return -figures.throughput_fps, len(candidate.boards), float(figures.memory_bytes or 0)
 
 
-def predicted_candidate(problem: Problem, assignment: NDArray[np.int64]) -> Candidate:
+def predicted_candidate(problem: Problem, assignment: Assignment) -> Candidate:
     """Return an assignment with its predicted figures, without a number, taken to be on a front."""
     prediction = predict(problem, assignment)
     return Candidate(
@@ -106,11 +101,9 @@ def _energy_basis(boards: Iterable[BoardCost]) -> str:
     return "measured" if sources == {"measured"} else "modelled"
 
 
-def _loads(
-    problem: Problem, assignment: NDArray[np.int64], prediction: Prediction
-) -> Iterator[RankLoad]:
+def _loads(problem: Problem, assignment: Assignment, prediction: Prediction) -> Iterator[RankLoad]:
     costs = {device.key: device for device in prediction.devices}
-    for key, layers in mapping_of(problem, _integers(assignment)).items():
+    for key, layers in mapping_of(problem, assignment.tolist()).items():
         yield RankLoad(
             key=key,
             board=costs[key].board,
@@ -120,10 +113,6 @@ def _loads(
             busy_s=costs[key].busy_s,
             gpu_bytes=costs[key].gpu_bytes,
         )
-
-
-def _integers(assignment: NDArray[np.int64]) -> Sequence[int]:
-    return [int(device) for device in assignment]
 
 
 def _traffic(prediction: Prediction) -> Iterator[RankTraffic]:

@@ -1,4 +1,4 @@
-"""The Pareto front of what a search has met: mappings that no other one beats in everything."""
+"""The Pareto front: mappings that no other one beats in every objective."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def nondominated(values: Floats) -> NDArray[np.intp]:
 
 
 class Archive:
-    """All mappings that were the best so far, in some respect, and still are.
+    """The best mappings so far.
 
-    That is the front, and for each group (number of boards in use, say) the mapping with the
-    least value of each objective, be it on the front or not.
+    These are the front, and for each group (number of boards in use) the mapping with the least
+    value of each objective, whether it is on the front or not.
     """
 
     def __init__(self, layers: int, objectives: int) -> None:
@@ -74,7 +74,7 @@ class Archive:
         self._best: dict[tuple[int, int], tuple[tuple[float, ...], Assignment]] = {}
 
     def add(self, population: Population, scores: Scores) -> None:
-        """Take in what is possible, of finite values, and better than what is here."""
+        """Add mappings that are possible, have finite values and improve the archive."""
         usable = np.isfinite(scores.values).all(axis=1) & (scores.excess <= 0)
         population, scores = population[usable], scores.part(np.flatnonzero(usable))
         self._add_best(population, scores)

@@ -1,4 +1,4 @@
-"""What a mapping showed when it was run, beside what was predicted of it."""
+"""Measurements of a mapping's run, beside its predictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MeasuredEnergy", "MeasuredRank", "MeasuredRun", "with_measured"]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRank:
-    """What a rank showed."""
+    """Measurements of a rank."""
 
     key: str
     layers: tuple[str, ...]
@@ -26,16 +26,16 @@ class MeasuredRank:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEnergy:
-    """What a board's sensor told."""
+    """Energy that a board's sensor measured."""
 
     board: str
     frame_uj: int
-    """Of all that the sensor sees, while the run lasted, over its frames."""
+    """All that the sensor measured during the run, over the number of frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What a mapping showed in a run."""
+    """Measurements of a mapping's run."""
 
     frames: int
     period_ns: int
@@ -44,14 +44,14 @@ class MeasuredRun:
     """Median."""
     ranks: tuple[MeasuredRank, ...]
     energies: tuple[MeasuredEnergy, ...] = ()
-    """Of the boards whose sensor told it."""
+    """Of boards with a sensor."""
 
 
 def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> Candidate:
     """Return a candidate with the figures of a run beside the predicted ones.
 
     Args:
-        problem: whose figures of power the energy rests on, on boards whose sensor told none.
+        problem: has the power figures for boards without a sensor.
         candidate: with what was predicted.
         run: of its mapping.
     """
@@ -78,9 +78,9 @@ def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> C
 def _worst_energy(
     problem: Problem, candidate: Candidate, run: MeasuredRun
 ) -> tuple[float | None, str | None]:
-    """Return the energy of a frame on the board that takes most, in joules, and its source.
+    """Return the energy of a frame on the board that takes most, in joules, and its basis.
 
-    ``None``: that of a board in use is not known. It is measured if sensors told it of all boards.
+    ``None``: that of a board in use is not known. It is measured if all boards have sensors.
     """
     told = {energy.board: energy.frame_uj / 1e6 for energy in run.energies}
     if all(board in told for board in candidate.boards):

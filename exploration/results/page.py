@@ -46,12 +46,6 @@ class _Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class _FiguresRow:
-    source: str
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Mapping:
     """All that is shown of a mapping."""
 
@@ -62,7 +56,8 @@ class _Mapping:
     content: str
     bottleneck: str
     cells: tuple[str, ...]
-    figures: tuple[_FiguresRow, ...]
+    figures: tuple[tuple[str, tuple[str, ...]], ...]
+    """What they rest on, and a cell for each figure."""
     bars: tuple[_Bar, ...]
 
 
@@ -178,9 +173,7 @@ def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
             ", ".join(load.key for load in candidate.ranks),
             candidate.best_known.basis,
         ),
-        figures=tuple(
-            _FiguresRow(each.basis, _cells(candidate, each)) for each in candidate.figures
-        ),
+        figures=tuple((each.basis, _cells(candidate, each)) for each in candidate.figures),
         bars=tuple(_bars(candidate)),
     )
 

@@ -63,7 +63,7 @@ class RankTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One mapping, to choose or not."""
+    """A mapping that a search proposes."""
 
     number: int
     """From 1, the fastest first."""
@@ -124,7 +124,7 @@ class Exploration:
     """In words: ``NSGA-II, 400 generations of 100, seed 0``."""
     objectives: tuple[str, ...]
     left_out: tuple[str, ...]
-    """Objectives that were asked for and cannot be had, each with its reason."""
+    """Objectives that were asked for and are not available, each with its reason."""
     evaluations: int
     """Mappings that the cost model evaluated."""
     candidates: tuple[Candidate, ...]

@@ -14,7 +14,7 @@ from rankslice.framework.quantities import count_text
 __all__ = ["MAX_MAPPINGS", "every_mapping", "exhaustive"]
 
 MAX_MAPPINGS = 2_000_000
-"""Tried without being asked twice: about a minute for a small network."""
+"""Limit of ``--method exhaustive``: about a minute for a small network."""
 
 _AT_ONCE = 4096
 
@@ -35,8 +35,8 @@ def exhaustive(
         score: evaluates a whole population at once.
         space: layers, devices, and the number of objectives.
         most: how many mappings may be tried.
-        on_mappings: told how many are done.
-        otherwise: what to do if there are more, as a clause.
+        on_mappings: is called with the number of mappings tried so far.
+        otherwise: advice if there are more, as a clause.
         found: takes them; what is there already goes before what is as good.
 
     Raises:

@@ -1,9 +1,8 @@
-"""Better mappings than those that are known, by small changes that a score judges.
+"""Local search: small random changes to the best mappings known.
 
-The best so far are changed at random: a stretch of layers moves, a border between two stages does,
-two devices change roles, one is given up, or two mappings swap a stretch. What comes out may be any
-mapping, with layers of a device that are no neighbours, too. The budget is a number of mappings, so
-the same arguments give the same answer on any machine.
+A stretch of layers moves, or a border between two slices; two devices swap their layers, one is
+given up, or two mappings swap a stretch. The result may be any mapping, interleaved ones as well.
+The budget is a number of mappings, so the same arguments give the same answer on any machine.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def local_search(
         seeds: (n, layers): mappings to begin with; without any there is nothing to change.
         found: takes what is met.
         most: how many mappings are scored.
-        on_mappings: told how many were.
+        on_mappings: is called with the number of mappings scored so far.
     """
     searching = _LocalSearch(score, space, found)
     searching.take(seeds)
@@ -71,7 +70,7 @@ def local_search(
 
 
 class _LocalSearch:
-    """A search that is going on."""
+    """A running search."""
 
     def __init__(self, score: Score, space: SearchSpace, found: Archive) -> None:
         self._score, self._space, self._found = score, space, found

@@ -1,4 +1,4 @@
-"""Searching for mappings: a method, and what evaluates the mappings that it comes to."""
+"""Search methods, and what evaluates the mappings that they propose."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ __all__ = [
 METHODS = ("exact", "nsga2", "exhaustive")
 
 EVALUATIONS = {"simulator": 1000, "run": 50}
-"""How many mappings are simulated or run at most, if nobody says: some minutes."""
+"""Default limits of how many mappings are simulated or run: some minutes."""
 
 _MAX_WORK = 1 << 23
 """Layers that ``exact`` assigns in each of its searches: some seconds for a large network."""
 
 _MAX_SEARCHED, _MAX_TRIED = 20_000, 1 << 16
-"""Mappings that it looks at while it changes known ones, and while it tries all, at most."""
+"""Limits of ``exact``: mappings that its local search scores, and that it tries exhaustively."""
 
 _SAME = 1e-9
 """Relative difference below which two times are the same."""
 
 _MIN_POPULATION, _MAX_POPULATION = 8, 100
 _FIRST_GENERATIONS = 100
-"""Of the search by the cost model that gives a dearer one its first mappings."""
+"""Of the search by the cost model that precedes a search by trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What an exploration is to find, and how."""
+    """What to search for, and how."""
 
     method: str = "exact"
     """One of :data:`METHODS`."""
@@ -86,9 +86,9 @@ class SearchOptions:
 
 
 def default_genetics(evaluate: str, evaluations: int) -> GeneticOptions:
-    """Return settings of NSGA-II: those of the paper, or what so many dear evaluations allow.
+    """Return settings of NSGA-II: those of the paper, or those for few and costly evaluations.
 
-    These are about as many generations as there are mappings in one.
+    A population is then the square root of the number of evaluations.
 
     Args:
         evaluate: ``model``, ``simulator`` or ``run``.
@@ -136,7 +136,7 @@ def find_mappings(
         options: how to search.
         attempt: simulates or runs a mapping and returns it with its figures added; ``None``: the
             cost model evaluates whole populations at once.
-        on_progress: told a step, how much of it is done, and how much there is.
+        on_progress: is called with a step's name, its work so far, and all of its work.
 
     Raises:
         RankSliceError: there are too many mappings to try all of them.
@@ -148,7 +148,7 @@ def find_mappings(
 
 
 class _Searching:
-    """A search that is going on."""
+    """A running search."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _Searching:
         if options.method == "exact":
             return self._ranked_anew(selected(best, options.keep), trials)
         size = options.genetics.population
-        first, _ = self._most_worth(selected(best, size), min(size, options.evaluations))
+        first, _ = self._split(selected(best, size), min(size, options.evaluations))
         found = nsga2(trials, space, options.genetics, first, is_enough=lambda: trials.is_exhausted)
         return selected(found, options.keep)
 
@@ -275,7 +275,7 @@ class _Searching:
         What failed is left out; what there was no trial left for counts as predicted, if all
         objectives can be.
         """
-        chosen, others = self._most_worth(kept, self._options.evaluations)
+        chosen, others = self._split(kept, self._options.evaluations)
         self._expected = len(chosen)
         tried = trials(chosen)
         ran = tried.excess <= 0
@@ -286,8 +286,8 @@ class _Searching:
         front = nondominated(values)
         return [(row, number in front) for number, row in enumerate(rows)]
 
-    def _most_worth(self, kept: Selection, most: int) -> tuple[Population, Population]:
-        """Return the mappings that are most worth a trial, and the others."""
+    def _split(self, kept: Selection, most: int) -> tuple[Population, Population]:
+        """Return the mappings to try first, and the others."""
         rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._space.layers)
         scores = self._score(rows)
         with np.errstate(divide="ignore"):  # what takes no time is the fastest

@@ -33,26 +33,23 @@ def nsga2(
     on_generation: Callable[[int], None] = lambda generation: None,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> Archive:
-    """Return the best of all mappings that NSGA-II tried, in each respect.
-
-    The same arguments give the same answer.
+    """Return the best mappings that NSGA-II tried; the same arguments give the same answer.
 
     Args:
         score: evaluates a whole population at once.
-        space: layers, devices, and the number of objectives.
+        space: layers, devices, the number of objectives, and blocks of layers.
         options: settings of the search.
         seeds: (n, layers): mappings to begin with; mappings of contiguous slices, drawn at random,
             fill the first population up.
-        on_generation: told how many generations are done.
-        is_enough: asked after each generation whether to end before the last one.
+        on_generation: is called with the number of generations so far.
+        is_enough: tells after each generation whether to end early.
 
     Raises:
         RankSliceError: pymoo is not installed.
     """
     found = Archive(space.layers, space.objectives)
     evolution = _Evolution(recording(score, found), space, on_generation, is_enough)
-    seeds = np.empty((0, space.layers), np.int64) if seeds is None else seeds
-    seeds = evolution.best_first(seeds)
+    seeds = evolution.best_first(np.empty((0, space.layers), np.int64) if seeds is None else seeds)
     if space.blocks is None:
         evolution.run(options, seeds)
         return found

@@ -21,7 +21,7 @@ from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipel
 from rankslice.exploration.cost.evaluation import SLOTS
 from rankslice.exploration.cost.messages import producer_of
 from rankslice.exploration.planner.optimal import Objective
-from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.exploration.problem.problem import LayerTensor, Problem
 from rankslice.exploration.results.front import Assignment
 from rankslice.exploration.times.spans import Slice
 
@@ -53,6 +53,11 @@ class ContiguousPlanner:
     """Asks the exact planner for plans of a problem."""
 
     problem: Problem
+
+    @cached_property
+    def devices(self) -> list[int]:
+        """All devices, but for those that share cores with an earlier one."""
+        return without_shared_cores(self.problem, range(len(self.problem.devices)))
 
     def plan(
         self,
@@ -88,12 +93,10 @@ class ContiguousPlanner:
         except NoPlanError:
             return None
         row = np.empty(len(problem.layers), np.int64)
-        for piece in found.slices:
-            row[piece.first : piece.last + 1] = devices[piece.index]
-        slices = tuple(
-            Slice(problem.devices[devices[piece.index]].kind, piece.first, piece.last)
-            for piece in found.slices
-        )
+        for each in found.slices:
+            row[each.first : each.last + 1] = devices[each.index]
+        kinds = problem.device_kinds[list(devices)].tolist()
+        slices = tuple(Slice(kinds[each.index], each.first, each.last) for each in found.slices)
         return ContiguousPlan(row, slices, found.bottleneck_s)
 
     def bound_s(self) -> float:
@@ -150,8 +153,7 @@ class ContiguousPlanner:
             if not math.isfinite(tensor.nbytes):
                 continue
             made = producer_of(problem, tensor)
-            readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-            later = {reader for reader in readers if reader > made}
+            later = _readers_behind(problem, tensor, made)
             for reader in later:
                 taken[reader - 1] += tensor.nbytes
             given[made] += tensor.nbytes if later else 0.0
@@ -233,6 +235,12 @@ class ContiguousPlanner:
         )
 
 
+def _readers_behind(problem: Problem, tensor: LayerTensor, layer: int) -> set[int]:
+    """Return the layers behind a layer that need a tensor; the sink's counts, too."""
+    readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+    return {reader for reader in readers if reader > layer}
+
+
 def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
     """Return (layers, layers): time for what a slice takes and gives, by first and last layer.
 
@@ -254,8 +262,7 @@ def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
         if math.isfinite(tensor.nbytes):
             seconds += tensor.nbytes * per_byte_s
         made = producer_of(problem, tensor)
-        readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-        after = [made, *sorted(reader for reader in readers if reader > made)]
+        after = [made, *sorted(_readers_behind(problem, tensor, made))]
         for before, reader in itertools.pairwise(after):
             add(seconds, range(before + 1, reader + 1), range(reader, layers))
         add(seconds, range(made + 1), range(made, after[-1]))
@@ -306,8 +313,8 @@ def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
 
     Of devices that share cores the first one takes part.
     """
-    devices = without_shared_cores(problem, range(len(problem.devices)))
-    plan = ContiguousPlanner(problem).plan(devices)
+    planner = ContiguousPlanner(problem)
+    plan = planner.plan(planner.devices)
     return () if plan is None else plan.slices
 
 
@@ -319,8 +326,8 @@ def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
     """
     finite, endless = np.zeros((2, len(problem.layers) + 1))
     for tensor in problem.tensors:
-        first = problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
-        last = max((*tensor.readers, problem.sink_layer if tensor.is_output else 0))
+        first = producer_of(problem, tensor)
+        last = max(_readers_behind(problem, tensor, first), default=first)
         if last > first:
             changes, size = (finite, tensor.nbytes) if np.isfinite(tensor.nbytes) else (endless, 1)
             changes[first] += size

@@ -1,4 +1,4 @@
-"""A problem as the searches see it: what is searched, and what a mapping is worth."""
+"""The search space of a problem, and the scores of its mappings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
     """Return what scores a population: its values in the order of the objectives.
 
-    The values of objectives that the cost model cannot tell are NaN.
+    Values are NaN for objectives that the cost model cannot predict.
 
     A mapping is impossible to the extent that layers stand where they cannot run, ranks want the
     same cores, memory does not suffice, or what belongs together is apart.

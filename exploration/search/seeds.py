@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,11 @@ from rankslice.exploration.cost.evaluation import evaluate
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Assignment, Population
-from rankslice.exploration.search.planned import ContiguousPlanner, without_shared_cores
+from rankslice.exploration.search.planned import (
+    ContiguousPlan,
+    ContiguousPlanner,
+    without_shared_cores,
+)
 
 __all__ = ["balanced", "balanced_seeds", "device_sets", "planned_seeds", "planned_sweep"]
 
@@ -25,6 +29,9 @@ _MAX_SUBSETS = 32
 
 _LIMITS = 8
 """Steps between the least and the greatest value of an objective that is held down."""
+
+_SWEPT: tuple[Objective, ...] = ("energy", "latency")
+"""What the planner minimises at a rate."""
 
 
 def balanced_seeds(problem: Problem) -> Population:
@@ -80,8 +87,8 @@ def balanced(problem: Problem, devices: list[int]) -> Assignment | None:
         else:
             high = middle
     ends = _ends(sums, high)
-    stages = np.searchsorted(ends, np.arange(len(problem.layers)), side="right")
-    return np.array(devices, np.int64)[np.minimum(stages, len(devices) - 1)]
+    slices = np.searchsorted(ends, np.arange(len(problem.layers)), side="right")
+    return np.array(devices, np.int64)[np.minimum(slices, len(devices) - 1)]
 
 
 def _ends(sums: NDArray[np.float64], most_s: float) -> list[int]:
@@ -97,9 +104,12 @@ def _ends(sums: NDArray[np.float64], most_s: float) -> list[int]:
 def planned_seeds(problem: Problem) -> Population:
     """Return (n, layers): the fastest contiguous plans, for each set of different boards."""
     planner = ContiguousPlanner(problem)
-    found = [planner.plan(devices) for devices in device_sets(problem)]
-    rows = [planned.assignment for planned in found if planned is not None]
+    rows = list(_assignments(planner.plan(devices) for devices in device_sets(problem)))
     return np.array(rows, np.int64).reshape(-1, len(problem.layers))
+
+
+def _assignments(plans: Iterable[ContiguousPlan | None]) -> Iterator[Assignment]:
+    return (plan.assignment for plan in plans if plan is not None)
 
 
 def device_sets(problem: Problem) -> Iterator[list[int]]:
@@ -109,21 +119,15 @@ def device_sets(problem: Problem) -> Iterator[list[int]]:
     first board, the first two and so on are taken.
     """
     subsets = list(_board_sets(problem))
+    numbered = list(enumerate(problem.devices))
     for boards in subsets:
-        on_boards = [
-            device for device, board in enumerate(problem.device_boards) if board in boards
-        ]
-        yield without_shared_cores(problem, on_boards)
-    if len(problem.times_s) > 1:
-        for boards in (subsets[0], subsets[-1]):
-            for kind in range(len(problem.times_s)):
-                chosen = [
-                    number
-                    for number, device in enumerate(problem.devices)
-                    if device.board in boards and device.kind == kind
-                ]
-                if chosen:
-                    yield without_shared_cores(problem, chosen)
+        chosen = [number for number, device in numbered if device.board in boards]
+        yield without_shared_cores(problem, chosen)
+    kinds = len(problem.times_s)
+    for boards, kind in itertools.product((subsets[0], subsets[-1]), range(kinds)):
+        alike = [n for n, device in numbered if device.board in boards and device.kind == kind]
+        if alike and kinds > 1:
+            yield without_shared_cores(problem, alike)
 
 
 def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
@@ -155,7 +159,7 @@ def _likeness(problem: Problem, board: int) -> object:
 def planned_sweep(
     problem: Problem, objectives: Sequence[str], floor_fps: float = 0.0
 ) -> Iterator[Assignment]:
-    """Yield exact plans that show what there is to choose from, (layers,) each.
+    """Yield plans spread over the objectives, (layers,) each.
 
     These are the fastest of each set of boards; then, of all boards, those of the least latency
     and energy that still reach a rate, and the fastest within a limit of memory, for rates and
@@ -171,16 +175,13 @@ def planned_sweep(
     yield from fastest
     if not len(fastest):
         return
-    everywhere = without_shared_cores(problem, range(len(problem.devices)))
     floors = _floors(evaluate(problem, fastest, latency=False).bottleneck_s)
     floors += [floor_fps] if floor_fps else []
-    wanted: list[Objective] = []
-    wanted += ["energy"] if "energy" in objectives else []
-    wanted += ["latency"] if "latency" in objectives else []
-    for objective, floor in itertools.product(wanted, floors):
-        planned = planner.plan(everywhere, objective, floor)
-        if planned is not None:
-            yield planned.assignment
+    wanted = [name for name in _SWEPT if name in objectives]
+    yield from _assignments(
+        planner.plan(planner.devices, objective, floor)
+        for objective, floor in itertools.product(wanted, floors)
+    )
     if "memory" in objectives:
         yield from _within_memory(planner, fastest)
 
@@ -194,19 +195,13 @@ def _floors(bottlenecks_s: NDArray[np.float64]) -> list[float]:
 
 def _within_memory(planner: ContiguousPlanner, fastest: Population) -> Iterator[Assignment]:
     """Yield the fastest plans within less and less memory per board, until there is none."""
-    problem = planner.problem
-    everywhere = without_shared_cores(problem, range(len(problem.devices)))
-    start = most = float(evaluate(problem, fastest, latency=False).memory_bytes.max())
+    costs = evaluate(planner.problem, fastest, latency=False)
+    start = most = float(costs.memory_bytes.max())
     lower = 0.0
     for _ in range(_LIMITS):  # first find what is the least that will do
         middle = (lower + most) / 2
-        planned = planner.plan(everywhere, most_bytes=middle)
-        if planned is None:
-            lower = middle
-        else:
-            yield planned.assignment
-            most = middle
-    for limit in np.linspace(most, start, _LIMITS + 2)[1:-1]:
-        planned = planner.plan(everywhere, most_bytes=float(limit))
-        if planned is not None:
-            yield planned.assignment
+        plan = planner.plan(planner.devices, most_bytes=middle)
+        yield from _assignments([plan])
+        lower, most = (middle, most) if plan is None else (lower, middle)
+    limits = np.linspace(most, start, _LIMITS + 2)[1:-1].tolist()
+    yield from _assignments(planner.plan(planner.devices, most_bytes=limit) for limit in limits)

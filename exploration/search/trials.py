@@ -1,7 +1,7 @@
-"""Mappings that are tried, not only predicted: simulated, or run, as searches ask for them.
+"""Trials: mappings that are simulated or run when a search asks for their scores.
 
-A trial takes long, so the cost model goes first: what cannot run by it is not tried. A mapping is
-tried once, and no more of them than are allowed.
+A trial takes long. So mappings that cannot run by the cost model are not tried, each mapping is
+tried once at most, and the number of trials is limited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IMPOSSIBLE = 1.0
 class Trials:
     """Scores populations by trying each of their mappings (see ``space.Score``).
 
-    What failed counts as impossible, and so does what is no longer tried.
+    Mappings that failed count as impossible, and so do those beyond the limit.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Trials:
             attempt: returns a mapping with its figures added, or raises a
                 :class:`RankSliceError`.
             most: how many mappings may be tried.
-            on_trial: told how many were.
+            on_trial: is called with the number of trials so far.
         """
         self._problem, self._rows = problem, [OBJECTIVES[name] for name in objectives]
         self._by_model = scorer(problem, objectives)
@@ -56,7 +56,7 @@ class Trials:
         """Those that did not run."""
 
     def __call__(self, population: Population) -> Scores:
-        """Return what mappings are worth: where a trial does not tell, as predicted."""
+        """Return scores of trials; what a trial does not measure is predicted."""
         predicted = self._by_model(population)
         values, excess = predicted.values.copy(), predicted.excess.copy()
         for row in np.flatnonzero(excess <= 0):
@@ -87,7 +87,7 @@ class Trials:
         return found
 
     def _check(self, found: Candidate) -> None:
-        """Check that a trial told what the cost model cannot predict."""
+        """Check that a trial measured what the cost model cannot predict."""
         for row in self._rows:
             if row.evaluated is None and row.value(found, found.best_known) is None:
                 raise RankSliceError(f"the run did not measure {row.name}")
@@ -114,7 +114,7 @@ class Trials:
 
 
 def most_promising(rates: NDArray[np.float64], boards: NDArray[np.int64], most: int) -> list[int]:
-    """Return which mappings are worth a trial, the most important first.
+    """Return which mappings to try, the most important first.
 
     These are the fastest of each number of boards; then others from fast to slow, spread over all.
 

@@ -1,4 +1,4 @@
-"""Mistakes of the user's, told so that they can be mended."""
+"""User errors, each with a fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from rankslice.framework.wording import on_one_line, quoted
 
 __all__ = [
-    "MAX_TOLD",
+    "MAX_LISTED",
     "CollectedMistakes",
     "InterruptedRunError",
     "Mistake",
@@ -26,23 +26,23 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong with the input: where, what, and what to do."""
+    """One thing that is wrong with the input: where it is, what it is, and how to fix it."""
 
     where: str
     """File, then the path inside it: ``mapping.json: edge01_gpu[3]``."""
     found: str
-    """What stands there, as a clause: ``no layer 'conv9'``."""
+    """What was found, as a clause: ``no layer 'conv9'``."""
     expected: str = ""
-    """What would have been right, or what to do about it."""
+    """What was expected, or how to fix it."""
 
     def __str__(self) -> str:
-        """Return one line, printable whatever names of the user's stand in it."""
+        """Return one printable line, whatever names it contains."""
         text = f"{on_one_line(self.where)}: {on_one_line(self.found)}"
         return f"{text}; {on_one_line(self.expected)}" if self.expected else text
 
 
 class RankSliceError(Exception):
-    """The input or the run failed for a reason the user can mend: printed without a traceback."""
+    """The input or the run failed for a reason that the user can fix: no traceback is printed."""
 
     def __init__(self, *mistakes: Mistake | str) -> None:
         """Take one or more mistakes; a plain string is a message that names no place."""
@@ -51,20 +51,20 @@ class RankSliceError(Exception):
 
 
 class InterruptedRunError(RankSliceError):
-    """A run that a person ended."""
+    """A run that the user interrupted."""
 
 
-MAX_TOLD = 50
-"""Mistakes of one step told one by one; a file may have a million of the same kind."""
+MAX_LISTED = 50
+"""Mistakes of one step that are listed; a file may have a million of the same kind."""
 
 
 def raise_mistakes(mistakes: Iterable[Mistake | str]) -> None:
     """Raise one :class:`RankSliceError` with the mistakes, or return if there are none.
 
-    The first :data:`MAX_TOLD` are told, the others counted.
+    The first :data:`MAX_LISTED` are listed, the others counted.
     """
     left = iter(mistakes)
-    found = tuple(islice(left, MAX_TOLD))
+    found = tuple(islice(left, MAX_LISTED))
     more = sum(1 for _ in left)
     if more:
         raise RankSliceError(*found, f"... and {more} more mistakes")
@@ -88,12 +88,12 @@ class CollectedMistakes:
 
     def raise_all(self) -> None:
         """Raise one error with all mistakes, or return if there are none."""
-        if self._found:  # each step has told no more than it should
+        if self._found:  # each step has listed few enough
             raise RankSliceError(*self._found)
 
 
 _LONGEST_COMPARED = 100
-"""Comparing takes the product of two names' lengths, and nobody means names like these."""
+"""The time of a comparison grows with the product of the lengths."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

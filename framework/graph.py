@@ -63,7 +63,7 @@ class Tensor:
 
     name: str
     dtype: str
-    """numpy's name of the element type; empty where the model does not tell."""
+    """numpy's name of the element type; empty if the model does not give it."""
     shape: tuple[int, ...] | None
     """Sizes; ``None`` where they are unknown before the run."""
 
@@ -109,7 +109,7 @@ class Layer:
     record: ByteRange
     """The layer's own record in the model file (ONNX: the ``NodeProto`` message)."""
     deterministic: bool = True
-    """False for random generators: such a layer is no constant even without inputs."""
+    """False for random generators: such a layer is not constant even without inputs."""
     operands: tuple[Tensor | Weight | None, ...] = ()
     """What the operator itself is given, by position, tensors and weights alike; ``None`` where an
     optional one is omitted. What only the bodies of control flow read is not here."""
@@ -157,7 +157,7 @@ def constant_layers(graph: Graph) -> frozenset[str]:
     """Return the names of the layers that yield the same for every frame and only feed others.
 
     Such a layer reads nothing but weights and other constant layers, and draws no random
-    numbers. It can be copied to whoever needs it, so a mapping may leave it out. A layer that
+    numbers. It can be copied to all ranks that need it, so a mapping may leave it out. A layer that
     makes a model output is not among them, nor is a layer that reads from such a one: somebody
     has to run it and to send its result.
     """

@@ -174,9 +174,11 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
     try:
         record = read_json(text, where, _SHAPE)
     except RankSliceError:
-        raise RankSliceError(Mistake(where, "this is no plan, or a damaged one", _SHAPE)) from None
+        raise RankSliceError(
+            Mistake(where, "this is not a plan, or it is damaged", _SHAPE)
+        ) from None
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(where, "this is no plan", _SHAPE))
+        raise RankSliceError(Mistake(where, "this is not a plan", _SHAPE))
     version = record.pop("version", None)
     if type(version) is not int or version != VERSION:
         found = f"this is a plan of version {described(version)}"
@@ -232,7 +234,7 @@ def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     seen: Counter[int] = Counter()
     for number, segment in enumerate(plan.segments):
         if not _SUBMODEL.fullmatch(segment.file):
-            found = f"{quoted(segment.file)} is no name of a sub-model's file"
+            found = f"{quoted(segment.file)} is not the name of a sub-model's file"
             yield Mistake(f"{where}: segments[{number}].file", found)
         if segment.index != seen[segment.rank]:
             yield Mistake(f"{where}: segments[{number}].index", f"found {segment.index}")

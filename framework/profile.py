@@ -79,12 +79,12 @@ class MeasuredBoard:
     machine: str
     """Architecture: ``aarch64``, ``x86_64``."""
     processor: str
-    """Name of the board or of its processor; empty if it does not tell."""
+    """Name of the board or of its processor; empty if unknown."""
     python: str
     memory_bytes: int
     cores: tuple[Core, ...]
     sensor: str | None
-    """What energy was read from; absent: the board has no sensor that we know or may read."""
+    """What energy was read from; absent: the board has no sensor that is known and readable."""
     idle_mw: int | None
     """Power before anything was computed, by the sensor, in milliwatts."""
 
@@ -215,10 +215,10 @@ def profile_from_json(text: str, where: str = "profile.json") -> Profile:
     try:
         record = read_json(text, where, _SHAPE)
     except RankSliceError:
-        found = "this is no profile, or a damaged one"
+        found = "this is not a profile, or it is damaged"
         raise RankSliceError(Mistake(where, found, _SHAPE)) from None
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(where, "this is no profile", _SHAPE))
+        raise RankSliceError(Mistake(where, "this is not a profile", _SHAPE))
     version = record.pop("version", None)
     if type(version) is int and version in _OLDER:
         _bring_up(record)

@@ -1,4 +1,4 @@
-"""Sizes, counts and energies for people, with three digits."""
+"""Sizes, counts and energies as text with three digits."""
 
 from __future__ import annotations
 

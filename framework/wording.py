@@ -1,4 +1,4 @@
-"""How names, lists and values of the user's are shown in messages."""
+"""How messages show names, lists and values from the user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _shortened(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return a text as wide that steers no terminal; its lines stay."""
+    """Return a text of the same width and lines without control characters."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
@@ -44,7 +44,7 @@ def harmless(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Return ``text`` without what steers a terminal, its middle left out if it is endless."""
+    """Return ``text`` on one line, without control characters, shortened in the middle if long."""
     if len(text) > _LONGEST_LINE:
         half = _LONGEST_LINE // 2
         text = f"{text[:half]}...{text[-half:]}"
@@ -52,7 +52,7 @@ def on_one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with an escape sequence for each character that could steer a terminal."""
+    """Return ``text`` with escape sequences instead of unprintable characters."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

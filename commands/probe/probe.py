@@ -54,7 +54,7 @@ def probe(
         on_step: told what is being done.
 
     Raises:
-        RankSliceError: a host is none, or stands there twice.
+        RankSliceError: a host is none, or appears twice.
     """
     reaches = _reaches(hosts)
     check_ssh_config(ssh_config)
@@ -97,7 +97,7 @@ def _reaches(hosts: Sequence[str]) -> list[Reach]:
     )
     times = Counter(host for _, host in pairs)
     raise_mistakes(
-        Mistake("HOST", f"{quoted(host)} stands there {count} times", "name each board once")
+        Mistake("HOST", f"{quoted(host)} appears {count} times", "name each board once")
         for host, count in times.items()
         if count > 1
     )

@@ -22,10 +22,10 @@ def home_folder(remedy: str = "set HOME") -> Path:
     """Return the user's home folder.
 
     Args:
-        remedy: what to do where it is not known.
+        remedy: what to do if it is unknown.
 
     Raises:
-        RankSliceError: there is no account of this number, and no HOME in the environment.
+        RankSliceError: the environment has no HOME, and the user has no account.
     """
     try:
         return Path.home()

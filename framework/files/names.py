@@ -15,7 +15,7 @@ _SHORTENED = 100
 def safe_file_name(name: str) -> str:
     """Return ``name`` as a file name of ASCII letters, digits and ``_ - , @ . %``.
 
-    Different names give different file names, on file systems that tell upper from lower case.
+    Different names give different file names, on case-sensitive file systems.
     What is not a letter, digit or one of ``_ - , @ .`` becomes the percent-encoding of its UTF-8
     bytes, and so does a dot or a dash at the start; the empty name becomes ``%``. A result of
     more than 150 characters is cut and ends in ``%-`` and a hash of the whole name. It contains

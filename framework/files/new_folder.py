@@ -27,9 +27,9 @@ def new_folder(
 
     Args:
         path: the folder to make.
-        replaces: tells what keeps an existing folder from being replaced, as a clause, or an
-            empty string; ``None``: an existing folder is an error.
-        kind: what such folders are, in words.
+        replaces: returns why an existing folder must not be replaced, as a clause, or an empty
+            string; ``None``: an existing folder is an error.
+        kind: of such folders, for messages.
 
     Raises:
         RankSliceError: ``path`` exists and may not be replaced, or cannot be written.
@@ -67,7 +67,7 @@ def _unwritable(where: str | Path, error: OSError) -> Mistake:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove the folders above that were made in vain, the lowest first."""
+    """Remove the parent folders that were made, from the lowest up, if they are empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -81,7 +81,7 @@ def _put_in_place(temporary: Path, path: Path) -> None:
     try:
         path.rename(old)
         temporary.rename(path)
-    except BaseException:  # nor may a signal cost the old folder
+    except BaseException:  # a signal must not cost the old folder either
         if old.exists() and not path.exists():
             old.rename(path)
         raise

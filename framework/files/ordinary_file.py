@@ -1,4 +1,4 @@
-"""Files of the user's, opened so that none keeps the opener waiting."""
+"""User files, opened without ever blocking."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["open_ordinary"]
 
 
 def open_ordinary(path: Path, expected: str) -> int:
-    """Return the descriptor of a file to read; pipes and devices may have no end, so none of them.
+    """Return a descriptor to read a regular file; pipes and devices are rejected.
 
     Args:
         path: the file, or a link to it.
-        expected: how messages end: ``expected a mapping file``.
+        expected: end of messages: ``expected a mapping file``.
 
     Raises:
-        RankSliceError: there is no such file, it may not be read, or is no ordinary one.
+        RankSliceError: the file does not exist, cannot be read, or is not a regular file.
     """
     where = str(path)
     try:
@@ -31,10 +31,10 @@ def open_ordinary(path: Path, expected: str) -> int:
         found = f"cannot be read: {error.strerror}"
         raise RankSliceError(Mistake(where, found, expected)) from None
     except ValueError:  # a NUL
-        raise RankSliceError(Mistake(where, "is no file name", expected)) from None
+        raise RankSliceError(Mistake(where, "is not a file name", expected)) from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
-    found = "is a folder" if stat.S_ISDIR(mode) else "is no ordinary file"
+    found = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
     raise RankSliceError(Mistake(where, found, expected))

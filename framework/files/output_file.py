@@ -1,7 +1,7 @@
-"""Files that commands write: where that is possible, what may be replaced, and how.
+"""Files that commands write: checked before the work, replaced as a whole.
 
-A file is written beside its place and renamed, so it is there whole or not at all. It replaces
-an ordinary file of the same kind; anything else that has the name is refused.
+A file is written under another name in the same folder and then renamed, so it is complete or
+absent. It may replace a regular file of the same kind, and nothing else.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ _STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of file, told by how it begins; white space before that does not count."""
+    """A kind of file, recognised by its first bytes after white space."""
 
     name: str
     beginning: re.Pattern[bytes]
 
 
-JSON = Kind("JSON file", re.compile(rb"[{[]"))
+JSON = Kind("a JSON file", re.compile(rb"[{[]"))
 RESULT = Kind(
-    "JSON result",
+    "a JSON result",
     re.compile(
         rb'(?!\{\s*"format":\s*"rankslice-(profile|plan)"|\{\s*"[^"]*_(cpu|gpu|npu)[^"]*"\s*:)[{[]'
     ),
 )
-"""No profile, plan or mapping: these are files that a user made, or waited for."""
-PROFILE = Kind("profile", re.compile(rb'\{\s*"format":\s*"rankslice-profile"'))
-SVG = Kind("SVG picture", re.compile(rb"<svg|<\?xml"))
-CLASSES = Kind("table of classes", re.compile(rb"frame,"))
-RESULTS = Kind("results file", re.compile(rb"rankslice results "))
-NPZ = Kind(".npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
+"""Not a profile, plan or mapping, which are worth keeping."""
+PROFILE = Kind("a profile", re.compile(rb'\{\s*"format":\s*"rankslice-profile"'))
+SVG = Kind("an SVG picture", re.compile(rb"<svg|<\?xml"))
+CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
+RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
+NPZ = Kind("an .npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
 PLATFORM = Kind(
-    "platform file",
+    "a platform file",
     re.compile(rb"(?:(?:#[^\n]*|---[ \t\r]*|[ \t\r]*)\n)*(boards|links)[ \t]*:"),
 )
 _LONGEST_BEGINNING = 1 << 16
@@ -81,23 +81,24 @@ def check_output(
     force: bool | None = None,
     may_be_stream: bool = True,
 ) -> Path:
-    """Return where an option's file goes: ``path``, or :data:`STDOUT` by whatever name.
+    """Return where an option's file goes: ``path``, or :data:`STDOUT` for any name of it.
 
     Args:
-        path: as given; ``-`` and ``/dev/stdout`` mean standard output, ``/dev/null`` is what it
-            is.
-        option: that names it, for messages.
-        kind: of the files that may be replaced; ``None``: any ordinary file.
-        force: ``False``: no file is replaced, as ``--force`` is missing.
+        path: as given; ``-`` and ``/dev/stdout`` mean standard output.
+        option: its name, for messages.
+        kind: of the files that may be replaced; ``None``: any regular file.
+        force: ``False``: no file may be replaced without ``--force``.
         may_be_stream: whether it may go to standard output or ``/dev/null``.
 
     Raises:
-        RankSliceError: no file can be made there, or what is there may not be replaced.
+        RankSliceError: the file cannot be written, or must not be replaced.
     """
     elsewhere = f"choose another {option}"
     if str(path) in _STDOUT_NAMES or is_null(path):
         if not may_be_stream:
-            raise RankSliceError(Mistake(str(path), "is no file to go on with", elsewhere))
+            raise RankSliceError(
+                Mistake(str(path), "is not a file that can be extended", elsewhere)
+            )
         if is_null(path):
             return path
         if sys.stdout is None:
@@ -114,7 +115,7 @@ def check_output(
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
     except ValueError:  # a NUL
-        found = "is no file name"
+        found = "is not a file name"
     if found:
         raise RankSliceError(Mistake(str(path), found, elsewhere))
     return path
@@ -133,8 +134,8 @@ def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
 
     Args:
         path: the file.
-        text: its content, or pieces of that.
-        option: that names it, for messages.
+        text: its content, in one piece or several.
+        option: its name, for messages.
 
     Raises:
         RankSliceError: it cannot be written.
@@ -156,12 +157,12 @@ def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file that becomes ``path`` when the block ends well; else nothing changes.
+    """Yield a new file that becomes ``path`` if the block succeeds; otherwise nothing changes.
 
-    It lies beside ``path`` meanwhile, and gets the permissions of the file that it replaces.
+    Until then it is in the same folder. It gets the permissions of the file that it replaces.
 
     Raises:
-        OSError: it cannot be written, or what is no ordinary file has its name by now.
+        OSError: it cannot be written, or what is not a regular file has its name by now.
     """
     draft = _draft(path)
     try:
@@ -191,19 +192,19 @@ def _try_to_write(path: Path) -> None:
 
 
 def _what_forbids(path: Path, kind: Kind | None) -> str:
-    """Return why what has a file's name may not be replaced, as a clause; empty: it may."""
+    """Return why a path must not be replaced, as a clause; empty: it may be."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return ""
     if not stat.S_ISREG(mode):
-        return _NOT_ORDINARY.get(stat.S_IFMT(mode), "is no ordinary file")
+        return _NOT_ORDINARY.get(stat.S_IFMT(mode), "is not a regular file")
     if not os.access(path, os.W_OK):
         is_disk = os.statvfs(path).f_flag & os.ST_RDONLY
         return f"cannot be written: {os.strerror(errno.EROFS if is_disk else errno.EACCES)}"
     if kind is None or _begins_as(path, kind):
         return ""
-    return f"is there already, and is no {kind.name}"
+    return f"already exists and is not {kind.name}"
 
 
 _NOT_ORDINARY = {
@@ -217,7 +218,7 @@ _NOT_ORDINARY = {
 
 
 def _begins_as(path: Path, kind: Kind) -> bool:
-    """Return whether a file is of a kind, or empty."""
+    """Return whether a file is empty or of a kind."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         beginning = file.read(_LONGEST_BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -1,4 +1,4 @@
-"""The templates of what is generated, and documents made of them."""
+"""Templates, and documents rendered from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["render_markup", "template_text"]
 
 
 def template_text(name: str) -> str:
-    """Return a template that comes with the package, by the name of its file."""
+    """Return the text of a template file of the package."""
     return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
 
 

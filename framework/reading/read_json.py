@@ -1,4 +1,4 @@
-"""JSON to plain data, and what is wrong with a text that is none."""
+"""JSON to plain data, with a message about what is wrong with invalid text."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def read_json(
         pairs: Makes an object of its names and values.
 
     Raises:
-        RankSliceError: The text is no JSON.
+        RankSliceError: The text is not JSON.
     """
     if not text.strip():
         raise RankSliceError(Mistake(where, "the file is empty", shape))
 
     def refuse(constant: str) -> NoReturn:
-        raise RankSliceError(Mistake(where, f"{constant} is no JSON number", shape))
+        raise RankSliceError(Mistake(where, f"{constant} is not a JSON number", shape))
 
     try:
         return json.loads(text, object_pairs_hook=pairs, parse_constant=refuse)

@@ -1,4 +1,4 @@
-"""The text of a file that a user wrote."""
+"""The text of a file written by a user."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from rankslice.framework.wording import bare
 __all__ = ["MAX_BYTES", "read_text"]
 
 MAX_BYTES = 16 << 20
-"""Largest file that is read, if the caller names no other size; a model of 100,000 layers needs
-less for its mapping and its plan."""
+"""Default limit in bytes; the mapping and the plan of a model with 100,000 layers are smaller."""
 
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -23,12 +22,12 @@ def read_text(path: Path, what: str, most: int = MAX_BYTES) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 
     Args:
-        path: An ordinary file: pipes and devices may have no end.
-        what: Which file it is, for the message: ``a mapping``.
+        path: A regular file: pipes and devices may have no end.
+        what: Kind of file, for messages: ``a mapping``.
         most: Largest size of the file in bytes.
 
     Raises:
-        RankSliceError: The file cannot be read, is larger than that, or is not UTF-8.
+        RankSliceError: The file cannot be read, is too large, or is not UTF-8.
     """
     expected = f"expected {what} file in UTF-8"
     content = _content(path, f"expected {what} file", most)
@@ -36,7 +35,7 @@ def read_text(path: Path, what: str, most: int = MAX_BYTES) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         wide = content.startswith(_WIDE)
-        found = "the file is UTF-16 text" if wide else f"byte {error.start} is no UTF-8 text"
+        found = "the file is UTF-16 text" if wide else f"byte {error.start} is not UTF-8 text"
         raise RankSliceError(Mistake(bare(path.name), found, expected)) from None
 
 

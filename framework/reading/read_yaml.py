@@ -1,4 +1,4 @@
-"""YAML to plain data, in the narrow form that specs need."""
+"""YAML to plain data, limited to the form that specs need."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _AliasError(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.BaseLoader):
-    """Takes every value as the text that stands there, and refuses aliases.
+    """Reads every value as text, and rejects aliases.
 
     So nothing is executed, ``1.10`` stays a host name, ``no`` stays an account, and a small
-    file cannot unfold into a huge one.
+    file cannot expand to a huge one.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
@@ -41,7 +41,7 @@ def read_yaml(text: str, name: str) -> object:
         name: Name of the file, for messages.
 
     Raises:
-        RankSliceError: The text is no YAML, has an alias, or has a key twice.
+        RankSliceError: The text is not YAML, has an alias, or has a key twice.
     """
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -64,7 +64,7 @@ def _syntax_mistake(error: yaml.YAMLError, text: str, name: str) -> Mistake:
     problem = getattr(error, "problem", None) or "something is wrong"
     where = f"{name}: line {mark.line + 1}, column {mark.column + 1}" if mark else name
     if isinstance(error, _AliasError):
-        return Mistake(where, problem, "write out what it stands for")
+        return Mistake(where, problem, "write the value itself")
     if problem == "but found another document":
         return Mistake(where, "a second document begins", "expected one alone")
     if "'\\t'" in problem:
@@ -72,8 +72,8 @@ def _syntax_mistake(error: yaml.YAMLError, text: str, name: str) -> Mistake:
     expected, but, found = problem.replace("but got", "but found").partition(", but found ")
     if but:
         value = expected.replace("the node content", "a value")
-        return Mistake(where, f"no valid YAML: found {found}", value)
-    return Mistake(where, f"no valid YAML: {problem}")
+        return Mistake(where, f"invalid YAML: found {found}", value)
+    return Mistake(where, f"invalid YAML: {problem}")
 
 
 def _plain(node: yaml.Node | None, path: str, joint: str, mistakes: list[Mistake]) -> object:
@@ -98,12 +98,10 @@ def _plain_mapping(
     for key_node, value_node in node.value:
         line = f"line {key_node.start_mark.line + 1}"
         if not isinstance(key_node, yaml.ScalarNode):
-            mistakes.append(Mistake(path, f"the key in {line} is no name", "expected text"))
+            mistakes.append(Mistake(path, f"the key in {line} is not a name", "expected text"))
             continue
         where = f"{path}{joint}{bare(key_node.value)}"
         if key_node.value in data:
-            mistakes.append(
-                Mistake(where, f"stands there again in {line}", "expected every key once")
-            )
+            mistakes.append(Mistake(where, f"appears again in {line}", "expected every key once"))
         data[key_node.value] = _plain(value_node, where, ".", mistakes)
     return data

@@ -1,4 +1,4 @@
-"""Frozen dataclasses out of what a JSON file says, strictly."""
+"""Strict conversion of JSON values to frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAIRS = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Which values of a type a field takes: stands in ``Annotated[str, Only(...)]``."""
+    """A condition on the values of a field, as in ``Annotated[str, Only(...)]``."""
 
     accepts: Callable[[Any], object]
     what: str
@@ -34,22 +34,21 @@ class Only:
 
 
 def between(least: float, most: float) -> Only:
-    """Return that numbers are to lie between two others, these included."""
+    """Return the condition that a number lies between two limits, or equals one."""
     return Only(lambda value: least <= value <= most, f"a number from {least} to {most}")
 
 
 def read_record(kind: type[T], value: object, where: str) -> T:
     """Return the dataclass ``kind`` with the values of a JSON object.
 
-    The object has exactly the fields of the dataclass. Their types may be ``str``, ``int``,
-    ``float`` (finite), ``bool``, other such dataclasses, tuples of one type, ``None`` besides any
-    of these, and tuples of pairs of ``str``, which JSON has as an object. :class:`Only` narrows
-    one of these.
+    The object must have exactly the fields of the dataclass. Field types may be ``str``, ``int``,
+    ``float`` (finite), ``bool``, other such dataclasses, tuples of one type, unions of these with
+    ``None``, and tuples of pairs of ``str`` (an object in JSON). :class:`Only` adds a condition.
 
     Args:
         kind: The dataclass.
         value: What :func:`json.loads` returned.
-        where: Where the value stands, for messages.
+        where: Position of the value, for messages.
 
     Raises:
         RankSliceError: A field is missing, unknown or of another type. All mistakes at once.
@@ -65,7 +64,7 @@ def read_record(kind: type[T], value: object, where: str) -> T:
 def record_schema(kind: type[Any]) -> dict[str, Any]:
     """Return a JSON Schema whose ``$defs`` describe a dataclass and those in it, by their names.
 
-    It takes what :func:`read_record` takes, but numbers below zero: no record has any.
+    It accepts what :func:`read_record` accepts, except numbers below zero.
     """
     kinds: dict[str, Any] = {}
     _describe(kind, kinds)

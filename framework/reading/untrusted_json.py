@@ -23,9 +23,9 @@ class UntrustedJsonError(ValueError):
 def untrusted_json(text: bytes) -> Any:
     """Return what a JSON text holds.
 
-    Numbers are finite and of 64 bits, and nothing is nested deeper than eight brackets. Texts are
-    cut after 4,000 characters, and what is not printable in them becomes an escape sequence: no
-    text of another machine steers a terminal, or ends a line.
+    Numbers are finite and have 64 bits; nesting is at most eight brackets deep. Texts are cut
+    after 4,000 characters, and unprintable characters become escape sequences, so that no text
+    controls a terminal or ends a line.
 
     Raises:
         UntrustedJsonError: it is not JSON, or exceeds a limit.

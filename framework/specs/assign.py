@@ -14,7 +14,7 @@ from rankslice.framework.wording import bare, listed, quoted
 __all__ = ["assign"]
 
 _MAX_UNKNOWN = 20
-"""Unknown names told one by one; a mapping that was made for another model has hundreds."""
+"""Unknown names that are listed; a mapping made for another model has hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _Names:
     maker: dict[str, str]
     """Name of the layer that makes a tensor, by the tensor's name."""
     inputs: frozenset[str]
-    """Names of the model's inputs, which are no layers."""
+    """Names of the model's inputs, which are not layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, 
     if ranges:
         first, last = (_one(end, names, where) for end in ranges[0])
         return _between(first, last, names, where)
-    # A text that begins or ends with dots is no range of two names: taken as one that is unknown.
+    # A text that begins or ends with dots is not a range of two names, but one unknown name.
     ends = next((split for split in splits if all(split)), (text,))
     lacking = [end for end in ends if not _matches(end, names)]
     raise _UnknownError(*(_no_layer(name, names, where, hint=hint) for name in lacking))
@@ -214,7 +214,7 @@ def _layers_of(rank: int, items: list[_Item]) -> set[str]:
 
 def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> list[Mistake]:
     lacking = [layer for layer in graph.layers if layer.name not in mapped]
-    # Quantisers that serve a missing layer have a place once it has one.
+    # Quantisers that serve a missing layer get a rank with it.
     missing = [layer.name for layer in lacking if not is_quantiser(layer)]
     missing = missing or [layer.name for layer in lacking]
     if not missing:

@@ -30,13 +30,13 @@ def core_list(text: str) -> tuple[int, ...]:
     """Return the cores of a list such as ``0-3,6``, ascending; repeated ones come out repeated.
 
     Raises:
-        ValueError: The text is no such list; its message is a clause for a :class:`Mistake`.
+        ValueError: The text is not such a list; the message is a clause for a :class:`Mistake`.
     """
     cores: list[int] = []
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"{quoted(text)} is no list of cores")
+            raise ValueError(f"{quoted(text)} is not a list of cores")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
             raise ValueError(f"the range '{first}-{last}' runs backwards")
@@ -68,7 +68,7 @@ def count_or_list(text: str) -> tuple[int, ...]:
     """Return the cores of a board, ascending: ``0-5``, ``0,2``, or ``6`` for the first six.
 
     Raises:
-        ValueError: The text is no such thing; its message is a clause for a :class:`Mistake`.
+        ValueError: The text is neither; the message is a clause for a :class:`Mistake`.
     """
     if re.fullmatch("0|[1-9][0-9]{0,5}", text.strip()):
         count = int(text)

@@ -33,7 +33,7 @@ _FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge0
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A mapping key taken apart; its cores are still text, as only the board tells them."""
+    """The parts of a mapping key. Its cores are still text: their meaning depends on the board."""
 
     text: str
     """The key as written."""
@@ -52,7 +52,7 @@ def split_keys(text: str) -> tuple[str, ...]:
     """Return the mapping keys in a list of a command line, in its order.
 
     They are separated by commas or semicolons. A comma between cores, as in ``edge01_cpu0,2``,
-    separates no keys: what follows it has no board.
+    does not separate keys, because what follows it names no board.
     """
     keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
     return tuple(filter(None, keys))
@@ -66,7 +66,7 @@ def parse_key(text: str, where: str) -> Key:
         where: File and key, for messages.
 
     Raises:
-        RankSliceError: The text is no mapping key.
+        RankSliceError: The text is not a mapping key.
     """
     board, _, resource = text.rpartition("_")
     if not board or not resource:
@@ -95,11 +95,11 @@ def _fault(
     if kind == "cpu" and core is not None:
         return "a host core after '@' on a CPU", "expected '@' after gpu or npu only"
     if kind != "cpu" and unit and not _NUMBER.fullmatch(unit):
-        return f"{quoted(unit)} after {word} is no number", f"expected {word} or {word}1"
+        return f"{quoted(unit)} after {word} is not a number", f"expected {word} or {word}1"
     if core is not None and not _is_core(core):
-        return f"{quoted(core)} is no host core", f"expected one core, such as {word}@4"
+        return f"{quoted(core)} is not a host core", f"expected one core, such as {word}@4"
     if sharer is not None and (not _NUMBER.fullmatch(sharer) or int(sharer) < 2):
-        found = f"{quoted('.' + sharer)} is no suffix of ranks that share a resource"
+        found = f"{quoted('.' + sharer)} is not a suffix of ranks that share a resource"
         return found, "expected .2, .3 and so on"
     return None
 

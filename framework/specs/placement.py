@@ -1,4 +1,4 @@
-"""Where each rank runs: mapping keys understood with the help of the platform."""
+"""Where each rank runs, from the mapping keys and the platform."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["place_ranks"]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What one rank wants of its board."""
+    """What one rank asks of its board."""
 
     rank: int
     key: Key

@@ -53,7 +53,7 @@ def parse_platform_text(text: str, name: str) -> Platform:
                 mistakes.append(Mistake(f"{name}: line {number}", str(error), _FORM))
     times = Counter(board.name for board in boards)
     for board in (board for board, count in times.items() if count > 1):
-        found = f"board {bare(board)} stands there {times[board]} times"
+        found = f"board {bare(board)} appears {times[board]} times"
         mistakes.append(Mistake(name, found, "expected every board once"))
     if not boards and not mistakes:
         raise RankSliceError(Mistake(name, "the file names no boards", _FORM))

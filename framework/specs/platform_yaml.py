@@ -1,4 +1,4 @@
-"""Platform files in YAML: checked as a whole, then made the record."""
+"""Platform files in YAML: checked as a whole, then converted to the record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse_platform_yaml(text: str, name: str) -> Platform:
         name: Name of the file, for messages.
 
     Raises:
-        RankSliceError: The text is no YAML, or something in it is wrong. All mistakes at once.
+        RankSliceError: The text is not YAML, or something in it is wrong. All mistakes at once.
     """
     data = read_yaml(text, name)
     mistakes = _pair_mistakes(data, name)
@@ -162,7 +162,7 @@ _ENVIRONMENT_SCHEMA = {
 def _without_delegate(options: dict[str, str]) -> dict[str, str]:
     for name in ("delegate", "provider", "plugin"):
         if name in options:
-            raise ValueError(f"the {name} stands beside the options, not among them")
+            raise ValueError(f"the {name} belongs beside the options, not among them")
     return options
 
 
@@ -178,7 +178,7 @@ def _taken(value: str, info: ValidationInfo) -> str:
 
 def _with_provider(plugin: str, info: ValidationInfo) -> str:
     if not info.data.get("provider", plugin):
-        raise ValueError("it stands without the provider that it has")
+        raise ValueError("it needs the provider beside it")
     return plugin
 
 
@@ -404,7 +404,7 @@ def _unknown_boards(names: tuple[str, str], boards: dict[str, object], where: st
 
 def _odd_pair(first: str, second: str, seen: set[frozenset[str]], where: str) -> list[Mistake]:
     if first == second:
-        return [Mistake(where, f"{quoted(first)} stands there twice", "expected two boards")]
+        return [Mistake(where, f"{quoted(first)} appears twice", "expected two boards")]
     if frozenset((first, second)) in seen:
         found = f"{quoted(first)} and {quoted(second)} have a link already"
         return [Mistake(where, found, "expected every pair once; it holds in both directions")]

@@ -26,7 +26,7 @@ def read_mapping(path: Path) -> Mapping:
     :func:`rankslice.framework.specs.assign.assign`.
 
     Raises:
-        RankSliceError: The file cannot be read, is no JSON, or is no object with lists of
+        RankSliceError: The file cannot be read, is not JSON, or is not an object with lists of
             strings; a key stands in it twice. All mistakes at once.
     """
     # Every object is read as a tuple of pairs, so that no key gets lost.
@@ -66,7 +66,7 @@ def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mis
     times = Counter(key for key, _ in pairs)
     expected = "expected every key once; put its layers into one list"
     return [
-        Mistake(f"{name}: {bare(key)}", f"the key stands there {count} times", expected)
+        Mistake(f"{name}: {bare(key)}", f"the key appears {count} times", expected)
         for key, count in times.items()
         if count > 1
     ]

@@ -152,7 +152,7 @@ def folder(path: Path) -> str:
 
 def notes(path: Path) -> str:
     path.write_text("my notes")
-    return "is there already, and is no "
+    return "already exists and is not a"
 
 
 def nowhere(path: Path) -> str:
@@ -266,7 +266,7 @@ def test_a_result_replaces_no_json_of_the_users(beginning: str, line: Any, tmp_p
     path = tmp_path / "users.json"
     path.write_text(beginning)
     ended = rankslice(*line("inspect", "--json", path))
-    assert ended.err.startswith(f"error: {path}: is there already, and is no JSON result")
+    assert ended.err.startswith(f"error: {path}: already exists and is not a JSON result")
     assert beginning == path.read_text()
 
 

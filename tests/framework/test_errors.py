@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankslice.framework.errors import MAX_TOLD, Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.errors import MAX_LISTED, Mistake, RankSliceError, nearest, raise_mistakes
 
 
 def told(count: int) -> list[str]:
@@ -17,12 +17,12 @@ def test_no_mistakes_raise_nothing() -> None:
 
 def test_all_mistakes_are_told_at_once() -> None:
     assert ["file: mistake 0", "file: mistake 1"] == told(2)
-    assert MAX_TOLD == len(told(MAX_TOLD))
+    assert MAX_LISTED == len(told(MAX_LISTED))
 
 
 def test_of_very_many_mistakes_the_first_are_told_and_the_others_counted() -> None:
-    lines = told(MAX_TOLD + 1234)
-    assert MAX_TOLD + 1 == len(lines)
+    lines = told(MAX_LISTED + 1234)
+    assert MAX_LISTED + 1 == len(lines)
     assert "... and 1234 more mistakes" == lines[-1]
 
 

@@ -64,7 +64,7 @@ def test_a_plan_of_another_version_asks_to_be_built_again():
         (("segments", 1, "rank", 7), "segments[1].rank: there is no rank 7"),
         (
             ("segments", 0, "file", "submodels/../../etc/passwd"),
-            "segments[0].file: 'submodels/../../etc/passwd' is no name of a sub-model's file",
+            "segments[0].file: 'submodels/../../etc/passwd' is not the name of a sub-model's file",
         ),
         (
             ("segments", 0, "inputs", ["Buff4"]),

@@ -103,7 +103,7 @@ def test_a_kind_is_found_by_each_of_its_keys() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "rankslice-plan"}', "[" * 9999])
 def test_a_text_that_is_no_profile_is_refused_as_such(text: str) -> None:
-    assert "profile.json: this is no profile" in mistakes(text)[0]
+    assert "profile.json: this is not a profile" in mistakes(text)[0]
 
 
 def test_a_profile_of_another_version_asks_to_be_measured_anew() -> None:

@@ -43,7 +43,7 @@ def refuse_fallback(name: str, acceleration: Acceleration) -> None:
     if acceleration.is_full:
         return
     if acceleration.operators is None:
-        found = f"{acceleration.by} does not run all operators, or does not tell that it does"
+        found = f"{acceleration.by} does not run all operators, or does not report that it does"
     else:
         found = f"{acceleration.by} runs {acceleration.operators} of {acceleration.of} operators"
         if acceleration.others:

@@ -85,7 +85,7 @@ def _check_delegate(library: str) -> None:
             " in the accelerator's environment"
         ) from None
     if not hasattr(functions, "tflite_plugin_create_delegate"):
-        raise JobError(f"{library} is no delegate: it lacks tflite_plugin_create_delegate")
+        raise JobError(f"{library} is not a delegate: it lacks tflite_plugin_create_delegate")
 
 
 def has_compiled_models() -> bool:

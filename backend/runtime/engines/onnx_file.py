@@ -52,7 +52,7 @@ def find_operators(path: Path) -> frozenset[Operator]:
                     _add_nodes(data, begin, end, _FUNCTION_NODES, found)
                     functions.add(_names(data, begin, end, _FUNCTION_DOMAIN, _FUNCTION_NAME))
     except (IndexError, ValueError, RecursionError):
-        raise ValueError("this is no ONNX file") from None
+        raise ValueError("this is not an ONNX file") from None
     return frozenset(each for each in found if each[:2] not in functions)
 
 

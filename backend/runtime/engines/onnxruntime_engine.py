@@ -198,7 +198,7 @@ class OnnxRuntimeEngine:
         try:
             operators = find_operators(self._path)
         except (OSError, ValueError):
-            return "its operators cannot be told"
+            return "its operators cannot be read"
         has_integers = any(not spec.dtype.startswith(_FLOATS) for spec in self._inputs)
         has_integers |= any(each.name == "Cast" for each in operators)
         return _hindrance(operators, may_divide=self._provider.is_cpu and has_integers)

@@ -61,7 +61,7 @@ def kept_by_a_run(path: Path) -> str:
     try:
         return _read(path, find)
     except (OSError, ValueError):
-        return "its operators cannot be told"
+        return "its operators cannot be read"
 
 
 def _read(path: Path, find: Callable[[mmap.mmap, int], _T]) -> _T:
@@ -72,7 +72,7 @@ def _read(path: Path, find: Callable[[mmap.mmap, int], _T]) -> _T:
                 raise ValueError
             return find(data, _follow(data, 0))
     except (struct.error, ValueError, IndexError, StopIteration):
-        raise ValueError("this is no .tflite file") from None
+        raise ValueError("this is not a .tflite file") from None
 
 
 def _tables(data: mmap.mmap, table: int, number: int) -> Iterator[int]:

@@ -56,7 +56,7 @@ class ImageSource(Source):
             raise JobError(f"--input: no image found; expected {accepted()}")
         for path in paths:
             if not path.is_file():  # a pipe, say, would never end
-                raise JobError(f"{path}: is no ordinary file; expected {accepted()}")
+                raise JobError(f"{path}: is not a regular file; expected {accepted()}")
             if path.suffix.lower() not in _SUFFIXES:  # found before the start
                 _size_of(path)
         self._paths = paths

@@ -53,12 +53,12 @@ def open_ordinary(path: Path) -> IO[bytes]:
         # Opening a pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "is no file name"
+        reason = getattr(error, "strerror", None) or "is not a file name"
         raise JobError(f"{path}: cannot be read: {reason}") from None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
-    raise JobError(f"{path}: is no ordinary file")
+    raise JobError(f"{path}: is not a regular file")
 
 
 @dataclass(frozen=True, slots=True)

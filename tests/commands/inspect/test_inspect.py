@@ -340,5 +340,5 @@ def test_a_build_folder_with_a_broken_plan_is_a_mistake(tmp_path):
     (folder / "plan.json").write_text("{}")
     done = rankslice("inspect", folder)
     assert (1, "") == (done.code, done.out)
-    assert "this is no plan" in done.err
+    assert "this is not a plan" in done.err
     shutil.rmtree(folder)

@@ -353,7 +353,7 @@ def test_a_floor_that_cannot_be_reached_comes_with_the_best_rate() -> None:
         ({"bandwidth_bytes_s": np.ones((3, 3))}, "bandwidth_bytes_s: has the shape (3, 3)"),
         ({"latency_s": -1.0}, "latency_s: is -1.0"),
         ({"where": devices(0, 3)}, "devices[1].kind: there is no row 3 in times_s"),
-        ({"where": [Device("a", 0), Device("a", 0)]}, "devices[1].name: 'a' stands there again"),
+        ({"where": [Device("a", 0), Device("a", 0)]}, "devices[1].name: 'a' appears again"),
         ({"where": [Device("a", 0, memory_bytes=math.nan)]}, "devices[0].memory_bytes: is nan"),
         (
             {"where": [Device("a", 0, "b", 1.0), Device("c", 0, "b", 2.0)]},

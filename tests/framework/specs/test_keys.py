@@ -39,18 +39,18 @@ RESOURCES = "expected cpu, arm or x86 with cores (cpu0-3), gpu, or npu"
         ("edge01_GPU", f"unknown resource 'GPU'; {RESOURCES}"),
         ("edge01_cpu", "cpu without cores; expected cores, such as cpu0, cpu0-3 or cpu0,2"),
         ("edge01_cpu0@1", "a host core after '@' on a CPU; expected '@' after gpu or npu only"),
-        ("edge01_gpux", "'x' after gpu is no number; expected gpu or gpu1"),
-        ("edge01_npu-1", "'-1' after npu is no number; expected npu or npu1"),
-        ("edge01_gpu@", "'' is no host core; expected one core, such as gpu@4"),
-        ("edge01_gpu@4,5", "'4,5' is no host core; expected one core, such as gpu@4"),
-        ("edge01_gpu@9999", "'9999' is no host core; expected one core, such as gpu@4"),
+        ("edge01_gpux", "'x' after gpu is not a number; expected gpu or gpu1"),
+        ("edge01_npu-1", "'-1' after npu is not a number; expected npu or npu1"),
+        ("edge01_gpu@", "'' is not a host core; expected one core, such as gpu@4"),
+        ("edge01_gpu@4,5", "'4,5' is not a host core; expected one core, such as gpu@4"),
+        ("edge01_gpu@9999", "'9999' is not a host core; expected one core, such as gpu@4"),
         (
             "edge01_gpu.1",
-            "'.1' is no suffix of ranks that share a resource; expected .2, .3 and so on",
+            "'.1' is not a suffix of ranks that share a resource; expected .2, .3 and so on",
         ),
         (
             "edge01_cpu0.x",
-            "'.x' is no suffix of ranks that share a resource; expected .2, .3 and so on",
+            "'.x' is not a suffix of ranks that share a resource; expected .2, .3 and so on",
         ),
     ],
 )
@@ -103,9 +103,9 @@ def test_cores_are_read_in_the_way_that_fits_the_board(
             "0-8192",
             "core 8192 is beyond the last possible one, 8191; expected cores such as 0-3 or 0,2",
         ),
-        ("0;1", "'0;1' is no list of cores; expected cores such as 0-3 or 0,2"),
-        ("1,", "'1,' is no list of cores; expected cores such as 0-3 or 0,2"),
-        ("٣", "'٣' is no list of cores; expected cores such as 0-3 or 0,2"),
+        ("0;1", "'0;1' is not a list of cores; expected cores such as 0-3 or 0,2"),
+        ("1,", "'1,' is not a list of cores; expected cores such as 0-3 or 0,2"),
+        ("٣", "'٣' is not a list of cores; expected cores such as 0-3 or 0,2"),
     ],
 )
 def test_cores_that_cannot_be_read_are_told(text: str, mistake: str) -> None:

@@ -36,7 +36,7 @@ def test_a_syntax_error_has_line_and_column(tmp_path: Path) -> None:
 
 def test_a_key_that_stands_there_twice_is_a_mistake(tmp_path: Path) -> None:
     assert [
-        "mapping.json: a_gpu: the key stands there 2 times;"
+        "mapping.json: a_gpu: the key appears 2 times;"
         " expected every key once; put its layers into one list"
     ] == mistakes_of(tmp_path, '{"a_gpu": ["fc1"], "b_gpu": [], "a_gpu": ["fc2"]}')
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_text_is_a_mistake(tmp_path: Path) -> None:
     path.write_bytes(b"{\xff")
     with pytest.raises(RankSliceError) as caught:
         read_mapping(path)
-    expected = "mapping.json: byte 1 is no UTF-8 text; expected a mapping file in UTF-8"
+    expected = "mapping.json: byte 1 is not UTF-8 text; expected a mapping file in UTF-8"
     assert expected == str(caught.value)
 
 

@@ -126,11 +126,11 @@ boards:
         " expected letters, digits and `._-`, such as pi",
         "platform.yaml: boards.edge03.cores: core 0 is repeated;"
         " expected cores such as 0-5, [0, 1], or 6 for the first six",
-        "platform.yaml: boards.edge03.gpu.options: the delegate stands beside the options,"
+        "platform.yaml: boards.edge03.gpu.options: the delegate belongs beside the options,"
         " not among them; expected names and values for the engine or its delegate",
         "platform.yaml: boards.edge03.idle_w: found '-1'; expected watts, such as 2.5",
         "platform.yaml: boards.edge03.busy_w: found '.nan'; expected watts, such as 2.5",
-        "platform.yaml: boards.edge04.cores: '9999999' is no list of cores;"
+        "platform.yaml: boards.edge04.cores: '9999999' is not a list of cores;"
         " expected cores such as 0-5, [0, 1], or 6 for the first six",
     ] == mistakes_of(tmp_path, text)
 
@@ -160,7 +160,7 @@ pairs: 3
         "platform.yaml: links.pairs[0].between: found a list;"
         " expected two boards, such as [edge01, edge02]",
         "platform.yaml: unknown key 'pairs'; known keys are boards and links",
-        "platform.yaml: links.pairs[1].between: 'edge01' stands there twice; expected two boards",
+        "platform.yaml: links.pairs[1].between: 'edge01' appears twice; expected two boards",
         "platform.yaml: links.pairs[2].between: no board 'egde02'; did you mean 'edge02'?",
         "platform.yaml: links.pairs[4].between: 'edge02' and 'edge01' have a link already;"
         " expected every pair once; it holds in both directions",
@@ -184,18 +184,20 @@ BOARDS = "expected boards by name, such as `edge01: {cores: 0-5}`"
         ),
         (
             "boards: {a: [}",
-            "platform.yaml: line 1, column 14: no valid YAML: found '}'; expected a value",
+            "platform.yaml: line 1, column 14: invalid YAML: found '}'; expected a value",
         ),
         (
             "boards: {a: &cores {}, b: *cores}",
-            "platform.yaml: line 1, column 27: found the alias *cores;"
-            " write out what it stands for",
+            "platform.yaml: line 1, column 27: found the alias *cores; write the value itself",
         ),
         (
             "boards:\n  a: {cores: 1,\n      cores: 2}",
-            "platform.yaml: boards.a.cores: stands there again in line 3; expected every key once",
+            "platform.yaml: boards.a.cores: appears again in line 3; expected every key once",
         ),
-        ("boards: {[a]: {}}", "platform.yaml: boards: the key in line 1 is no name; expected text"),
+        (
+            "boards: {[a]: {}}",
+            "platform.yaml: boards: the key in line 1 is not a name; expected text",
+        ),
         (
             "[" * 100_000,
             "platform.yaml: lists are nested too deeply;"
@@ -272,7 +274,7 @@ def test_all_mistakes_of_a_text_file_are_told_at_once(tmp_path: Path) -> None:
         f"platform.txt: line 4: 'a', 'b' and 'c' is more than a GPU and its library; {LINE}",
         f"platform.txt: line 5: no cores after 'slots='; {LINE}",
         f"platform.txt: line 6: '-oProxy' cannot be a host name or address; {LINE}",
-        "platform.txt: board nx01 stands there 2 times; expected every board once",
+        "platform.txt: board nx01 appears 2 times; expected every board once",
     ] == mistakes_of(tmp_path, text, "platform.txt")
 
 
@@ -351,11 +353,11 @@ boards:
         " expected true or false: may other layers run on the CPU",
         f"{place}.npu[0].provider: the engine litert takes no provider, only onnxruntime does;"
         " expected an execution provider, such as CUDA or OpenVINO",
-        f"{place}.npu[0].options: the provider stands beside the options, not among them;"
+        f"{place}.npu[0].options: the provider belongs beside the options, not among them;"
         " expected names and values for the engine or its delegate",
-        f"{place}.npu[1].plugin: it stands without the provider that it has; {plugin}",
+        f"{place}.npu[1].plugin: it needs the provider beside it; {plugin}",
         f"{place}.npu[2].plugin: '--index-url x' cannot be a package or the file of a library;"
         f" {plugin}",
-        f"{place}.npu[2].options: the plugin stands beside the options, not among them;"
+        f"{place}.npu[2].options: the plugin belongs beside the options, not among them;"
         " expected names and values for the engine or its delegate",
     ] == mistakes_of(tmp_path, text)

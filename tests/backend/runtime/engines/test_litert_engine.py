@@ -215,7 +215,7 @@ def test_a_delegate_library_that_is_not_there_or_none_is_told() -> None:
     missing = EngineSettings(options={"delegate": "libNoDelegate.so"}, accelerator="npu")
     assert refusal(missing).startswith("delegate libNoDelegate.so cannot be loaded: libNoDelegate")
     other = EngineSettings(options={"delegate": "libm.so.6"}, accelerator="npu")
-    assert "libm.so.6 is no delegate: it lacks tflite_plugin_create_delegate" == refusal(other)
+    assert "libm.so.6 is not a delegate: it lacks tflite_plugin_create_delegate" == refusal(other)
 
 
 # Options.

@@ -119,7 +119,7 @@ def test_functions_of_the_file_count_as_what_is_in_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x3a\x7f", b"\x0b"])
 def test_what_is_no_onnx_file_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ValueError, match="this is no ONNX file"):
+    with pytest.raises(ValueError, match="this is not an ONNX file"):
         find_operators(tmp_path / "model.onnx")
 
 

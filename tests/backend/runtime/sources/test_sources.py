@@ -375,7 +375,7 @@ def test_what_is_no_ordinary_file_is_told_at_once(tmp_path: Path, name: str, kin
         path.symlink_to("/dev/zero")
     given = path.parent if name.startswith("folder") else path
     found = message([str(given)], [PICTURE])
-    assert "is no ordinary file" in found or "cannot be read: No such device" in found
+    assert "is not a regular file" in found or "cannot be read: No such device" in found
     assert name == "f.npz" or name == "f.npy" or "expected images (.bmp" in found
 
 

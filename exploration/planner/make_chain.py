@@ -129,7 +129,7 @@ def _device_mistakes(devices: tuple[Device, ...], kinds: int) -> Iterator[Mistak
     for index, device in enumerate(devices):
         where = f"devices[{index}]"
         if device.name in names:
-            yield Mistake(f"{where}.name", f"{quoted(device.name)} stands there again")
+            yield Mistake(f"{where}.name", f"{quoted(device.name)} appears again")
         names.add(device.name)
         if not 0 <= device.kind < kinds:
             found = f"there is no row {device.kind} in times_s"

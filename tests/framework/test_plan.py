@@ -37,7 +37,7 @@ def test_engine_options_read_back():
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "nul", '{"format": "onnx"}', "[" * 100_000])
 def test_a_text_that_is_no_plan_is_refused_as_such(text):
-    assert "plan.json: this is no " in mistakes(text)[0]
+    assert "plan.json: this is not a plan" in mistakes(text)[0]
 
 
 def test_a_plan_of_another_version_asks_to_be_built_again():

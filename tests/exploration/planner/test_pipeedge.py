@@ -127,5 +127,5 @@ def test_what_is_wrong_is_told(texts: dict[str, str], told: str, tmp_path: Path)
 
 def test_hosts_stand_there_once(tmp_path: Path) -> None:
     case = read(tmp_path, devices="fast: [f0, f0]")
-    with pytest.raises(RankSliceError, match="'f0' stands there again"):
+    with pytest.raises(RankSliceError, match="'f0' appears again"):
         optimal_pipeline(case)

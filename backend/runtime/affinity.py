@@ -14,10 +14,10 @@ __all__ = ["bind_to_cores", "check_binding"]
 def bind_to_cores(cores: Sequence[int]) -> None:
     """Restrict all present and future threads of this process to ``cores``.
 
-    Whatever mpirun set before is replaced: it may have left the rank unbound.
+    This replaces what mpirun has set, which may be no binding at all.
 
     Raises:
-        JobError: this machine does not have these cores, or does not let us use them.
+        JobError: this machine lacks these cores, or forbids their use.
     """
     for thread in _threads():
         try:

@@ -30,7 +30,7 @@ __all__ = ["main"]
 
 _START_TIMEOUT_S = 120.0
 _ABORT_TIMEOUT_S = 3
-"""Aborting can block, or not reach a board: after this time the rank ends itself."""
+"""Aborting can block or miss a board, so the rank ends itself after this time."""
 _FINALIZE_TIMEOUT_S = 60
 
 
@@ -40,10 +40,10 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
     Args:
         driver: path of the driver; ``plan.json`` and the sub-models lie beside it.
         plan_sha256: hash of the ``plan.json`` from which the driver was generated.
-        ranks: the driver's tables; they must say what the plan says.
+        ranks: the driver's tables, which must match the plan.
     """
     folder = Path(driver).resolve().parent
-    with contextlib.suppress(JobError):  # what is wrong with the plan is told together
+    with contextlib.suppress(JobError):  # run() reports what is wrong with the plan
         start_again_with(_environment(folder))
     process = _Process(ranks, parse_options())
     try:
@@ -61,7 +61,7 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
 
 
 class _Process:
-    """What the process holds besides the rank it runs: its guard, deadlines and signals."""
+    """A process around the rank it runs: its guard, deadlines and signals."""
 
     def __init__(self, ranks: dict[int, Rank], options: RunOptions) -> None:
         self._ranks = ranks
@@ -76,7 +76,7 @@ class _Process:
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
-        # An exception would show its traceback if it came while another one is told.
+        # An exception would print a traceback if it came while another error is reported.
         signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
 
     def run(self, folder: Path, plan_sha256: str) -> None:
@@ -102,11 +102,11 @@ class _Process:
 
     def _start(self) -> None:
         self._start_watch.cancel()
-        # What is there now stays: the garbage collector need not look at it again and again.
+        # What exists now stays, so the garbage collector need not visit it again.
         gc.freeze()
 
     def _prepare_engine(self, folder: Path) -> None:
-        """Start the processes that engines run in: MPI libraries do not like it later."""
+        """Start the processes that engines run in, before MPI is initialised."""
         with contextlib.suppress(JobError, IndexError):
             job = load_job(folder / "plan.json")
             rank = job.ranks[self._number]
@@ -114,7 +114,7 @@ class _Process:
             prepare_engine(rank.engine, settings, len(job.segments_of(rank.rank)))
 
     def _check_library(self) -> None:
-        """Refuse a library that mpirun does not belong to: to initialise it could crash."""
+        """Refuse a library of another Open MPI than mpirun: initialising it could crash."""
         try:
             check_library(os.environ, library_version())
         except JobError as error:
@@ -143,7 +143,7 @@ class _Process:
         return 1
 
     def wait_for_end(self) -> int:
-        """Let the rank that failed end this one, too."""
+        """Wait for the failed rank to end this one."""
         self._tell(FAILED)
         time.sleep(_ABORT_TIMEOUT_S)
         return 1
@@ -170,7 +170,7 @@ class _Process:
 
 
 def _page_in(session: PrivateFolder | None, number: int, name: str) -> StatusPage | None:
-    """Return the status page of this process; ``None``: there is no place for it."""
+    """Return the status page of this process; ``None`` if there is no room for it."""
     if session is not None:
         with contextlib.suppress(OSError):
             return StatusPage(session.descriptor, number, name)

@@ -9,7 +9,7 @@ __all__ = ["start_again_with"]
 
 
 def start_again_with(variables: dict[str, str]) -> None:
-    """Run this program anew if variables are missing: the system reads some at its start only."""
+    """Restart this program if variables are missing: the system reads some at its start only."""
     wanted = {name: _value(name, value) for name, value in variables.items()}
     if wanted.items() <= os.environ.items():
         return
@@ -22,5 +22,5 @@ def _value(name: str, value: str) -> str:
     found = os.environ.get(name, "")
     if name != "LD_LIBRARY_PATH" or not found or found == value:
         return value
-    # The MPI library may be found by what is there.
+    # The present value may lead to the MPI library.
     return found if found.startswith(f"{value}:") else f"{value}:{found}"

@@ -9,11 +9,11 @@ __all__ = ["ElsewhereError", "JobError", "reason_of", "signal_name"]
 
 
 class JobError(Exception):
-    """The job cannot go on; the message is complete and meant for a person."""
+    """The job cannot go on; the message is complete and meant for the user."""
 
 
 class ElsewhereError(JobError):
-    """The job cannot go on, and another rank says so and ends it: this one keeps silent."""
+    """The job cannot go on; another rank reports why and ends it, so this rank stays silent."""
 
 
 def reason_of(error: OSError) -> str:
@@ -23,7 +23,7 @@ def reason_of(error: OSError) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; real-time ones have theirs by their distance to the first."""
+    """Return the name of a signal; real-time signals are named relative to the first."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What ``plan.json`` says, as the runtime needs it."""
+"""``plan.json`` as the runtime needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a generated driver: for each rank what it receives, runs and sends."""
+"""The tables of a generated driver: what each rank receives, runs and sends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rank:
 
 
 def check_tables(job: Job, plan_sha256: str, ranks: dict[int, Rank]) -> None:
-    """Raise :class:`JobError` unless the driver's tables say what the plan says."""
+    """Raise :class:`JobError` unless the driver's tables match the plan."""
     if job.sha256 != plan_sha256:
         raise JobError("plan.json is not the one this driver was generated from; build again")
     for number, rank in enumerate(tables(job)):

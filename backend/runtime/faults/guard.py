@@ -1,9 +1,9 @@
-"""A guard per board: tells where a killed rank was, and ends those that outlive a failure.
+"""A guard per board: reports where a killed rank was, and ends ranks that outlive a failure.
 
-A rank that is killed cannot tell where it was. So each rank keeps a status page (``pages.py``) in
-a folder that the ranks of one job on one board share, and no other user can enter. The lowest rank
-of the board starts the guard before MPI, in a session of its own, so nothing that ends the ranks
-ends the guard. It reads the pages, and ends by itself with the last rank of the board.
+A killed rank cannot report where it was. So each rank keeps a status page (``pages.py``) in a
+private folder that the ranks of a job on one board share. The lowest rank of the board starts the
+guard before MPI, in a session of its own, so that it survives whatever ends the ranks. It reads the
+pages and ends with the last rank of the board.
 
 The guard's process loads this module without the rest of the runtime.
 """
@@ -25,19 +25,19 @@ from .private import PrivateFolder, make_shared, open_private
 __all__ = ["MESSAGES", "SESSION", "printable", "say", "start_guard"]
 
 SESSION = "RANKSLICE_SESSION"
-"""Variable that names the folder of a job on this board, if whoever started the job made one."""
+"""Variable that names the folder of a job on this board, if the launcher made one."""
 MESSAGES = "messages"
 """Name of the socket of the board's watch in that folder."""
 
 _LOOK_EVERY_S = 0.1
 _GRACE_S = 4.0
-"""Time that the other ranks get to end by themselves once one has ended badly."""
+"""Time for the other ranks to end by themselves after one has failed."""
 _RELEASE_S = 2.0
-"""Time that a process which has ended may still need to let go of its files."""
+"""Time that an ended process may need to release its files."""
 _SHORT_RELEASE_S = 0.05
-"""The same where somebody holds the folder until mpirun has ended: mpirun waits for the guard."""
+"""The same if the launcher holds the folder until mpirun has ended: mpirun waits for the guard."""
 _LONELY_S = 2.0
-"""Time after which a guard without any rank ends, if some have never shown up."""
+"""Time after which a guard without ranks ends, if some have never started."""
 
 _PROGRAM = """
 import sys, types
@@ -46,13 +46,13 @@ package.__path__ = [sys.argv[1].rsplit("/", 2)[0]]
 from runtime.faults.guard import guard
 guard(*sys.argv[2:])
 """
-"""It is called with the path of this file, without the package that would load everything."""
+"""Called with the path of this file; loads no other part of the runtime."""
 
 
 def start_guard() -> PrivateFolder | None:
     """Start this board's guard if this is its lowest rank; return the folder for status pages.
 
-    ``None`` if the process was not started by Open MPI, or there is no place for such a folder.
+    ``None`` if Open MPI did not start the process, or no such folder can be made.
     """
     ranks = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
     if ranks is None:
@@ -127,7 +127,7 @@ def _watch(folder: int, ranks: int, parent: int) -> None:
 
 
 def _tell(found: list[Status]) -> None:
-    """Say which rank ended first and where it was, unless one has told so itself."""
+    """Report which rank ended first and where, unless a rank has reported its failure."""
     if any(status.state == FAILED for status in found):
         return
     killed = [s for s in found if s.state == ALIVE and not s.is_alive]
@@ -140,10 +140,9 @@ def _tell(found: list[Status]) -> None:
 
 
 def say(message: str) -> None:
-    """Print a message, and leave it with the board's watch, if there is one.
+    """Print a message, and send it to the board's watch, if there is one.
 
-    mpirun forwards nothing once a board is lost. Nobody may listen any more, and there is still
-    work to do.
+    mpirun forwards nothing once a board is lost. A closed stderr is no error: work remains.
     """
     text = f"rankslice: {message}".encode(errors="replace")
     with contextlib.suppress(OSError):
@@ -155,16 +154,16 @@ def say(message: str) -> None:
 
 
 def _leave(text: bytes, session: str) -> None:
-    """Leave a text with the board's watch.
+    """Send a text to the board's watch.
 
     Raises:
-        OSError: there is none, or it takes no more.
+        OSError: there is none, or its queue is full.
     """
     folder = os.open(session, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.setblocking(False)
-            # The path of the folder may be longer than the name of a socket can be.
+            # The path of the folder may be longer than a socket's name can be.
             out.sendto(text, f"/proc/self/fd/{folder}/{MESSAGES}")
     finally:
         os.close(folder)

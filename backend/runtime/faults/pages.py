@@ -1,6 +1,6 @@
-"""Status pages: what a rank says of itself, so that it can be read after the rank was killed.
+"""Status pages: the state of a rank, readable after the rank was killed.
 
-It needs nothing but the standard library, for the guard loads it by itself.
+It needs only the standard library, as the guard loads it alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ __all__ = [
 ]
 
 ALIVE, DONE, FAILED, STOPPED = range(4)
-"""States of a rank: starting or running; ended well; a message told why it ended;
-ended because it was told to."""
+"""States of a rank: starting or running; ended well; failed, with a message; told to stop."""
 
 _HEAD = struct.Struct("<qqq")
 _TEXT = 512
@@ -36,12 +35,12 @@ _SIZE = _HEAD.size + 2 * _TEXT
 _NAME = "rank-"
 
 _SAME_START = 200
-"""Clock ticks between the start of a process as it sees it and as others do: under qemu's emulation
-some tens of milliseconds, as qemu tells when it was ready. Nobody gets its number so soon again."""
+"""Clock ticks by which views of a process's start may differ: some tens of milliseconds under qemu.
+Process numbers are not reused so soon."""
 
 
 class StatusPage:
-    """What a rank says of itself, for the guard; saying it takes about a microsecond."""
+    """The state of a rank, for the guard; an update takes about a microsecond."""
 
     def __init__(self, folder: int, rank: int, rank_name: str) -> None:
         """Make the page of this process.
@@ -52,7 +51,7 @@ class StatusPage:
             rank_name: how messages name the rank.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: the disk is full.
         """
         temporary = f".{_NAME}{rank}"
         with contextlib.suppress(FileNotFoundError):
@@ -60,7 +59,7 @@ class StatusPage:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(temporary, flags, 0o600, dir_fd=folder)
         try:
-            os.posix_fallocate(file, 0, _SIZE)  # else a full disk would end the rank by SIGBUS
+            os.posix_fallocate(file, 0, _SIZE)  # or a full disk would end the rank by SIGBUS
             self._page = mmap.mmap(file, _SIZE)
         finally:
             os.close(file)
@@ -71,11 +70,11 @@ class StatusPage:
         os.rename(temporary, f"{_NAME}{rank}", src_dir_fd=folder, dst_dir_fd=folder)
 
     def tell(self, state: int) -> None:
-        """Say in what state the rank is."""
+        """Set the state of the rank."""
         _HEAD.pack_into(self._page, 0, self._process, self._started, state)
 
     def at(self, step: str) -> None:
-        """Say what the rank is working on: ``segment 0, frame 17``."""
+        """Set what the rank is working on: ``segment 0, frame 17``."""
         self._put(1, step)
 
     def _put(self, number: int, text: str) -> None:
@@ -95,8 +94,8 @@ class Status:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that made the page still runs, and not another one of its number."""
-        if self.process < 1:  # no process: a signal to it would go to many
+        """Whether the process that made the page still runs; its number may have been reused."""
+        if self.process < 1:  # a signal to it would reach several processes
             return False
         started = process_start(self.process)
         return (
@@ -106,8 +105,8 @@ class Status:
         )
 
     def kill(self) -> None:
-        """Kill the process, and no later one of its number."""
-        handle = _handle_of(self.process)  # first: who is asked is who is killed
+        """Kill the process, but no later one with its number."""
+        handle = _handle_of(self.process)  # first, so that the checked process is killed
         with contextlib.suppress(OSError):
             if handle is not None and self.is_alive:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -136,10 +135,10 @@ def read_pages(folder: int) -> list[Status]:
 
 
 def _read_page(name: str, folder: int) -> Status:
-    """Return what a page says; one that is cut short names no process.
+    """Return a page; one that is cut short names no process.
 
     Raises:
-        OSError: it is no file of this user's.
+        OSError: it is not a file of this user.
     """
     # A FIFO would keep the guard waiting.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,9 +1,9 @@
-"""Folders that no other user of the machine can enter, and the end of those nobody uses any more.
+"""Folders that no other user of the machine can enter, and the removal of unused ones.
 
-Whoever uses a folder holds its lock, which the kernel takes back however a process ends. The last
-one to let go removes the folder; what was killed before it could is removed at the next start.
+Each user of a folder holds its lock, which the kernel releases however a process ends. The last
+user removes the folder; what killed processes left is removed at the next start.
 
-It needs nothing but the standard library, for guards and boards load it by itself.
+It needs only the standard library, as guards and boards load it alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _PREFIX = "rankslice-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 """What ``mkdtemp`` makes of the prefix."""
 _LOCK = ".rankslice-lock"
-"""A folder without it is none of ours, whatever its name."""
+"""A folder without it is not ours, whatever its name."""
 _YOUNG_S = 60.0
-"""A folder is not swept before: its maker may not have the lock yet."""
+"""Younger folders are not swept: their makers may not hold the lock yet."""
 
 _TRY_EVERY_S = 0.05
 
@@ -42,12 +42,12 @@ _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class PrivateFolder:
-    """A folder of this user that others cannot enter, in use until it is released."""
+    """A private folder of this user, in use until it is released."""
 
     def __init__(self, path: Path, descriptor: int, lock: int) -> None:
         self.path = path
         self.descriptor = descriptor
-        """Of the folder, so that what is done in it is done in no other one."""
+        """Of the folder; a path could come to name another one."""
         self.lock = lock
         """A descriptor: the folder is in use as long as a process has it open."""
 
@@ -63,10 +63,10 @@ class PrivateFolder:
         self.release()
 
     def release(self, patience_s: float = 0.0) -> None:
-        """Let go of the folder; remove it with all that is in it if nobody else uses it.
+        """Release the folder; remove it with its contents if nobody else uses it.
 
         Args:
-            patience_s: for how long to wait for others that are about to end.
+            patience_s: how long to wait for other users that are about to end.
         """
         deadline = time.monotonic() + patience_s
         while not (is_last := _has_alone(self.lock)) and time.monotonic() < deadline:
@@ -78,7 +78,7 @@ class PrivateFolder:
 
 
 def _has_alone(lock: int) -> bool:
-    """Return whether a lock could be had by this process alone."""
+    """Take a lock for this process alone; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -90,7 +90,7 @@ def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
     """Return a folder in memory, or that for temporary files if memory has no room.
 
     Args:
-        least_bytes: what there must be room for.
+        least_bytes: the room that is needed.
     """
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)
@@ -102,7 +102,7 @@ def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
 
 
 def make_private(parent: Path | None = None) -> PrivateFolder:
-    """Return a new folder with a name that nobody can guess; remove what was left there before.
+    """Return a new folder with a random name; remove unused folders beside it.
 
     Args:
         parent: where to make it; the folder for temporary files by default.
@@ -116,10 +116,10 @@ def make_private(parent: Path | None = None) -> PrivateFolder:
 
 
 def make_shared(name: str) -> PrivateFolder | None:
-    """Return the folder that all processes of this user get for a name; ``None``: there is none.
+    """Return the folder that all processes of this user share by a name; ``None``: there is none.
 
-    Its name can be guessed, so it lies in a folder of this user, which is made where it is
-    missing. Where another user has taken the name of that, the next candidate serves.
+    Its name can be guessed, so it lies in a folder of this user, which is made if missing. If
+    another user has taken that name, the next candidate is used.
     """
     own = f"{_PREFIX}user-{os.geteuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -131,10 +131,10 @@ def make_shared(name: str) -> PrivateFolder | None:
 
 
 def _make_inside(parent: Path, name: str) -> PrivateFolder:
-    """Return a folder inside of one that is made, too, and that only this user may enter.
+    """Return a folder in a private folder; both are made if missing.
 
     Raises:
-        OSError: the outer one is of another user, or is no folder.
+        OSError: the outer one belongs to another user, or is not a folder.
     """
     with contextlib.suppress(FileExistsError):
         parent.mkdir(mode=0o700)
@@ -149,13 +149,12 @@ def _make_inside(parent: Path, name: str) -> PrivateFolder:
 
 
 def open_private(path: Path) -> PrivateFolder:
-    """Return a folder that was made here, in use from now on.
+    """Return a folder that this module made, in use from now on.
 
-    Whoever names it may be wrong, and it is removed after its last use: so name and lock must be
-    those of a folder that was made here.
+    It is removed after its last use, so its name and lock are checked.
 
     Raises:
-        OSError: it is none, or a link, or another user may enter it.
+        OSError: it is not a folder, or a link, or another user may enter it.
     """
     if not _NAME.fullmatch(path.name):
         raise PermissionError(errno.EACCES, "is no folder of a job", str(path))
@@ -167,10 +166,10 @@ def _open(path: Path, make_lock: int) -> PrivateFolder:
 
     Args:
         path: of the folder.
-        make_lock: ``os.O_CREAT`` where its lock may be missing yet; else 0.
+        make_lock: ``os.O_CREAT`` if its lock may be missing; else 0.
 
     Raises:
-        OSError: it is none, or a link, or another user may enter it.
+        OSError: it is not a folder, or a link, or another user may enter it.
     """
     descriptor = _open_folder(path)
     try:
@@ -191,7 +190,7 @@ def _open_folder(path: Path) -> int:
     """Return a descriptor of a folder that is this user's own.
 
     Raises:
-        OSError: it is none, or a link, or another user may enter it.
+        OSError: it is not a folder, or a link, or another user may enter it.
     """
     descriptor = os.open(path, _FOLDER)
     found = os.fstat(descriptor)

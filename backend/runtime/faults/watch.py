@@ -1,9 +1,8 @@
 """Two clocks that find hangs: heartbeats between ranks, and a deadline for each step.
 
-Both count the watcher's own ticks, at least a second apart. A watcher that gets no processor
-time ticks less often, so a crowded machine raises no alarm; nor does the time during which
-the whole board was suspended. Nor, for half a minute, does a rank of the same board that could run
-but gets no processor time.
+Both count the watcher's own ticks, at least a second apart. A watcher without processor time ticks
+less often, so neither a crowded machine nor a suspended board raises an alarm. For half a minute,
+nor does a rank of the same board that could run but gets no processor time.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _BEAT = TensorSpec("heartbeat", "uint8", (64,))
 _MISSES = 5
 _MISSES_OF_A_STARVED = 30
 _HARDLY_S = 0.05
-"""Processor time between two ticks of a process that had next to none."""
+"""Processor time between two ticks below which a process counts as starved."""
 _MIN_DEADLINE_S = 30.0
 _DEADLINE_FACTOR = 20
 
 
 class Ticker:
-    """Says when it is time for the next tick."""
+    """Decides when the next tick is due."""
 
     def __init__(self, period_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._period_s = period_s
@@ -54,10 +53,10 @@ class Ticker:
 
 
 class StarvationWatch:
-    """Tells whether a process of this board is short of processor time.
+    """Finds out whether a process of this board is short of processor time.
 
-    Where jobs of several sessions share a core, Linux may leave one of their processes out for
-    more than five seconds while all others run.
+    If jobs of several sessions share a core, Linux may not run one of their processes for more than
+    five seconds.
     """
 
     def __init__(self, process: int) -> None:
@@ -66,9 +65,9 @@ class StarvationWatch:
         self._cpu_s = cpu_s_of(process)
 
     def is_starved(self) -> bool:
-        """Whether it could run now, and hardly has since the last question.
+        """Whether it could run now, but hardly has since the last call.
 
-        One that is stopped, or waits for anything but a core, could not.
+        A process that is stopped, or waits for anything but a core, could not.
         """
         before_s, self._cpu_s = self._cpu_s, cpu_s_of(self._process)
         return self._cpu_s - before_s < _HARDLY_S and self._can_run()
@@ -83,8 +82,7 @@ class StarvationWatch:
 class Heartbeat:
     """One rank's part in the ring of heartbeats: it listens to the rank before, beats for the next.
 
-    A beat says what its sender works on. The stream of beats ends like any other stream, when
-    its sender has nothing left to do.
+    A beat names the step that its sender works on. The stream of beats ends like any other stream.
     """
 
     def __init__(
@@ -99,8 +97,8 @@ class Heartbeat:
         Args:
             ranks: of the job.
             rank: that listens and beats.
-            wake: lets somebody look at the messages, as there is a beat to send.
-            processes: their numbers by rank; one of this board can be looked at.
+            wake: has the messages polled, as there is a beat to send.
+            processes: process numbers by rank; one of this board can be examined.
         """
         size = len(ranks)
         before, after = (rank - 1) % size, (rank + 1) % size
@@ -128,7 +126,7 @@ class Heartbeat:
             self._heard.free(0)
 
     def beat(self, step: str) -> None:
-        """Tell the next rank what this one works on."""
+        """Send the next rank the step that this one works on."""
         if self._beats.end is None and self._beats.has_room():
             text = step.encode()[: _BEAT.nbytes].ljust(_BEAT.nbytes, b"\0")
             slot = self._beats.slots[self._beats.written % self._beats.depth]
@@ -139,8 +137,7 @@ class Heartbeat:
         """Count the ticks in which nothing was heard.
 
         Raises:
-            JobError: five in a row in which the rank could have beaten, or thirty in all; the
-                message names the rank that is silent.
+            JobError: five in a row in which the rank could have beaten, or thirty in all.
         """
         is_starved = self._starvation is not None and self._starvation.is_starved()
         heard = self._heard.written
@@ -174,7 +171,7 @@ class Heartbeat:
 
 
 class ProgressWatch:
-    """Finds a step that does not come to its end: an engine that hangs, a disk that blocks."""
+    """Finds a step that does not end: an engine that hangs, a disk that blocks."""
 
     def __init__(self, executor: Executor, deadline_s: float | None) -> None:
         """Watch one executor.

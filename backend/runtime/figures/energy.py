@@ -1,4 +1,4 @@
-"""The energy of a board while a run lasts, as the board's sensor tells it."""
+"""The energy of a board during a run, measured by the board's sensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sensors import Sensor, SensorError, find_sensor
 __all__ = ["BoardEnergy"]
 
 _PERIOD_S = 0.1
-"""Between two looks at a sensor of power: often enough for a run, and next to no processor time."""
+"""Between two readings of a power sensor: enough for a run, and little processor time."""
 
 _NO_SENSOR = "there is no power sensor that this account may read"
 
@@ -19,8 +19,8 @@ _NO_SENSOR = "there is no power sensor that this account may read"
 class BoardEnergy:
     """Counts a board's energy during a run, on the board's first rank; on others nothing.
 
-    It is the energy of all that the sensor sees, as a rule the whole board: what it draws at rest
-    and what other programs make it draw are in it.
+    It covers all that the sensor sees, as a rule the whole board, including idle power and other
+    programs.
     """
 
     def __init__(self, ranks: Sequence[RankSpec], rank: int) -> None:

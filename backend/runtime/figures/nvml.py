@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs of a board, as NVML, the management library of their driver, tells of them."""
+"""A board's NVIDIA GPUs, as reported by NVML, the management library of their driver."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class _Process(ctypes.Structure):
 
 
 class _SilentError(Exception):
-    """The library does not tell."""
+    """The library does not report a value."""
 
 
 def find_nvml(library: str = LIBRARY) -> Nvml | None:
-    """Return the board's NVML; ``None``: it has none, or no GPU that it may tell of."""
+    """Return the board's NVML; ``None`` if it has none, or no GPU that may be read."""
     try:
         nvml = Nvml(library)
     except (OSError, _SilentError):
@@ -47,7 +47,7 @@ def find_nvml(library: str = LIBRARY) -> Nvml | None:
 
 
 class Nvml:
-    """What all GPUs of a board tell together; nothing of it if one of them does not."""
+    """The sums over all GPUs of a board; ``None`` if one of them reports no value."""
 
     def __init__(self, library: str) -> None:
         """Start the library.
@@ -72,16 +72,16 @@ class Nvml:
         return self._sum("nvmlDeviceGetPowerUsage", ctypes.c_uint, 1)
 
     def used_bytes(self) -> int | None:
-        """Return the memory in use, by whomever."""
+        """Return the memory in use by all processes."""
         with suppress(_SilentError):
             told = (self._told("nvmlDeviceGetMemoryInfo", gpu, _Memory()) for gpu in self._gpus)
             return sum(int(each.used) for each in told)
         return None
 
     def used_bytes_of(self, processes: Collection[int]) -> int | None:
-        """Return the memory that processes use; ``None``: the library lists none of them.
+        """Return the memory that processes use; ``None`` if the library lists none of them.
 
-        It numbers them as the host does, so in a container it may know them by other numbers.
+        It uses the host's process numbers, which may differ in a container.
         """
         with suppress(_SilentError):
             found = [each for gpu in self._gpus for each in self._processes(gpu)]

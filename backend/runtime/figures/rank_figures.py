@@ -1,4 +1,4 @@
-"""What a rank measures of itself while it runs."""
+"""What a rank measures while it runs: time, processor time, memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _helpers: set[int] = set()
 
 
 MIN_WARM_UP = 10
-"""The steady state begins after as many frames as the window holds, and after so many at least."""
+"""The steady state begins after as many frames as the window holds, but at least after these."""
 
 
 class ComputeTimes:
@@ -67,11 +67,11 @@ class ComputeTimes:
             self._begin_s, self._begin_cpu_s = self._clock(), cpu_s()
 
     def steady(self) -> dict[str, float] | None:
-        """Return what the rank did after its first frames; ``None``: there were no others.
+        """Return the figures of the steady state; ``None`` if there was none.
 
-        Called at the end of the run. ``compute_share`` is the part of the time from the last of
-        the first frames to the last run in which a segment ran; ``cpu_share`` the processor time
-        of all threads over the time until now, which exceeds 1 where several cores were at work.
+        Called at the end of the run. ``compute_share`` is the share of time in which a segment ran;
+        ``cpu_share`` is the processor time of all threads over the time until now, above 1 if
+        several cores worked.
         """
         now_s = self._clock()
         if self._end_s <= self._begin_s:
@@ -84,12 +84,12 @@ class ComputeTimes:
 
 
 def count_process(process: int) -> None:
-    """Count another process's time and memory with this one's from now on."""
+    """Count the time and memory of a helper process from now on."""
     _helpers.add(process)
 
 
 def forget_process(process: int) -> None:
-    """Count a process no longer."""
+    """Stop counting a helper process."""
     _helpers.discard(process)
 
 
@@ -108,7 +108,7 @@ def cpu_s_of(process: int) -> float:
 
 
 def stat_fields(folder: Path) -> list[str]:
-    """Return what ``stat`` says after the name, in the folder of a process or a thread of /proc.
+    """Return the fields after the name in ``stat`` of a process or thread of /proc.
 
     Raises:
         OSError: it has ended.
@@ -130,9 +130,9 @@ def _peak_memory_mb_of(process: str) -> float:
 
 
 class GpuMemory:
-    """The memory that this rank takes on NVIDIA's GPUs of the board; make it before engines load.
+    """The memory that this rank uses on the board's NVIDIA GPUs; make it before engines load.
 
-    Engines keep what they have asked for, so what they hold in the end is the most.
+    Engines keep their memory, so their final use is the peak.
     """
 
     def __init__(self, accelerator: str) -> None:
@@ -141,10 +141,10 @@ class GpuMemory:
         self._before = self._nvml.used_bytes() if self._nvml is not None else None
 
     def bytes(self) -> int | None:
-        """Return the memory of this process and its helpers; ``None``: it is not told.
+        """Return the memory of this process and its helpers; ``None`` if unknown.
 
-        Where the driver knows them by other numbers, as in containers, it is what has come to be
-        in use since the beginning, by whomever.
+        If the driver numbers processes otherwise, as in containers, it is the growth of all use
+        since the start.
         """
         if self._nvml is None:
             return None

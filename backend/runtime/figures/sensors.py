@@ -1,4 +1,4 @@
-"""Energy sensors of a board, as Linux and the drivers of its GPUs show them."""
+"""Energy sensors of a board, as shown by Linux and GPU drivers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["Sensor", "SensorError", "find_sensor"]
 _SYSTEM = Path("/sys")
 _PERIOD_S = 0.005
 _COUNTER_PERIOD_S = 10.0
-"""Counters need looks only so that none begins again at zero twice in between."""
+"""Counters are read only often enough to notice each restart at zero."""
 _TRIES, _PAUSE_S = 3, 0.01
 _ANSWER_S = 3.0
-"""How long a sensor may take for its last look; then it counts as silent."""
+"""How long the last reading may take."""
 _WHOLE_BOARD = ("vdd_in", "pom_5v_in", "psys", "total")
-"""What channels are called that have all others behind them."""
+"""Names of channels that measure the whole board."""
 
 _Look = Callable[[], int | None]
-"""Returns what a sensor says; ``None``: it does not."""
+"""Returns a sensor's value; ``None`` if it cannot be read."""
 
 
 class SensorError(Exception):
-    """A sensor does not tell the energy; the message says why."""
+    """A sensor cannot report the energy; the message says why."""
 
 
 class Sensor(Protocol):
@@ -62,7 +62,7 @@ class Sensor(Protocol):
         """Stop, and return the energy since the beginning, above zero.
 
         Raises:
-            SensorError: the sensor could not be read all the time, or tells what cannot be.
+            SensorError: the sensor could not be read at times, or reports impossible values.
         """
 
 
@@ -71,14 +71,14 @@ def find_sensor(
 ) -> Sensor | None:
     """Return the board's energy sensor; ``None`` if it has none that may be read.
 
-    Counters of energy go before sensors of power, which have to be read again and again. Of several
-    channels the one of the whole board is taken; else that of a processor's packages and NVIDIA's
-    GPUs, summed, or the first one.
+    Energy counters are preferred to power sensors, which must be sampled. Of several channels the
+    one of the whole board is used; otherwise the sum of processor packages and NVIDIA GPUs, or the
+    first channel.
 
     Args:
         system: where Linux shows its devices.
-        period_s: mean time between two looks at a sensor of power.
-        nvml: library that tells of NVIDIA's GPUs.
+        period_s: mean time between two readings of a power sensor.
+        nvml: library for NVIDIA's GPUs.
     """
     processor = _processor(system)
     found = processor or _counter(system) or _power(system, period_s)

@@ -9,24 +9,24 @@ from collections.abc import Callable
 __all__ = ["LONGEST_S", "LONG_STEP_S", "NETWORK_S", "RESTS_S", "Backoff", "computing_pause_s"]
 
 LONGEST_S = 25e-3
-"""Between two looks of a rank that waits, or is in a long step."""
+"""Longest sleep of a rank that waits, or is in a long step."""
 
 RESTS_S = 0.2
-"""Pause of the main thread while another one looks often enough."""
+"""Pause of the main thread while another one polls often enough."""
 
 NETWORK_S = 500e-6
-"""While a large message may be on its way from or to another board: Open MPI feeds the network,
-and drains it, within calls only."""
+"""Pause while a large message from or to another board may be under way: Open MPI feeds and drains
+the network within calls only."""
 
 _NETWORK_LONGEST_S = 2e-3
 """The same, beside steps that leave more time than the message needs."""
 _LOOKS_A_MESSAGE = 4
-"""In the midst of a step, beside those that move its bytes: the ranks agree on it first."""
+"""During a step, besides those that move bytes: the ranks agree on the message first."""
 _BYTES_A_LOOK = 128 << 10
 """What a look moves of a large message."""
 
 LONG_STEP_S = 8e-3
-"""From here on a step is worth a look in its midst."""
+"""Longer steps are worth a look before they end."""
 
 _SHARE_COMPUTING = 1 / 2
 
@@ -34,12 +34,11 @@ _SHARE_COMPUTING = 1 / 2
 class Backoff:
     """The sleeps of a thread that waits for a message.
 
-    Its core is free meanwhile: a sleep is a small share of the time waited so far, so waiting adds
-    only that share to any delay, and the number of looks grows with the logarithm of the time. But
-    a pipeline has a rhythm, which the last waits tell. Before the time that even the shortest of
-    them took, sleeps are a share of what is left of it. And where one was so short that sleeps,
-    each of which takes tens of microseconds of the processor, would have been most of it, the
-    thread looks without sleep at first.
+    Its core is free meanwhile. A sleep is a small share of the time waited so far, so it adds only
+    that share to any delay, and the number of looks grows with the logarithm of the time. The last
+    waits show the rhythm of the pipeline: until the shortest of them is over, a sleep is a share of
+    the time left. If one was so short that sleeps, which cost tens of microseconds each, would be
+    most of it, the thread polls without sleep at first.
     """
 
     _SHARE_WAITING = 1 / 32
@@ -52,7 +51,7 @@ class Backoff:
     _LONG_STEP = 8
     """Steps of more than so many times the time without sleep are long."""
     _BYTES_PER_S = 1e9
-    """A large message between ranks of a board moves within looks only, so they go on longer."""
+    """Large messages on one board move within looks only, so looks last longer."""
 
     def __init__(
         self,
@@ -66,10 +65,10 @@ class Backoff:
         Args:
             message_bytes: size of the rank's largest message on its board.
             clock: seconds; the source of time.
-            never_sleeps: look without sleep however long it takes.
+            never_sleeps: poll without sleep, however long it takes.
         """
         self.spin_s = 0.0
-        """How long the next look may go on, in seconds; 0 where a sleep comes first."""
+        """How long the next look may last, in seconds; 0 if a sleep comes first."""
         self._clock = clock
         self._never_sleeps = never_sleeps
         self._wakeful_s = self._WAKEFUL_S + message_bytes / self._BYTES_PER_S
@@ -84,7 +83,7 @@ class Backoff:
             self._idle_since = self._clock()
 
     def begin_wait(self, step_s: float = 0.0) -> None:
-        """The thread has no work: it looks at once, and ``spin_s`` tells how long that goes on.
+        """The thread has no work: it looks at once, for ``spin_s``.
 
         Args:
             step_s: as for :meth:`pause_s`.
@@ -102,13 +101,13 @@ class Backoff:
             self._waits_since = None
 
     def pause_s(self, *, is_sending: bool, uses_network: bool, step_s: float = 0.0) -> float:
-        """Return the seconds to sleep before the next look; ``spin_s`` tells how long that goes on.
+        """Return the seconds to sleep before the next look, which lasts for ``spin_s``.
 
         Args:
             is_sending: a receiver may have to wait for this rank's next look.
             uses_network: a large message may be on its way from or to another board.
-            step_s: how long a step of the rank takes, in seconds; beside a long one it matters
-                little how soon a large message is moved.
+            step_s: how long a step of the rank takes, in seconds; beside long steps large messages
+                need not be moved soon.
         """
         now = self._clock()
         if self._waits_since is None:
@@ -125,7 +124,7 @@ class Backoff:
         return min(pause, LONGEST_S)
 
     def _wakeful_left_s(self, waited_s: float, step_s: float) -> float:
-        """Return the seconds that the thread goes on without sleep."""
+        """Return the seconds that the thread polls without sleep."""
         if self._never_sleeps:
             return self._wakeful_s
         is_long = step_s > self._LONG_STEP * self._wakeful_s
@@ -137,16 +136,16 @@ class Backoff:
 def computing_pause_s(step_s: float, *, is_urgent: bool, network_bytes: int) -> float:
     """Return the seconds to sleep between two looks while the rank computes.
 
-    A look takes 50 us or more from the engine, as it finds cold caches and leaves cold ones, and
-    somebody sleeps before it; slots hide delays up to the time of a step; and the thread that
-    computes looks after each step. So only long steps have a look in their midst, if somebody
-    waits for it; and a large message has as many as it needs to arrive within a step.
+    A look costs the engine 50 us or more, as it finds and leaves cold caches. Slots hide delays up
+    to the time of a step, and the computing thread looks after each step. So only long steps have
+    looks inside, if another rank may wait; a large message has as many as it needs to arrive
+    within a step.
 
     Args:
-        step_s: how long a step of the rank takes, in seconds; 0: nobody knows yet.
+        step_s: how long a step of the rank takes, in seconds; 0 if unknown.
         is_urgent: this rank or another may have to wait if no message is moved meanwhile.
         network_bytes: size of the largest message that may be on its way from or to another
-            board; 0: there is none.
+            board; 0 if there is none.
     """
     if network_bytes and step_s > NETWORK_S:
         looks = _LOOKS_A_MESSAGE + network_bytes / _BYTES_A_LOOK

@@ -12,8 +12,8 @@ from .wakeup import Wakeup, sharpen_timers
 __all__ = ["Executor", "Messages", "Stage", "step_of"]
 
 _SHORT_STEP_S = 200e-6
-"""After a shorter step a look is worth its time only if the step made something to send. What has
-come during a longer one is no wait's doing, so it is taken before a wait begins."""
+"""After a shorter step a look pays off only if the step made something to send. What came during a
+longer step is taken before a wait begins, as it says nothing about waits."""
 
 
 class Stage(Protocol):
@@ -37,25 +37,25 @@ class Stage(Protocol):
 
 
 class Messages(Protocol):
-    """What a thread looks at between its steps: the messages of its rank."""
+    """The messages of a rank, which a thread polls between its steps."""
 
     def look(self) -> bool:
         """Move what can be moved; return whether there was anything."""
 
     def begin_step(self, step_s: float) -> None:
-        """Take note that a step begins that may take ``step_s`` seconds."""
+        """Note that a step begins that may take ``step_s`` seconds."""
 
     def begin_wait(self) -> None:
-        """Take note that no stage is ready; a look follows."""
+        """Note that no stage is ready; a look follows."""
 
     def pause_s(self) -> float:
         """Return the seconds to sleep between two looks that found nothing."""
 
     def end_look(self) -> None:
-        """Let a look return that goes on while nothing is to be moved."""
+        """End a look that lasts because there is nothing to move."""
 
     def end_wait(self) -> None:
-        """Take note that a stage is ready again."""
+        """Note that a stage is ready again."""
 
 
 def step_of(stage: Stage) -> str:
@@ -66,8 +66,8 @@ def step_of(stage: Stage) -> str:
 class Executor:
     """A thread that owns some stages and always runs the ready one with the oldest frame.
 
-    It never blocks on a particular stage: what is not ready is passed over. The oldest frame
-    first keeps latency low, and lets the oldest frame in the pipeline always advance.
+    It never blocks on a particular stage: it passes over what is not ready. Running the oldest
+    frame first keeps latency low, and the oldest frame in the pipeline always advances.
     """
 
     def __init__(

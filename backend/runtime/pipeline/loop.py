@@ -15,7 +15,7 @@ from .wakeup import Wakeup, sharpen_timers
 __all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]
 
 _EAGER = 4096
-"""Bytes; Open MPI sends messages up to this size at once, awaited or not, by every kind of link."""
+"""Bytes; Open MPI sends messages up to this size at once on every kind of link, awaited or not."""
 
 
 class Outgoing:
@@ -68,7 +68,7 @@ class Outgoing:
         return self._started != before
 
     def complete(self, slot: int, is_end: bool) -> None:
-        """Take note of a finished send; give slots back in order."""
+        """Note a finished send; give slots back in order."""
         if is_end:
             self._end_sent = True
             return
@@ -117,7 +117,7 @@ class Incoming:
         return self._posted != before
 
     def complete(self, slot: int, is_end: bool) -> None:
-        """Take note of a received message; hand frames on in order."""
+        """Note a received message; pass frames on in order."""
         self._arrived[slot] = is_end
         ring = self._ring
         while not self.finished and (end := self._arrived[ring.written % ring.depth]) is not None:
@@ -129,7 +129,7 @@ class Incoming:
 
 
 class Computing(Protocol):
-    """The thread that computes, as the loop sees it."""
+    """The computing thread, as the loop sees it."""
 
     @property
     def finished(self) -> bool:
@@ -137,7 +137,7 @@ class Computing(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has nothing to compute, and looks at the messages until it has."""
+        """Whether it has nothing to compute and polls messages."""
 
     @property
     def step_s(self) -> float:
@@ -145,12 +145,11 @@ class Computing(Protocol):
 
 
 class CommunicationLoop:
-    """Moves messages for the threads of a rank; one of them at a time looks at MPI.
+    """Moves messages for the threads of a rank; one of them at a time calls MPI: a *look*.
 
-    The thread that computes looks between its steps, and while it waits: to hand that over to
-    another thread would cost two sleeps and wake-ups per frame. The main thread looks when a
-    third one has something to send, in the midst of long steps, and once nothing is left to
-    compute.
+    The computing thread looks between its steps and while it waits: handing that to another thread
+    would cost two sleeps and wake-ups per frame. The main thread looks when a third thread has
+    something to send, during long steps, and once nothing is left to compute.
     """
 
     def __init__(
@@ -169,9 +168,9 @@ class CommunicationLoop:
             transport: moves the messages.
             outgoing: channels from this rank.
             incoming: channels to this rank.
-            computing: the thread that computes; ``None``: there is none.
-            after_look: called by whoever looks, after each look.
-            latency: look without pause while the rank waits, and often while it computes.
+            computing: the computing thread, if there is one.
+            after_look: called after each look, by the same thread.
+            latency: poll without pause while the rank waits, and often while it computes.
         """
         self._transport = transport
         self._outgoing = outgoing
@@ -194,18 +193,18 @@ class CommunicationLoop:
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
     def wake(self) -> None:
-        """Let the main thread look at once: there may be something to send."""
+        """Have the main thread look at once: there may be something to send."""
         self._is_wanted = True
         self._wakeup.set()
 
     def end_look(self) -> None:
-        """Let the thread that waits return from its look: it may have something to compute."""
+        """End the look of the waiting thread: it may have something to compute."""
         self._is_wanted = True
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Be the main thread: look, or let others look, until ``is_over`` and all channels ended.
+        """Be the main thread until ``is_over`` and all channels have ended.
 
-        ``is_over`` is asked before each sleep; it raises what is to end the loop early.
+        ``is_over`` is called before each sleep; its exceptions end the loop early.
         """
         sharpen_timers()
         self._backoff.reset()
@@ -220,9 +219,9 @@ class CommunicationLoop:
     def look(self) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it.
 
-        A thread that waits without sleep stays in it until there is, or it is wanted elsewhere:
-        over TCP a call of MPI's moves some 128 kB of a message, and what lies between two looks
-        takes as long, as it finds caches full of the message.
+        A thread that waits without sleep stays in it until there is, or it is needed elsewhere:
+        over TCP one MPI call moves some 128 kB of a message, and the code between two looks takes
+        as long, as the caches are full of the message.
         """
         return self._look(self._backoff.spin_s)
 
@@ -235,16 +234,16 @@ class CommunicationLoop:
         return moved
 
     def begin_step(self, step_s: float) -> None:
-        """Take note that a step begins; it may take as long as ``step_s`` seconds."""
+        """Note that a step begins; it may take ``step_s`` seconds."""
         if step_s >= self._watched_step_s and self._computing_pause_s(step_s) < self._main_pause_s:
             self._wakeup.set()
 
     def begin_wait(self) -> None:
-        """Take note that the thread which computes has no work; it looks at once."""
+        """Note that the computing thread has no work; it looks at once."""
         self._backoff.begin_wait(self._step_s())
 
     def pause_s(self) -> float:
-        """Return the seconds that the thread which waits may sleep before it looks again."""
+        """Return the seconds that the waiting thread may sleep before it looks again."""
         return self._backoff.pause_s(
             is_sending=any(end.is_urgent for end in self._outgoing),
             uses_network=self._network_bytes() > 0,
@@ -252,7 +251,7 @@ class CommunicationLoop:
         )
 
     def end_wait(self) -> None:
-        """Take note that the thread which computes has work again."""
+        """Note that the computing thread has work again."""
         self._backoff.end_wait()
 
     def _step_s(self) -> float:
@@ -262,7 +261,7 @@ class CommunicationLoop:
         return self._computing is not None and self._computing.is_waiting
 
     def _choose_main_pause_s(self) -> float:
-        # The longest while it is being chosen, so that a step which begins meanwhile is told.
+        # The longest while it is being chosen, so that a step which begins meanwhile wakes us.
         self._main_pause_s = RESTS_S
         if self._is_tended():
             return RESTS_S
@@ -282,7 +281,7 @@ class CommunicationLoop:
         )
 
     def _network_bytes(self) -> int:
-        """Return the size of the largest message under way between boards; 0: none is."""
+        """Return the size of the largest message under way between boards; 0 if none is."""
         under_way = (end.lane.slots[0].nbytes for end in self._network_ends if end.is_under_way)
         return max(under_way, default=0)
 
@@ -297,7 +296,7 @@ class CommunicationLoop:
     def _advance(self, spin_s: float) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it.
 
-        A heartbeat is not: it foretells no other message.
+        A heartbeat does not count: no other message follows from it.
         """
         moved = False
         for lane, outgoing in enumerate(self._outgoing):
@@ -307,7 +306,7 @@ class CommunicationLoop:
         if spin_s:
             self._spin_until_s = time.perf_counter() + spin_s
             sent, received = self._transport.poll(self._goes_on)
-            # Whoever wants something has said before what; the next look, or the caller, finds it.
+            # Requests are recorded before they end a look: the next look or the caller finds them.
             self._is_wanted = False
         else:
             sent, received = self._transport.poll()

@@ -135,8 +135,7 @@ def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage
     """
     if wiring.sink is None:
         return None
-    sinks = open_sinks(setup.job, setup.options)
-    setup.resources.callback(sinks.close)
+    sinks = open_sinks(setup.job, setup.options, setup.resources)
     return SinkStage(sinks, _inputs(wiring.sink.inputs, rings), rings[wiring.sink.outputs[0]])
 
 

@@ -1,4 +1,4 @@
-"""Private slots: the bounded buffer between one writer and its readers."""
+"""Rings of slots: the bounded buffer between one writer and its readers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Ring:
     no lock is needed: a stale value only makes the other side wait a little longer.
     All memory is allocated at construction.
 
-    Who sleeps until a ring changes is told by the other side: in ``on_written`` stands what the
-    readers want called, in ``on_freed`` what the writer wants called.
+    ``on_written`` holds the wake-up calls of the readers, ``on_freed`` those of the writer.
     """
 
     def __init__(self, tensor: TensorSpec, depth: int, readers: int) -> None:
@@ -79,7 +78,7 @@ class Ring:
         """Give back the slot that ``reader`` read last; called by that reader."""
         self.read[reader] += 1
         # Only the writer of a full ring waits. Counted after the step, so a writer that fills the
-        # last slot meanwhile is told as well, or finds the slot that has just become free.
+        # last slot meanwhile is woken as well, or finds the slot that has just become free.
         if self.on_freed and self.written - min(self.read) >= self.depth - 1:
             for tell in self.on_freed:
                 tell()

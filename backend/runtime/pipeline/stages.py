@@ -20,7 +20,7 @@ __all__ = ["Input", "SegmentStage", "SinkStage", "SourceStage"]
 
 
 class Input:
-    """A ring, seen by one of its readers."""
+    """A ring as one of its readers sees it."""
 
     __slots__ = ("reader", "ring")
 
@@ -55,7 +55,7 @@ def _finish(outputs: Sequence[Ring]) -> None:
 
 
 def _over(inputs: Sequence[Input]) -> bool:
-    """Return whether the stream is over; raise if it is so for some inputs only."""
+    """Return whether the stream is over; raise if only some inputs have ended."""
     ended = [source.has_ended() for source in inputs]
     if any(ended) and not all(ended):
         raise JobError("some inputs have ended before others")
@@ -82,7 +82,7 @@ class SegmentStage:
         outputs: Sequence[Ring],
         on_computed: Callable[[int, float], None],
     ) -> None:
-        """Take a loaded engine; ``on_computed(frame, seconds)`` is told each run."""
+        """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each run."""
         self.index = index
         self.frame = 0
         self.finished = False
@@ -112,7 +112,7 @@ class SegmentStage:
         self.frame += 1
 
     def pause_s(self) -> float | None:
-        """Nothing changes by itself."""
+        """Return ``None``: nothing changes by itself."""
         return None
 
     def describe(self) -> str:
@@ -121,7 +121,7 @@ class SegmentStage:
 
 
 class SourceStage:
-    """Lets frames in: as many as the window allows, in the rhythm of their arrival."""
+    """Lets frames in as they arrive, up to the window."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class SourceStage:
         credit: Input,
         outputs: Sequence[Ring],
     ) -> None:
-        """Take an opened source; the credit's frames count what has left the pipeline."""
+        """Take an opened source; the frames of ``credit`` count what has left the pipeline."""
         self.frame = 0
         self.finished = False
         self.latencies = Histogram()
@@ -163,7 +163,7 @@ class SourceStage:
         """A frame waits and the window has room, or the source is exhausted.
 
         Raises:
-            JobError: a frame has arrived for which there was no room.
+            JobError: a frame arrived and found no room.
         """
         if self._arrivals.is_exhausted():
             return True
@@ -208,7 +208,7 @@ class SourceStage:
         return "source"
 
     def take_credits(self) -> bool:
-        """Close the latency of frames that have left; called by whoever looks at the messages."""
+        """Record the latency of frames that have left; called by the thread that polls messages."""
         took = False
         while self._credit.has_frame():
             frame = int(self._credit.slot()[0])
@@ -221,13 +221,13 @@ class SourceStage:
 class SinkStage:
     """Takes the model outputs of each frame out of the pipeline."""
 
-    def __init__(self, sink: Sink, inputs: Sequence[Input], credit: Ring) -> None:
-        """Take an opened sink."""
+    def __init__(self, sinks: Sequence[Sink], inputs: Sequence[Input], credit: Ring) -> None:
+        """Take opened sinks, which all get each frame."""
         self.frame = 0
         self.finished = False
         self.writes = Histogram()
         """Times of taking a frame's results."""
-        self._sink = sink
+        self._sinks = sinks
         self._inputs = inputs
         self._credit = credit
 
@@ -241,11 +241,14 @@ class SinkStage:
         """Write one result and send the completion credit."""
         if _over(self._inputs):
             _finish([self._credit])
-            self._sink.finish()
+            for sink in self._sinks:
+                sink.finish()
             self.finished = True
             return
         begin = time.perf_counter()
-        self._sink.write(self.frame, [source.slot() for source in self._inputs])
+        outputs = [source.slot() for source in self._inputs]
+        for sink in self._sinks:
+            sink.write(self.frame, outputs)
         self.writes.add(time.perf_counter() - begin)
         for source in self._inputs:
             source.done()
@@ -254,7 +257,7 @@ class SinkStage:
         self.frame += 1
 
     def pause_s(self) -> float | None:
-        """Nothing changes by itself."""
+        """Return ``None``: nothing changes by itself."""
         return None
 
     def describe(self) -> str:

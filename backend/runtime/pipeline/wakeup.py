@@ -12,18 +12,18 @@ _PR_SET_TIMERSLACK = 29
 
 
 def sharpen_timers() -> None:
-    """Let this thread's short sleeps end on time: Linux would add 50 us to each."""
+    """Make this thread's short sleeps end on time: Linux would add 50 us to each."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 
 
 class Wakeup:
-    """What one thread sleeps on between two looks at its work.
+    """What one thread sleeps on between two checks of its work.
 
-    The sleeper looks first and sleeps then. Whoever gives it work does so first and calls
-    :meth:`set` then: whatever comes between look and sleep ends the sleep at once. It does what a
-    ``threading.Event`` would do that is cleared before each look, in a third of its time: a sleep
-    and a wake-up per frame and thread are most of what the runtime costs.
+    The sleeper checks first, then sleeps. Others provide work first, then call :meth:`set`. So work
+    that comes between check and sleep ends the sleep at once. A ``threading.Event`` that is cleared
+    before each check does the same in three times the time, and wake-ups are most of what the
+    runtime costs.
     """
 
     __slots__ = ("_lowered",)
@@ -36,7 +36,7 @@ class Wakeup:
     def set(self) -> None:
         """Raise the flag: the sleeper's present or next :meth:`wait` returns at once."""
         if self._lowered.locked():
-            # Somebody else may have raised it since the question.
+            # Another thread may have raised it since the check.
             with suppress(RuntimeError):
                 self._lowered.release()
 

@@ -16,17 +16,17 @@ class WarmUp:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """What they took together."""
+        """Their total time."""
         self.left_out: list[str] = []
-        """Which segments had no such run, and why."""
+        """Segments without such a run, each with the reason."""
 
     def run(
         self, segment: int, engine: Engine, inputs: Sequence[Ring], outputs: Sequence[Ring]
     ) -> None:
         """Run a loaded engine on the first slots, which are zero before and after.
 
-        It is not run if that would leave something for frame 0. That it fails is no error: its
-        real inputs may never be zeros.
+        It is not run if that would change frame 0. A failure is not an error: real inputs may
+        never be zeros.
         """
         hindrance = engine.warm_up_hindrance()
         if not hindrance:

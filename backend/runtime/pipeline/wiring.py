@@ -132,6 +132,15 @@ class _Rings:
         self.reader_levels[ring].append(level)
         return Reader(ring, len(self.reader_levels[ring]) - 1)
 
+    def reader_of(self, tensor: str, level: int) -> Reader:
+        return self.reader(self.of_tensor[tensor], level)
+
+    def stage(self, segment: SegmentSpec) -> StageSpec:
+        return StageSpec(
+            tuple(self.reader_of(name, segment.level) for name in segment.inputs),
+            tuple(self.of_tensor[name] for name in segment.outputs),
+        )
+
     def specs(self) -> tuple[RingSpec, ...]:
         specs = []
         for ring, (tensor, level) in enumerate(zip(self.tensors, self.writer_levels, strict=True)):
@@ -171,7 +180,6 @@ def _wire(job: Job, rank: int, window: int, levels: Mapping[str, int]) -> Wiring
     """Return the wiring of a rank whose segments and channels, at least, a job has."""
     rings = _Rings(window)
     segments = job.segments_of(rank)
-    sink_level = job.path_length + 1
     is_source, is_sink = rank == job.source_rank, rank == job.sink_rank
 
     source_outputs = tuple(rings.add(tensor, 0) for tensor in job.inputs) if is_source else ()
@@ -179,38 +187,19 @@ def _wire(job: Job, rank: int, window: int, levels: Mapping[str, int]) -> Wiring
         for name in segment.outputs:
             rings.add(job.tensors[name], segment.level)
     receives = [
-        ReceiveSpec(
-            channel.number,
-            channel.sender,
-            rings.add(job.tensors[channel.tensor], levels[channel.tensor] + 1),
-        )
-        for channel in job.channels
-        if channel.destination == rank
+        ReceiveSpec(c.number, c.sender, rings.add(job.tensors[c.tensor], levels[c.tensor] + 1))
+        for c in job.channels
+        if c.destination == rank
     ]
-
-    stages = tuple(
-        (
-            segment,
-            StageSpec(
-                tuple(rings.reader(rings.of_tensor[n], segment.level) for n in segment.inputs),
-                tuple(rings.of_tensor[name] for name in segment.outputs),
-            ),
-        )
-        for segment in segments
-    )
+    # All rings are there before the first reader.
+    stages = tuple((segment, rings.stage(segment)) for segment in segments)
     sends = [
-        SendSpec(
-            channel.number,
-            channel.destination,
-            rings.reader(rings.of_tensor[channel.tensor], levels[channel.tensor] + 1),
-        )
-        for channel in job.channels
-        if channel.sender == rank
+        SendSpec(c.number, c.destination, rings.reader_of(c.tensor, levels[c.tensor] + 1))
+        for c in job.channels
+        if c.sender == rank
     ]
-    sink_inputs = tuple(
-        rings.reader(rings.of_tensor[tensor.name], sink_level)
-        for tensor in (job.outputs if is_sink else ())
-    )
+    outputs = job.outputs if is_sink else ()
+    sink_inputs = tuple(rings.reader_of(each.name, job.path_length + 1) for each in outputs)
 
     # The credit's ring is as deep as the window on both sides, so it never holds up the sink.
     credit = rings.add(CREDIT, 0) if is_source or is_sink else -1
@@ -245,11 +234,10 @@ def connect(
 ) -> None:
     """Let each ring wake the threads that may wait for it.
 
-    Messages are looked at now and then anyway, so somebody is called to them only for what can be
-    done at once: to send. Room in a ring that is received wakes nobody: after a step that frees a
-    slot the thread that computes looks soon, or has nothing left to do and looks then. Credits of
-    another rank are taken by whoever looks; a sink on the source's own rank hands over each of
-    its credits at once. Either way the source is woken.
+    Messages are polled regularly, so a thread is woken for them only if something can be sent at
+    once. Room in a received ring wakes nobody: after a step that frees a slot, the computing thread
+    polls soon. The polling thread takes credits of another rank; a sink on the source's own rank
+    hands over each credit at once. Both wake the source.
 
     Args:
         wiring: of one rank.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -49,41 +50,16 @@ class Sink(ABC):
         """Release what was opened, whether or not the job failed."""
 
 
-class _Sinks(Sink):
-    """Several sinks, which all get each frame."""
-
-    def __init__(self) -> None:
-        self._sinks: list[Sink] = []
-
-    @classmethod
-    def open(cls, job: Job, options: RunOptions) -> Sink:
-        sinks = cls()
-        try:
-            for kind in sorted(find_kinds(__name__, "sink"), key=lambda kind: kind.is_last):
-                if (sink := kind.open(job, options)) is not None:
-                    sinks._sinks.append(sink)
-        except BaseException:
-            sinks.close()
-            raise
-        return sinks
-
-    def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
-        for sink in self._sinks:
-            sink.write(frame, outputs)
-
-    def finish(self) -> None:
-        for sink in self._sinks:
-            sink.finish()
-
-    def close(self) -> None:
-        for sink in self._sinks:
-            sink.close()
-
-
-def open_sinks(job: Job, options: RunOptions) -> Sink:
-    """Return all sinks that the options ask for, as one.
+def open_sinks(job: Job, options: RunOptions, resources: ExitStack) -> list[Sink]:
+    """Return all sinks that the options ask for; ``resources`` closes them.
 
     Raises:
         JobError: one of them cannot be opened.
     """
-    return _Sinks.open(job, options)
+    sinks = []
+    for kind in sorted(find_kinds(__name__, "sink"), key=lambda kind: kind.is_last):
+        sink = kind.open(job, options)
+        if sink is not None:
+            resources.callback(sink.close)
+            sinks.append(sink)
+    return sinks

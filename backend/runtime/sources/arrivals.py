@@ -13,43 +13,43 @@ from ..errors import JobError
 __all__ = ["PATIENCE_S", "Arrivals", "Pulled", "Timed"]
 
 PATIENCE_S = 40.0
-"""Time for the watches to name a rank that is silent or hangs; they need up to 31 s for it."""
+"""Time for the watches to name a silent or hanging rank, which takes them up to 31 s."""
 
 _LOOK_EVERY_S = 0.1
-"""While it is open why a frame found no room."""
+"""While the cause of a full queue is unknown."""
 
 
 class Arrivals(Protocol):
     """The queue between the world and the source."""
 
     dropped: list[int]
-    """Numbers of arrived frames that found no room, in order."""
+    """Numbers of the frames that found no room, in order."""
 
     def is_exhausted(self) -> bool:
         """Whether the last frame has been taken."""
 
     def is_waiting(self) -> bool:
-        """Whether a frame has arrived and was not taken yet."""
+        """Whether an arrived frame has not been taken yet."""
 
     def take(self) -> tuple[int, float]:
         """Return number and arrival time (``time.monotonic``) of the frame that waits longest."""
 
     def judge(self, entered: int, came_out: int) -> None:
-        """Take note of how many frames have entered the pipeline and have come out of it.
+        """Note how many frames have entered the pipeline and how many have left it.
 
         Raises:
-            JobError: a frame has found no room that may not be left out.
+            JobError: a frame found no room, and may not be dropped.
         """
 
     def pause_s(self) -> float | None:
-        """Seconds until the next arrival; ``None`` if arrivals do not go by the clock."""
+        """Seconds until the next arrival; ``None`` if frames do not arrive by the clock."""
 
 
 class Pulled:
-    """A frame arrives when the pipeline has room for it; none is ever lost."""
+    """A frame arrives when the pipeline has room for it; none is lost."""
 
     def __init__(self, frames: int | None) -> None:
-        """Begin with frame 0; ``frames``: their number, ``None``: nobody knows it."""
+        """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
         self.dropped: list[int] = []
         self._frames = math.inf if frames is None else frames
         self._next = 0
@@ -90,13 +90,12 @@ class Timed:
         """Set the rhythm.
 
         Args:
-            frames: number of frames that arrive; ``None``: nobody knows it.
+            frames: number of frames that arrive; ``None`` if unknown.
             fps: arrivals per second.
             capacity: how many arrived frames may wait.
             overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
             clock: seconds; the source of time.
-            patience_s: how long to wait, after a frame has found no room, for the watches to find
-                a fault.
+            patience_s: how long the watches may search for a fault after a frame found no room.
         """
         self.dropped: list[int] = []
         self._frames = math.inf if frames is None else frames
@@ -109,7 +108,7 @@ class Timed:
         self._start_s: float | None = None
         self._patience_s = patience_s
         self._lost_s: float | None = None
-        """When a frame found the queue full that may not be dropped; none has arrived since."""
+        """When a frame that may not be dropped found the queue full; none has arrived since."""
         self._entered_by_then: int | None = None
 
     def is_exhausted(self) -> bool:
@@ -128,13 +127,13 @@ class Timed:
         return index, self._due_s(index)
 
     def judge(self, entered: int, came_out: int) -> None:
-        """Tell why a frame has found no room, once that is known.
+        """Report why a frame found no room, once that is known.
 
-        It may be that a rank has stopped. But a frame that entered after that and has come out was
-        with every rank: so all of them are there, and too slow.
+        A rank may have stopped. But a frame that entered after the loss and has come out has passed
+        every rank: so all ranks run, and the pipeline is too slow.
 
         Raises:
-            JobError: that is so; or nobody has found a fault, and no such frame has come out.
+            JobError: that is so; or no such frame came out, and the watches found no fault.
         """
         if self._lost_s is None:
             return
@@ -153,7 +152,7 @@ class Timed:
             )
 
     def pause_s(self) -> float | None:
-        """Seconds until the next arrival, or until the next question why a frame found no room."""
+        """Seconds until the next arrival, or until the cause of a full queue is checked again."""
         if self._lost_s is not None:
             return _LOOK_EVERY_S
         if self._arrived >= self._frames:

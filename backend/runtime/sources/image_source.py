@@ -55,7 +55,7 @@ class ImageSource(Source):
         if not paths:
             raise JobError(f"--input: no image found; expected {accepted()}")
         for path in paths:
-            if not path.is_file():  # a pipe, say, would never end
+            if not path.is_file():  # a pipe would never end
                 raise JobError(f"{path}: is not a regular file; expected {accepted()}")
             if path.suffix.lower() not in _SUFFIXES:  # found before the start
                 _size_of(path)
@@ -77,7 +77,7 @@ class ImageSource(Source):
     def note(self) -> str:
         """Return what is done to the first image of another size; empty: all fit.
 
-        ``--size`` says what is done, so then it is no news.
+        With ``--size`` the user has chosen the size, so there is nothing to note.
         """
         if self._preprocessing.size is not None:
             return ""
@@ -86,7 +86,7 @@ class ImageSource(Source):
             try:
                 found = _size_of(path)
             except JobError:
-                return ""  # the run will tell
+                return ""  # the run reports it
             if found != (height, width):
                 return (
                     f"{path.name} has {found[0]}x{found[1]} pixels, the model takes"
@@ -105,7 +105,7 @@ def _image_shape(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
     """Return channels, height and width of a model input.
 
     Raises:
-        JobError: the input is no batch of one image with one or three channels.
+        JobError: the input is not a batch of one image with one or three channels.
     """
     if len(spec.shape) == 4 and spec.shape[0] == 1:
         _, *rest = spec.shape
@@ -167,7 +167,7 @@ def _size_of(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Yield an image, opened; what goes wrong with it within the block is told of the file."""
+    """Yield an opened image; errors within the block name the file."""
     try:
         from PIL import Image
     except ImportError:

@@ -40,17 +40,17 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What zipfile and numpy raise for files that are no plain arrays."""
+"""What zipfile and numpy raise for files that are not plain arrays."""
 
 
 def open_ordinary(path: Path) -> IO[bytes]:
-    """Return a file, opened to be read; pipes and devices may have no end, so none of them.
+    """Return a file, opened for reading; pipes and devices are refused, as they may have no end.
 
     Raises:
-        JobError: there is none that can be read.
+        JobError: it cannot be read, or is not an ordinary file.
     """
     try:
-        # Opening a pipe would wait for somebody to write into it.
+        # Opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "is not a file name"
@@ -63,13 +63,13 @@ def open_ordinary(path: Path) -> IO[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What stands at the beginning of an array."""
+    """The header of an array."""
 
     shape: tuple[int, ...]
     is_fortran: bool
     dtype: np.dtype[Any]
     size: int
-    """Of the head itself, in bytes."""
+    """Of the header itself, in bytes."""
 
     @property
     def nbytes(self) -> int:
@@ -77,10 +77,10 @@ class _Head:
 
 
 def _read_head(file: IO[bytes]) -> _Head:
-    """Read the head of an array.
+    """Read the header of an array.
 
     Raises:
-        ValueError: it is none, or there are no plain values after it.
+        ValueError: it is not a header, or no plain values follow it.
     """
     version = np.lib.format.read_magic(file)
     read = {
@@ -116,10 +116,10 @@ class Stack:
 
 
 class FileStack:
-    """Frames of one input that lie in a file, one after the other."""
+    """Frames of one input, one after the other in a file."""
 
     def __init__(self, path: Path, file: IO[bytes], begin: int, frames: int) -> None:
-        """Take a file, which is closed, and where its frames begin."""
+        """Take over an open file; its frames begin at byte ``begin``."""
         self._path, self._begin, self._frames = path, begin, frames
         self._descriptor = os.dup(file.fileno())
         file.close()
@@ -130,10 +130,10 @@ class FileStack:
         return self._frames
 
     def read(self, index: int, slot: NDArray[Any]) -> None:
-        """Read a frame into an array that lies in one piece.
+        """Read a frame into a contiguous array.
 
         Raises:
-            JobError: the file cannot be read, or has become shorter.
+            JobError: the file cannot be read, or is too short.
         """
         rest = memoryview(slot.reshape(-1).view(np.uint8).data)
         offset = self._begin + index * slot.nbytes
@@ -152,10 +152,10 @@ class FileStack:
 
 
 def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
-    """Return the frames of an ``.npy`` file, which are read from it one by one.
+    """Return the frames of an ``.npy`` file, which are read one by one.
 
     Raises:
-        JobError: it is no file of one plain array, or that does not fit the model input.
+        JobError: it is not a file of one plain array, or that does not fit the model input.
     """
     file = open_ordinary(path)
     try:
@@ -184,8 +184,7 @@ def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
     """Return the frames of an ``.npz`` file's arrays, one stack per model input.
 
     Raises:
-        JobError: it is no file of plain arrays, they do not fit the model inputs, or take too much
-            memory.
+        JobError: it is not a file of plain arrays, or they do not fit the model inputs or memory.
     """
     with open_ordinary(path) as file:
         try:
@@ -260,6 +259,6 @@ def _frames(path: Path, name: str, head: _Head, spec: TensorSpec) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what an error says, but not numpy's advice on how to read files that run code."""
+    """Return an error's text, but not numpy's advice on how to read files that run code."""
     text = str(error)
     return f" ({text})" if text and "pickle" not in text else ""

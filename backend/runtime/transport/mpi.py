@@ -1,4 +1,4 @@
-"""Messages through MPI: persistent requests on bytes, one thread at a time that calls MPI."""
+"""Messages through MPI: persistent requests on bytes, called by one thread at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MpiTransport", "check_library", "library_version", "prefer"]
 _END = -1
 
 _TRIES = 16
-"""Of MPI's calls between two questions whether to go on."""
+"""Calls of MPI between two checks whether to continue."""
 
 
 def _library() -> Any:
@@ -31,7 +31,7 @@ def _library() -> Any:
 
 
 def library_version() -> str:
-    """Return what the MPI library says of itself, without initialising it: ``Open MPI v5.0.11``."""
+    """Return the MPI library's version, without initialising it: ``Open MPI v5.0.11``."""
     version: str = _library().Get_library_version()
     return version.split(",")[0].strip("\0 ")
 
@@ -40,8 +40,8 @@ def check_library(environment: Mapping[str, str], library: str) -> None:
     """Raise :class:`JobError` if a library of one Open MPI was started by mpirun of another.
 
     Args:
-        environment: of the process; each version of mpirun leaves other traces in it.
-        library: what the library says of itself: ``Open MPI v5.0.11``.
+        environment: of the process; each version of mpirun sets other variables.
+        library: its version: ``Open MPI v5.0.11``.
     """
     started_by = environment.get("OMPI_VERSION", "")
     if not started_by and "OMPI_MCA_orte_launch" in environment:
@@ -55,13 +55,13 @@ def check_library(environment: Mapping[str, str], library: str) -> None:
 
 
 def prefer(environment: MutableMapping[str, str], library: str, session: Path | None) -> None:
-    """Choose what the MPI library leaves open, before it is initialised; the user's word counts.
+    """Set options of the MPI library before it is initialised; the user's settings win.
 
     Args:
         environment: of the process.
-        library: what the library says of itself: ``Open MPI v5.0.11``.
-        session: the folder of the job on this board, for shared memory: elsewhere it has names
-            that another user can guess, and what a killed rank leaves would stay.
+        library: its version: ``Open MPI v5.0.11``.
+        session: the job's private folder on this board, for shared memory: elsewhere its names
+            could be guessed, and killed ranks would leave files.
     """
     shared_memory = "sm" if int(library.rpartition(" v")[2].partition(".")[0]) >= 5 else "vader"
     if session is not None:
@@ -69,7 +69,7 @@ def prefer(environment: MutableMapping[str, str], library: str, session: Path | 
         environment.setdefault(name, str(session))
     size = environment.get("OMPI_COMM_WORLD_SIZE")
     if size is not None and size == environment.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
-        # All ranks are on this machine: nothing needs to listen to a network.
+        # All ranks are on this machine, so nothing needs to listen to a network.
         environment.setdefault("OMPI_MCA_btl", f"self,{shared_memory}")
 
 
@@ -97,7 +97,7 @@ class MpiTransport:
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         """Make one persistent request per slot, and one per outgoing lane for the end.
 
-        What an earlier call made is released.
+        This releases the requests of an earlier call.
         """
         self._release()
         byte = self._mpi.BYTE
@@ -117,7 +117,7 @@ class MpiTransport:
         self._statuses = [self._mpi.Status() for _ in self._requests]
 
     def _address(self, end: Lane) -> tuple[Any, int]:
-        """Return communicator and tag of a channel; those below zero have one of their own."""
+        """Return communicator and tag; channels below zero have a communicator of their own."""
         return (self._comm, end.channel) if end.carries_frames else (self._control, -end.channel)
 
     def _add(self, request: Any, meaning: tuple[bool, int, int]) -> None:
@@ -139,10 +139,10 @@ class MpiTransport:
     def poll(
         self, goes_on: Callable[[], bool] | None = None
     ) -> tuple[list[Completion], list[Completion]]:
-        """Call MPI_Testsome until it has moved messages and told what is finished by that.
+        """Call MPI_Testsome until it has moved messages and reported what they finished.
 
-        Open MPI's moves messages only if it finds nothing finished, and then tells nothing: the
-        next call does. While that has nothing either, ``goes_on`` is asked whether to try again.
+        Open MPI moves messages only if nothing is finished, and reports them in the next call.
+        While that finds nothing either, ``goes_on`` decides whether to try again.
         """
         sent: list[Completion] = []
         received: list[Completion] = []
@@ -161,7 +161,7 @@ class MpiTransport:
     def _note(
         self, indices: Iterable[int], sent: list[Completion], received: list[Completion]
     ) -> None:
-        """Take note of what a call of MPI_Testsome has told."""
+        """Note the results of a call of MPI_Testsome."""
         for position, index in enumerate(indices):
             is_send, lane, slot = self._meaning[index]
             if is_send:

@@ -21,7 +21,7 @@ class Lane:
     """One end of a channel: where its messages go to or come from, and its slots."""
 
     channel: int
-    """Its number; below zero for those that serve the runtime itself and carry no frames."""
+    """Its number; below zero if it serves the runtime itself and carries no frames."""
     peer: int
     """The other rank."""
     slots: tuple[NDArray[np.uint8], ...]
@@ -66,18 +66,17 @@ class Transport(Protocol):
     ) -> tuple[list[Completion], list[Completion]]:
         """Move what can be moved; return the finished sends and receives.
 
-        One try does not block. Where it moves a part of a message only, further ones at once
-        spare the caller's time between them.
+        One try does not block. If it moves only a part of a message, immediate retries save time.
 
         Args:
-            goes_on: while nothing is finished, asked whether to try again; ``None``: one try.
+            goes_on: decides whether to retry while nothing is finished; ``None``: one try.
         """
 
     def exchange(self, record: bytes) -> list[bytes]:
         """Give ``record`` to all ranks and return everybody's, by rank. Collective."""
 
     def close(self) -> None:
-        """Withdraw receives that no message will meet, and release everything."""
+        """Cancel the receives still posted, and release everything."""
 
     def abort(self) -> None:
-        """End all ranks of the job, at once and whatever they are doing."""
+        """End all ranks of the job at once, whatever they do."""

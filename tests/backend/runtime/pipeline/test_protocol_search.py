@@ -242,7 +242,7 @@ class World:
             )
         if wiring.sink is not None:
             credit_ring = rings[wiring.sink.outputs[0]]
-            self.sink = SinkStage(Frames(self.frames), inputs(wiring.sink.inputs), credit_ring)
+            self.sink = SinkStage([Frames(self.frames)], inputs(wiring.sink.inputs), credit_ring)
             self.stages.append(self.sink)
 
     def _stage_actions(self) -> Iterator[Action]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,8 +96,9 @@ class Import:
     """Whether only type checkers see it."""
 
 
-def imports(file: Path) -> list[Import]:
-    return list(_imports(ast.parse(file.read_text(encoding="utf-8"))))
+@cache
+def imports(file: Path) -> tuple[Import, ...]:
+    return tuple(_imports(ast.parse(file.read_text(encoding="utf-8"))))
 
 
 def _imports(node: ast.AST, *, lazy: bool = False, typed: bool = False) -> Iterator[Import]:

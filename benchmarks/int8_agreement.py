@@ -27,7 +27,8 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping
-from rankslice.commands.run.run import prepare, run, unsliced_outputs
+from rankslice.commands.run.comparison import unsliced_outputs
+from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Platform

@@ -18,7 +18,8 @@ from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.show import print_build
 from rankslice.commands.output import print_line
-from rankslice.commands.run.run import FinishedRun, prepare, run, unsliced_outputs
+from rankslice.commands.run.comparison import unsliced_outputs
+from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.commands.run.show import print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import JSON, check_output, write_output

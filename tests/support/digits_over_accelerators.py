@@ -14,7 +14,8 @@ from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
-from rankslice.commands.run.run import prepare, run, unsliced_outputs
+from rankslice.commands.run.comparison import unsliced_outputs
+from rankslice.commands.run.run import prepare, run
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.digits import heldout_digits
 

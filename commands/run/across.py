@@ -1,0 +1,82 @@
+"""A job across boards: its inputs go there, its results come back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
+from rankslice.backend.boards.watch import Watches
+from rankslice.backend.launch.job import run_job
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.sinks.results import most_bytes
+from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
+from rankslice.commands.run.prepare import PreparedRun
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.report import MAX_REPORT_BYTES
+
+__all__ = ["run_across"]
+
+
+def run_across(
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, on_completed: Callable[[int], None]
+) -> None:
+    """Run a job across boards; fetch its results whether or not it ends well."""
+    ranks = prepared.plan.ranks
+    watches = Watches(boards, prepared.options.start_timeout_s)
+    try:
+        with watches:
+            if prepared.source.reads_files:
+                copy_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
+            command = prepared.command_in(folder)
+            run_job(
+                command,
+                on_completed,
+                alone=False,
+                lines=watches.lines,
+                on_start=watches.oversee,
+                was_ended=lambda: watches.has_ended_mpirun,
+            )
+    except RankSliceError as error:
+        told = watches.explained(error)
+        raise RankSliceError(
+            *told.mistakes, *_fetch_after_failure(prepared, boards, watches, folder)
+        ) from None
+    except KeyboardInterrupt:
+        _fetch_after_failure(prepared, boards, watches, folder)
+        raise
+    try:
+        _fetch(prepared, boards, folder, (RESULTS, REPORT))
+    except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
+        raise watches.explained(error) from None
+
+
+def _fetch(
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, names: Sequence[str]
+) -> None:
+    """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    outputs = load_job(prepared.folder / PLAN).outputs
+    frames = prepared.source.frames
+    room = shutil.disk_usage(folder).free
+    results_bytes = room if frames is None else most_bytes(outputs, frames)
+    most = {RESULTS: results_bytes, REPORT: MAX_REPORT_BYTES}
+    for name in names:
+        shell.get(boards.run, name, folder / name, most_bytes=most[name])
+
+
+def _fetch_after_failure(
+    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
+) -> list[Mistake | str]:
+    """Fetch the results of finished frames; return where they are if that is not possible."""
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    if shell.reach.board not in watches.lost_boards():
+        with suppress(RankSliceError):  # there may be none
+            _fetch(prepared, boards, folder, (RESULTS,))
+        return []
+    return [
+        f"results of finished frames may be on {shell.reach.full_name} in {boards.file(RESULTS)};"
+        " fetch them once it answers"
+    ]

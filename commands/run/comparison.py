@@ -1,0 +1,124 @@
+"""A run's results against those of the unsliced model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.sinks.results import Results
+from rankslice.commands.build_folder import PLAN, converted_name, unsliced_model
+from rankslice.commands.run import unsliced
+from rankslice.commands.run.prepare import PreparedRun
+from rankslice.framework.engines import reference_engine
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.measurement.verify import Comparison, Verification, explained
+
+__all__ = ["find_reference", "unsliced_outputs", "verified"]
+
+
+def find_reference(prepared: PreparedRun) -> Path:
+    """Return the unsliced model of a build folder, converted if its slices are.
+
+    Raises:
+        RankSliceError: it is not there any more, or has changed.
+    """
+    if not prepared.source.can_replay:
+        found = f"needs each frame twice, and {' '.join(prepared.options.inputs)} gives it once"
+        raise RankSliceError(Mistake("--verify", found, "record frames to a file and verify those"))
+    converted = prepared.folder / converted_name(prepared.plan.model.format)
+    if converted.is_file():
+        return converted
+    return unsliced_model(prepared.folder, prepared.plan, "verify a run")
+
+
+def verified(
+    prepared: PreparedRun,
+    reference: Path,
+    results: Results,
+    arrivals: Sequence[int],
+    tolerance: float | None = None,
+    on_verified: Callable[[int], None] = lambda count: None,
+) -> Verification:
+    """Return whether a run's results are those of the unsliced model, and if not, why.
+
+    Args:
+        prepared: the run.
+        reference: from :func:`find_reference`.
+        results: of the run.
+        arrivals: number of each frame of the results.
+        tolerance: by which share of their range results may differ.
+        on_verified: told now and then how many frames have been compared.
+    """
+    comparison = _compared(prepared, reference, results, arrivals, on_verified)
+    exact = prepared.options.exact
+    verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
+    if verdict.passed or not verdict.max_rel_diff or exact:
+        return verdict
+    return explained(verdict, _optimisation_effect(prepared, reference, arrivals))
+
+
+def _compared(
+    prepared: PreparedRun,
+    reference: Path,
+    results: Results,
+    arrivals: Sequence[int],
+    on_verified: Callable[[int], None],
+) -> Comparison:
+    """Compare each frame's results with the unsliced model's."""
+    comparison = Comparison([spec.name for spec in results.outputs])
+    for frame, expected in enumerate(unsliced_outputs(prepared, reference, arrivals)):
+        actual = [results.records[f"output_{number}"][frame] for number in range(len(expected))]
+        comparison.add(expected, actual)
+        on_verified(frame + 1)
+    return comparison
+
+
+def _optimisation_effect(prepared: PreparedRun, reference: Path, arrivals: Sequence[int]) -> float:
+    """Return by which share of its range the engine's optimisation changes the unsliced model."""
+    plain = replace(prepared, options=replace(prepared.options, exact=True))
+    job = load_job(prepared.folder / PLAN)
+    comparison = Comparison([spec.name for spec in job.outputs])
+    pairs = zip(
+        unsliced_outputs(prepared, reference, arrivals),
+        unsliced_outputs(plain, reference, arrivals),
+        strict=True,
+    )
+    for expected, actual in pairs:
+        comparison.add(expected, actual)
+    return comparison.verdict(exact=False).max_rel_diff
+
+
+def _rounds(plan: Plan) -> bool:
+    """Return whether float16 values cross cuts."""
+    crossing = {channel.tensor for channel in plan.channels}
+    return any(tensor.dtype == "float16" for tensor in plan.tensors if tensor.name in crossing)
+
+
+def unsliced_outputs(
+    prepared: PreparedRun, model: Path, arrivals: Sequence[int]
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of the unsliced model for some of a run's frames, each on one thread.
+
+    Args:
+        prepared: the run; its source gives the frames, its options say whether engines optimise.
+        model: the unsliced model's file.
+        arrivals: numbers of frames.
+
+    Yields:
+        One array per model output; they are overwritten by a later frame.
+    """
+    plan = prepared.plan
+    return unsliced.unsliced_outputs(
+        model,
+        load_job(prepared.folder / PLAN),
+        reference_engine(plan.model.format, (rank.engine for rank in plan.ranks)),
+        prepared.source,
+        arrivals,
+        exact=prepared.options.exact,
+    )

@@ -1,0 +1,146 @@
+"""A run before its start: what can be checked is checked, and the mpirun line is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankslice.backend.boards.preflight import CheckedBoards, check_boards, remote_inputs
+from rankslice.backend.boards.ssh import is_this_machine
+from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
+from rankslice.backend.runtime import version
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources import Source, find_source, open_source
+from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
+from rankslice.commands.deploy.deploy import plan_deployment
+from rankslice.commands.run.results_files import check_results
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+
+__all__ = ["PreparedRun", "as_user_errors", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """All that is known before the job starts."""
+
+    folder: Path
+    plan: Plan
+    options: RunOptions
+    source: Source
+    launch: tuple[str, ...]
+    """The mpirun line up to the driver's options."""
+    boards: CheckedBoards | None = None
+    """Those that run it; ``None``: this machine alone."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The mpirun line, to be typed by hand."""
+        return self._line(self.options.results, self.options.report)
+
+    def command_in(self, folder: Path) -> tuple[str, ...]:
+        """Return the mpirun line of a run that writes into a folder of its own."""
+        return self._line(folder / RESULTS, folder / REPORT)
+
+    def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
+        inputs = self.options.inputs
+        if self.boards is not None:  # names relative to the folder of the job on each board
+            results, report = Path(RESULTS), Path(REPORT)
+            inputs = remote_inputs(inputs) if self.source.reads_files else inputs
+        options = replace(self.options, inputs=inputs, results=results, report=report)
+        return (*self.launch, *options.to_arguments())
+
+
+def prepare(
+    folder: Path,
+    options: RunOptions,
+    *,
+    results: Path | None = None,
+    mpirun: Path | None = None,
+    ssh_config: Path | None = None,
+) -> PreparedRun:
+    """Check what can be checked before the start, and return the mpirun line.
+
+    Boards other than this machine are asked whether they have their packages and what these need.
+
+    Args:
+        folder: made by ``build``.
+        options: of the run.
+        results: file for the outputs; ``results.bin`` in ``folder`` by default.
+        mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
+
+    Raises:
+        RankSliceError: the folder is no build folder, the input does not fit the model, there is
+            no usable mpirun, or a board cannot run its package.
+    """
+    folder = _absolute(folder)
+    plan = read_plan(folder)
+    options = replace(
+        options,
+        inputs=_located(options.inputs),
+        results=check_results(results or folder / RESULTS),
+        report=folder / REPORT,
+        progress=True,
+    )
+    _check_runtime(folder)
+    with as_user_errors():
+        source = open_source(options, load_job(folder / PLAN).inputs)
+    found = find_mpirun(mpirun)
+    if all(is_this_machine(placement.host) for placement in plan.ranks):
+        launch = launch_command(plan, folder, found, ())
+        return PreparedRun(folder, plan, options, source, tuple(launch))
+    return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
+
+
+def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:
+    """Ask the boards, and return the run with its mpirun line."""
+    deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
+    boards = check_boards(deployment.work, deployment.ssh_config, mpirun)
+    launch = launch_command(
+        prepared.plan,
+        prepared.folder,
+        mpirun,
+        (),
+        options=boards.mpirun_options(mpirun),
+        program=boards.program,
+    )
+    return replace(prepared, launch=tuple(launch), boards=boards)
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself
+        raise RankSliceError(Mistake(str(path), "leads nowhere")) from None
+
+
+def _check_runtime(folder: Path) -> None:
+    """Refuse a folder whose copy of the runtime this launcher would misunderstand."""
+    ours = Path(version.__file__).read_bytes()
+    copy = folder / "runtime" / "version.py"
+    if not copy.is_file() or copy.read_bytes() != ours:
+        raise RankSliceError(
+            Mistake(str(folder), "was built by another version of RankSlice", "build it again")
+        )
+
+
+@contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Turn the runtime's own kind of error into the one that the command line prints."""
+    try:
+        yield
+    except JobError as error:
+        raise RankSliceError(str(error)) from None
+
+
+def _located(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return what names the source, files by their absolute paths."""
+    kind = find_source(inputs)
+    if kind is not None and not kind.reads_files:
+        return tuple(inputs)
+    return tuple(str(_absolute(Path(name))) for name in inputs)

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from pipeedge import read_pipeedge
 from timing import Spread, console, machine, print_table, spread
 
 from rankslice.exploration import (
@@ -24,10 +25,9 @@ from rankslice.exploration import (
     LayerChain,
     Pipeline,
     optimal_pipeline,
-    read_pipeedge,
 )
 
-CASES = Path(__file__).parents[1] / "tests" / "exploration" / "planner" / "planner_cases"
+CASES = Path(__file__).parents[1] / "tests" / "benchmarks" / "planner_cases"
 VIT_BASE, VIT_LARGE = "google/vit-base-patch16-224", "google/vit-large-patch16-224"
 SPEEDS = (1.0, 0.8, 0.6, 0.45, 0.3)
 """Time of each kind, as a share of the first one's."""

@@ -104,7 +104,7 @@ def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -
         boards,
         times.times_s,
         accelerators=accelerators,
-        spans=times,
+        spans_s=times.spans_s,
         overheads=USUAL_OVERHEADS,
         times_source=file.name,
     )

@@ -3,7 +3,6 @@
 from rankslice.exploration.planner.arguments import ArgumentError, Device, LayerChain
 from rankslice.exploration.planner.infeasible import NoPlanError
 from rankslice.exploration.planner.optimal import Pipeline, PlannedSlice, optimal_pipeline
-from rankslice.exploration.planner.pipeedge import read_pipeedge
 
 __all__ = [
     "ArgumentError",
@@ -13,5 +12,4 @@ __all__ = [
     "Pipeline",
     "PlannedSlice",
     "optimal_pipeline",
-    "read_pipeedge",
 ]

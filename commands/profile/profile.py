@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile.time_limit import TimeLimit
 from rankslice.exploration.search.planned import fastest_slices
-from rankslice.exploration.times.spans import Refinement, Round
+from rankslice.exploration.times.refinement import Refinement, Round
 
 __all__ = ["profile_model"]
 

@@ -36,16 +36,14 @@ from rankslice.exploration.problem.devices import default_keys, kinds_and_device
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.overheads import usual_overheads
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.times.refinement import Refinement, Round, refine
 from rankslice.exploration.times.spans import (
     MeasuredTimes,
-    Refinement,
-    Round,
     Slice,
     Span,
     first_spans,
     is_long,
     kind_times,
-    refine,
 )
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError
@@ -209,7 +207,7 @@ class Profiler:
                 default_engine=default_engine(self._format),
                 alike=[target.keys for target in self._targets],
             ),
-            spans=times,
+            spans_s=times.spans_s,
             overheads=usual_overheads(target.rank.engine for target in self._targets),
             times_source=str(self._out),
         )

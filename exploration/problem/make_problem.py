@@ -19,7 +19,7 @@ from rankslice.exploration.problem.problem import (
     Problem,
     SharedWeight,
 )
-from rankslice.exploration.times.summed import SpanTimes, SummedTimes
+from rankslice.exploration.times.summed import summed_spans
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.platform import Board, Platform
@@ -35,7 +35,7 @@ def make_problem(
     times_s: NDArray[np.float64],
     *,
     accelerators: Accelerators | None = None,
-    spans: SpanTimes | None = None,
+    spans_s: NDArray[np.float64] | None = None,
     overheads: Overheads = NO_OVERHEADS,
     times_source: str = "given times",
 ) -> Problem:
@@ -51,7 +51,7 @@ def make_problem(
         accelerators: kinds and devices, of
             :func:`rankslice.exploration.problem.devices.kinds_and_devices`; by default those of
             :func:`rankslice.exploration.problem.devices.default_keys`.
-        spans: times of contiguous layers; by default the sums of ``times_s``.
+        spans_s: (kinds, layers, layers) times of contiguous layers; by default sums of ``times_s``.
         overheads: processor time of a rank besides computing.
         times_source: where the times are from, for people.
 
@@ -69,7 +69,7 @@ def make_problem(
         devices=devices,
         boards=tuple(map(_board_costs, platform.boards)),
         times_s=times,
-        spans=SummedTimes(times) if spans is None else spans,
+        spans_s=summed_spans(times) if spans_s is None else spans_s,
         weight_bytes=_weight_bytes(weights, len(layers)),
         tensors=tuple(_tensors(graph, layers)),
         bandwidth_bytes_s=bandwidths,

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rankslice.exploration.problem.devices import Device, Kind
 from rankslice.exploration.problem.layers import explored_layers, reads_of
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
-from rankslice.exploration.times.summed import SpanTimes
 from rankslice.framework.graph import Graph
 from rankslice.frontend.partition.partition import Grouping
 
@@ -75,8 +74,9 @@ class Problem:
     boards: tuple[BoardCosts, ...]
     times_s: NDArray[np.float64]
     """(kinds, layers): estimate for each layer, in seconds; inf where a kind cannot run it."""
-    spans: SpanTimes
-    """Times of contiguous layers, in which what engines merge is counted."""
+    spans_s: NDArray[np.float64]
+    """(kinds, layers, layers): times of contiguous layers, by the first and the last of them, in
+    seconds; what engines merge is counted."""
     weight_bytes: NDArray[np.int64]
     """(layers,): size of what each layer holds, weights that it shares with others included."""
     tensors: tuple[LayerTensor, ...]
@@ -131,8 +131,7 @@ class Problem:
     @cached_property
     def span_tables(self) -> NDArray[np.float64]:
         """(kinds, layers, layers): what all spans take in a pipeline, in seconds."""
-        tables = np.stack([self.spans.table(kind) for kind in range(len(self.times_s))])
-        return np.asarray(tables + self.overheads.slice_s)
+        return np.asarray(self.spans_s + self.overheads.slice_s)
 
     @cached_property
     def source_layer(self) -> int:

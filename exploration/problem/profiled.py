@@ -69,7 +69,7 @@ def profiled_problem(
         platform,
         times.times_s,
         accelerators=accelerators,
-        spans=times,
+        spans_s=times.spans_s,
         overheads=overheads or usual_overheads(kind.engine for kind in kinds),
         times_source=source,
     )

@@ -10,15 +10,11 @@ A machine is not equally fast at all moments, and a span that was measured at a 
 avoided by every planner. So long spans are measured at several moments. How far these differ tells
 how much each is worth: what was measured counts as it was measured where moments agree, and is
 drawn towards what the terms say where they do not.
-
-The spans that a planner chooses are those whose times were guessed too low. So
-:func:`refine` has them measured and plans again, until the plan's times are true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -30,15 +26,12 @@ from rankslice.framework.profile import Profile, ProfiledKind
 __all__ = [
     "KindTimes",
     "MeasuredTimes",
-    "Refinement",
-    "Round",
     "Slice",
     "Span",
     "first_spans",
     "is_long",
     "kind_times",
     "measured_times",
-    "refine",
 ]
 
 _CUTS = 16
@@ -269,7 +262,7 @@ class KindTimes:
 
 
 class MeasuredTimes:
-    """Times of all spans on all kinds: what planners ask (see ``problem.SpanTimes``)."""
+    """Times of all spans on all kinds."""
 
     def __init__(self, kinds: Sequence[KindTimes]) -> None:
         """Take the kinds in the order of the problem's."""
@@ -284,9 +277,10 @@ class MeasuredTimes:
         """Return the seconds that layers ``first`` to ``last``, included, take on a kind."""
         return self.kinds[kind].span_s(first, last)
 
-    def table(self, kind: int) -> NDArray[np.float64]:
-        """Return all of them, (layers, layers), by first and last layer, in seconds."""
-        return self.kinds[kind].table
+    @property
+    def spans_s(self) -> NDArray[np.float64]:
+        """(kinds, layers, layers): all of them, by first and last layer, in seconds."""
+        return np.stack([kind.table for kind in self.kinds])
 
     def with_measured(self, measured: Mapping[Slice, float]) -> MeasuredTimes:
         """Return these times with more that was measured; inf: the accelerator cannot run it."""
@@ -337,79 +331,3 @@ def measured_times(profile: Profile, keys: Sequence[str]) -> MeasuredTimes:
             raise KeyError(key)
         kinds.append(kind_times(kind, len(profile.model.layers)))
     return MeasuredTimes(kinds)
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A plan, what its slices were expected to take, and what they took."""
-
-    slices: tuple[Slice, ...]
-    expected_s: tuple[float, ...]
-    measured_s: tuple[float, ...]
-
-    @property
-    def error(self) -> float:
-        """Largest difference, as a share of the slice's time.
-
-        Slices of less than a tenth of the longest one count as if they took that tenth.
-        """
-        longest = max(self.measured_s)
-        return max(
-            0.0
-            if expected == measured  # both may be infinite
-            else abs(expected - measured) / max(measured, longest / 10)
-            if np.isfinite(measured)
-            else float("inf")
-            for expected, measured in zip(self.expected_s, self.measured_s, strict=True)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Refinement:
-    """How a plan was found whose times are true, or how far they still are off."""
-
-    times: MeasuredTimes
-    """With all that was measured."""
-    rounds: tuple[Round, ...]
-    within: float
-
-    @property
-    def reached(self) -> bool:
-        """Whether the last plan's times were true. There is none if nothing can be planned."""
-        return bool(self.rounds) and self.rounds[-1].error <= self.within
-
-
-def refine(
-    times: MeasuredTimes,
-    plan: Callable[[MeasuredTimes], Sequence[Slice]],
-    measure: Callable[[Sequence[Slice]], Sequence[float]],
-    *,
-    within: float = 0.05,
-    most_rounds: int = 12,
-    on_round: Callable[[Round], None] = lambda done: None,
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> Refinement:
-    """Plan, have the plan's slices measured, and plan again, until expectations are met.
-
-    Args:
-        times: what is known.
-        plan: returns the slices of the best plan, given times; none if there is no plan.
-        measure: returns what slices take now, in seconds; inf for one that cannot run.
-        within: largest difference allowed, as a share.
-        most_rounds: plans that are tried at most.
-        on_round: told each round.
-        may_go_on: asked before each round; if not, there is none.
-    """
-    rounds: list[Round] = []
-    while len(rounds) < most_rounds and may_go_on():
-        slices = tuple(plan(times))
-        if not slices:
-            break
-        expected = tuple(times.span_s(*each) for each in slices)
-        measured = tuple(measure(slices))
-        rounds.append(Round(slices, expected, measured))
-        times = times.with_measured(dict(zip(slices, measured, strict=True)))
-        on_round(rounds[-1])
-        if rounds[-1].error <= within:
-            break
-    return Refinement(times, tuple(rounds), within)

@@ -9,7 +9,7 @@ import numpy as np
 from rankslice.exploration.problem.devices import Device
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
-from rankslice.exploration.times.summed import SummedTimes
+from rankslice.exploration.times.summed import summed_spans
 
 OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03)
 
@@ -28,7 +28,7 @@ def random_problem(seed: int, layers: int = 6, devices: int = 4) -> Problem:
         ),
         boards=tuple(_board(draw, number) for number in range(boards)),
         times_s=times,
-        spans=SummedTimes(times),
+        spans_s=summed_spans(times),
         weight_bytes=draw.integers(0, 9, layers),
         tensors=tuple(_tensors(draw, layers)),
         bandwidth_bytes_s=_bandwidths(draw, boards),

@@ -15,7 +15,7 @@ from random_problems import random_problem
 from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.problem.links import LOCAL_LINK
 from rankslice.exploration.problem.overheads import Overheads, usual_overheads
-from rankslice.exploration.times.summed import SummedTimes
+from rankslice.exploration.times.summed import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link
@@ -144,13 +144,9 @@ def test_devices_that_share_a_core_take_turns():
 
 
 def test_what_an_engine_merges_counts_for_contiguous_layers():
-    class Merged(SummedTimes):
-        def table(self, kind):
-            table = super().table(kind)
-            table[0, 1] = 2.5
-            return table
-
-    merged = problem(spans=Merged(np.array([[1.0, 2.0, 3.0]])))
+    spans_s = summed_spans(np.array([[1.0, 2.0, 3.0]]))
+    spans_s[0, 0, 1] = 2.5
+    merged = problem(spans_s=spans_s)
     assert 2.5 == predict(merged, [0, 0, 1]).devices[0].compute_s
     assert 3.0 == evaluate(merged, np.array([[0, 0, 1]])).bottleneck_s[0]
     assert 4.0 == predict(merged, [0, 1, 0]).devices[0].compute_s

@@ -26,7 +26,7 @@ from rankslice.exploration.search.seeds import (
     planned_seeds,
     planned_sweep,
 )
-from rankslice.exploration.times.summed import SummedTimes
+from rankslice.exploration.times.summed import summed_spans
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 
@@ -94,7 +94,7 @@ def test_layers_that_cannot_run_are_counted(tmp_path: Path) -> None:
     whole = problem(tmp_path, platform(1))
     times = whole.times_s.copy()
     times[1, 2:4] = np.inf
-    picky = replace(whole, times_s=times, spans=SummedTimes(times))
+    picky = replace(whole, times_s=times, spans_s=summed_spans(times))
     scores = scorer(picky, ("throughput",))(np.array([[1] * 6, [1, 1, 0, 0, 1, 1]]))
     assert [2.0, 0.0] == scores.excess.tolist()
 

@@ -18,7 +18,7 @@ from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
 from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes
-from rankslice.exploration.times.summed import SummedTimes
+from rankslice.exploration.times.summed import summed_spans
 from rankslice.framework.platform import Link
 
 
@@ -54,7 +54,7 @@ def chain(
         ),
         boards=tuple(BoardCosts(f"b{n}") for n in range(count)),
         times_s=table,
-        spans=SummedTimes(table),
+        spans_s=summed_spans(table),
         weight_bytes=np.ones(layers, np.int64),
         tensors=tuple(tensors),
         bandwidth_bytes_s=np.array(bandwidth),

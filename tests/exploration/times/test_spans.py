@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rankslice.exploration.times.refinement import refine
 from rankslice.exploration.times.spans import (
     KindTimes,
     MeasuredTimes,
@@ -17,7 +18,6 @@ from rankslice.exploration.times.spans import (
     first_spans,
     is_long,
     kind_times,
-    refine,
 )
 from rankslice.framework.profile import Core, MeasuredBoard, ProfiledKind
 from rankslice.framework.profile import Span as Measured
@@ -74,7 +74,7 @@ def balanced_on(table: Table, stages: int) -> list[Slice]:
 
 
 def balanced(stages: int) -> Callable[[MeasuredTimes], Sequence[Slice]]:
-    return lambda times: balanced_on(times.table(0), stages)
+    return lambda times: balanced_on(times.spans_s[0], stages)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 5, 64, 176])

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeedge import read_pipeedge
 
-from rankslice.exploration import NoPlanError, optimal_pipeline, read_pipeedge
+from rankslice.exploration import NoPlanError, optimal_pipeline
 from rankslice.framework.errors import RankSliceError
 
 MODELS = """

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pipeedge import read_pipeedge
 
-from rankslice.exploration import optimal_pipeline, read_pipeedge
+from rankslice.exploration import optimal_pipeline
 
 CASES = Path(__file__).parent / "planner_cases"
 OPTIMA: dict[str, float] = json.loads((CASES / "optima.json").read_text(encoding="utf-8"))

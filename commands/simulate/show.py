@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rankslice.commands.output import new_table, print_line
 from rankslice.commands.simulate.simulate import Simulated
-from rankslice.exploration.simulator.simulator import RankUse
+from rankslice.exploration.simulator.figures import RankUse
 from rankslice.framework.quantities import frames_text
 from rankslice.measurement.throughput import STEADY, TOO_FEW
 

@@ -20,13 +20,8 @@ from rankslice.commands.planning import plan_model
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads, usual_overheads
-from rankslice.exploration.simulator.simulator import (
-    Arrivals,
-    Simulation,
-    at_rate,
-    jittered,
-    sampled,
-)
+from rankslice.exploration.simulator.figures import Simulation
+from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled
 from rankslice.exploration.simulator.simulator import simulate as simulate_plan
 from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, segment_times
 from rankslice.framework.engines import computes, default_engine

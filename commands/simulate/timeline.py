@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rankslice.commands.simulate.simulate import Simulated
-from rankslice.exploration.simulator.simulator import Step
+from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import bare
 

@@ -17,7 +17,6 @@ What the runtime does is done here, but for the computing, which takes as long a
 from __future__ import annotations
 
 import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,16 +30,19 @@ from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulator.assembly import assemble
+from rankslice.exploration.simulator.figures import (
+    LinkUse,
+    RankUse,
+    Simulation,
+    Step,
+    latency_summary,
+)
 from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage
 from rankslice.framework.plan import Plan
-from rankslice.measurement.throughput import STEADY, TOO_FEW, throughput_fps
+from rankslice.measurement.throughput import throughput_fps
 
 __all__ = [
     "Arrivals",
-    "LinkUse",
-    "RankUse",
-    "Simulation",
-    "Step",
     "at_rate",
     "jittered",
     "sampled",
@@ -48,8 +50,6 @@ __all__ = [
 ]
 
 Times: TypeAlias = NDArray[np.float64]
-
-_PERCENTS = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,103 +85,6 @@ def jittered(seconds: float, variation: float, frames: int, random: np.random.Ge
 def sampled(seconds: float, samples: Times, frames: int, random: np.random.Generator) -> Times:
     """Return measured times in another order, (frames,), scaled to a median, in seconds."""
     return random.choice(samples, frames) * (seconds / float(np.median(samples)))
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One run of a segment."""
-
-    rank: int
-    segment: int
-    """Index within the rank."""
-    frame: int
-    begin_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RankUse:
-    """What a rank did."""
-
-    rank: int
-    key: str
-    busy_ms: float
-    """Mean time for each frame, messages and runtime included."""
-    utilisation: float
-    """Share of the time from the first frame to the last in which it was busy, from 0 to 1."""
-    queue_mean: float
-    """Frames that wait in its slots when it is done with one, on average."""
-    queue_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """What one direction of a board's link did."""
-
-    board: str
-    is_outgoing: bool
-    messages: int
-    utilisation: float
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """What a simulated job showed."""
-
-    frames: int
-    """How many arrived."""
-    completed: int
-    dropped: tuple[int, ...]
-    """Arrivals that found no room, by number."""
-    window: int
-    throughput_fps: float
-    throughput_of: str
-    """``steady state``, or ``all frames`` where there were too few to leave the start out."""
-    latency_ms: dict[str, float]
-    """``mean``, ``p50``, ``p90``, ``p99`` and ``max``, from arrival to completion."""
-    waiting_mean: float
-    """Frames that an arriving frame found waiting at the source, on average."""
-    waiting_max: int
-    """Most frames that waited at the source."""
-    ranks: tuple[RankUse, ...]
-    links: tuple[LinkUse, ...]
-    """Those that carried something."""
-    duration_s: float
-    """From the first arrival to the last completion."""
-    steps: tuple[Step, ...]
-    """Of the first frames, as far as they were asked for."""
-    completed_s: Times
-    """When each frame came out, in seconds."""
-    latencies_s: Times
-    """Of each frame that came out, in order."""
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether there were enough frames to tell a rate without the start."""
-        return self.throughput_of == STEADY
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``; without the single frames."""
-        return {
-            "frames": self.frames,
-            "completed": self.completed,
-            "window": self.window,
-            "throughput_fps": self.throughput_fps if self.is_steady else None,
-            "throughput_of": STEADY if self.is_steady else TOO_FEW,
-            "dropped": list(self.dropped),
-            "latency_ms": self.latency_ms,
-            "waiting_mean": self.waiting_mean,
-            "waiting_max": self.waiting_max,
-            "duration_s": self.duration_s,
-            "ranks": [
-                {name: getattr(rank, name) for name in RankUse.__dataclass_fields__}
-                for rank in self.ranks
-            ],
-            "links": [
-                {name: getattr(link, name) for name in LinkUse.__dataclass_fields__}
-                for link in self.links
-            ],
-        }
 
 
 def simulate(
@@ -232,10 +135,10 @@ class _Machine:
         self.count = 0
         self.joined_source: Rank | None = None
         """The rank whose thread that computes lets frames in, too."""
-        self.waiting: deque[tuple[int, float]] = deque()
+        self.waiting: deque[float] = deque()
+        """When the frames came that wait to be let in."""
         self.waiting_max = self.found_waiting = 0
         self.dropped: list[int] = []
-        self.is_pulled = True
         self.left = 0
         self.entered = 0
         self.credited = 0
@@ -264,58 +167,50 @@ class _Machine:
             pipe.target.on_freed.append(advance)
             pipe.target.on_written.append(partial(self._try_rank, pipe.receiver))
 
-    # Running.
-
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
         self.count += 1
         heapq.heappush(self.events, (time_s, self.count, action, about))
 
     def run(self, frames: int, arrivals: Arrivals | None) -> None:
         """Let all frames through."""
-        self.arrivals = arrivals
+        self.frames = frames
         if arrivals is None:
             self.left = frames
             source = self.plan.source
             if "source" in threadless_stages(self.parts.job.ranks[source], is_timed=False):
                 self.joined_source = self.parts.ranks[source]
         else:
-            self.is_pulled = False
-            frames = len(arrivals.times_s)
+            self.frames = len(arrivals.times_s)
             for number, time_s in enumerate(arrivals.times_s.tolist()):
-                self._at(time_s, self._arrive, number)
-        self.frames = frames
+                self._at(time_s, partial(self._arrive, arrivals.queue), number)
         self._try_source()
         events, pop = self.events, heapq.heappop
         while events:
             self.now, _, action, about = pop(events)
             action(about)
 
-    def _arrive(self, number: int) -> None:
-        assert self.arrivals is not None
+    def _arrive(self, queue: int, number: int) -> None:
         self.found_waiting += len(self.waiting)
-        if len(self.waiting) >= self.arrivals.queue:
+        if len(self.waiting) >= queue:
             self.dropped.append(number)
             return
-        self.waiting.append((number, self.now))
+        self.waiting.append(self.now)
         self._try_source()
         self.waiting_max = max(self.waiting_max, len(self.waiting))
 
     def _try_source(self) -> None:
-        while self._has_next() and self._may_enter():
-            if self.is_pulled:
+        while (self.left or self.waiting) and self._may_enter():
+            if self.left:
                 self.left -= 1
                 self.arrived_s.append(self.now)
             else:
-                self.arrived_s.append(self.waiting.popleft()[1])
+                self.arrived_s.append(self.waiting.popleft())
             self.entered += 1
             for ring in self.parts.source.outputs:
                 ring.put()
                 for tell in ring.on_written:
                     tell()
             self._try_rank(self.parts.ranks[self.plan.source])
-
-    def _has_next(self) -> bool:
-        return self.left > 0 if self.is_pulled else bool(self.waiting)
 
     def _may_enter(self) -> bool:
         if self.entered - self.credited >= self.window:
@@ -426,8 +321,6 @@ class _Machine:
         self.credited += 1
         self._try_source()
 
-    # Telling.
-
     def outcome(self) -> Simulation:
         """Return what all this showed."""
         completed = np.array(self.completed_s)
@@ -441,7 +334,7 @@ class _Machine:
             window=self.window,
             throughput_fps=rate,
             throughput_of=rate_of,
-            latency_ms=_summary_ms(latencies),
+            latency_ms=latency_summary(latencies),
             waiting_mean=self.found_waiting / max(1, self.frames),
             waiting_max=self.waiting_max,
             ranks=tuple(self._rank_use(rank, duration) for rank in self.parts.ranks),
@@ -468,12 +361,3 @@ class _Machine:
 
 def _share(part_s: float, whole_s: float) -> float:
     return min(1.0, part_s / whole_s) if whole_s else 0.0
-
-
-def _summary_ms(seconds: Times) -> dict[str, float]:
-    if not len(seconds):
-        return dict.fromkeys(("mean", *(f"p{percent}" for percent in _PERCENTS), "max"), math.nan)
-    milliseconds = 1e3 * seconds
-    values = np.percentile(milliseconds, _PERCENTS).tolist()
-    named = {f"p{percent}": value for percent, value in zip(_PERCENTS, values, strict=True)}
-    return {"mean": float(milliseconds.mean()), **named, "max": float(milliseconds.max())}

@@ -13,13 +13,8 @@ from problems import board
 
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.simulator.simulator import (
-    Arrivals,
-    Simulation,
-    at_rate,
-    jittered,
-    simulate,
-)
+from rankslice.exploration.simulator.figures import Simulation
+from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform

@@ -16,13 +16,7 @@ from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.simulator.simulator import (
-    Arrivals,
-    at_rate,
-    jittered,
-    sampled,
-    simulate,
-)
+from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled, simulate
 from rankslice.framework.graph import constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform

@@ -42,42 +42,31 @@ from rankslice.exploration.cost.prediction import (
 )
 from rankslice.exploration.cost.timing import blocks_of, latencies, segment_times
 from rankslice.exploration.problem.problem import Problem
-from rankslice.framework.plan import Plan
 from rankslice.frontend.partition.partition import partition
 
-__all__ = ["Evaluations", "evaluate", "predict", "predict_plan"]
+__all__ = ["Evaluations", "evaluate", "predict"]
 
 
-def predict(problem: Problem, assignment: Sequence[int] | NDArray[np.int64]) -> Prediction:
+def predict(
+    problem: Problem,
+    assignment: Sequence[int] | NDArray[np.int64],
+    blocks: Sequence[Sequence[int]] | None = None,
+) -> Prediction:
     """Return what an assignment costs: rate, latency, memory, energy, and why.
 
     Args:
         problem: layers and devices.
         assignment: (layers,) index of each layer's device.
+        blocks: layers of each segment, in a topological order; by default those that the
+            partition makes.
 
     Raises:
         RankSliceError: a tensor would have to be sent that has no fixed size, or layers would be
             on several ranks that cannot be apart.
     """
     chosen = np.asarray(assignment, np.int64)
-    return _Predictor(problem, chosen, _blocks(problem, chosen.tolist())).prediction()
-
-
-def predict_plan(problem: Problem, plan: Plan) -> Prediction:
-    """Return what a plan costs whose ranks are the devices of a problem, by their keys.
-
-    Args:
-        problem: of the plan's model.
-        plan: its segments are taken as they are.
-    """
-    number = {device.key: index for index, device in enumerate(problem.devices)}
-    position = {name: index for index, name in enumerate(problem.layers)}
-    chosen = np.zeros(len(problem.layers), np.int64)
-    blocks = []
-    for segment in plan.segments:
-        blocks.append([position[name] for name in segment.layers if name in position])
-        chosen[blocks[-1]] = number[plan.ranks[segment.rank].key]
-    return _Predictor(problem, chosen, blocks).prediction()
+    found = _blocks(problem, chosen.tolist()) if blocks is None else blocks
+    return _Predictor(problem, chosen, found).prediction()
 
 
 def _blocks(problem: Problem, assignment: list[int]) -> list[Sequence[int]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 __all__ = [
     "BoardCost",
@@ -134,7 +133,3 @@ class Prediction:
     def throughput_fps(self) -> float:
         """Frames per second; 0 if it cannot run."""
         return 1 / self.bottleneck_s if self.bottleneck_s else math.inf
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
-        return {**asdict(self), "throughput_fps": self.throughput_fps}

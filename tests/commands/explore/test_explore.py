@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice
+from predicted_plans import predict_plan
 from real_jobs import give_sensors
 
 from rankslice.commands.build.build import Build, build
 from rankslice.commands.explore.evaluators import MappingRunner
 from rankslice.commands.profile_file import read_profile
-from rankslice.exploration.cost.cost_model import predict_plan
 from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.layers import explored_layers

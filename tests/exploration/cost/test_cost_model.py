@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 
@@ -9,10 +8,11 @@ from line_graphs import line_graph
 from one_by_one import OneByOne
 from placements import placements
 from plans import planned
+from predicted_plans import predict_plan
 from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, problem
 from random_problems import random_problem
 
-from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
+from rankslice.exploration.cost.cost_model import evaluate, predict
 from rankslice.exploration.problem.links import LOCAL_LINK
 from rankslice.exploration.problem.overheads import Overheads, usual_overheads
 from rankslice.exploration.times.summed import summed_spans
@@ -234,11 +234,6 @@ def test_a_plan_costs_what_its_assignment_costs():
     local = problem(keys=["edge01_cpu0", "edge01_cpu1"], times_s=[[1.0] * 3] * 2)
     plan = planned(CHAIN, {"a": 0, "b": 1, "c": 0}, placements("edge01_cpu0", "edge01_cpu1"))
     assert predict(local, [0, 1, 0]) == predict_plan(local, plan)
-
-
-def test_a_prediction_can_be_written_as_json():
-    record = predict(problem(), [0, 1, 1]).to_json()
-    assert 5.0 == json.loads(json.dumps(record))["bottleneck_s"]
 
 
 def test_arrays_alone_are_a_problem_too():

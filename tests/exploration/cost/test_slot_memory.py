@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from line_graphs import line_graph
 from placements import placements
 from plans import job_of, planned
+from predicted_plans import predict_plan
 from problems import board, platform, problem
 from strategies import mapped_graphs
 
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, wire
 from rankslice.commands.inspect.rank_costs import rank_costs
-from rankslice.exploration.cost.cost_model import evaluate, predict_plan
+from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.problem import Problem
 from rankslice.framework.graph import Graph

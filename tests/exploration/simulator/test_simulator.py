@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from line_graphs import line_graph
 from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
+from predicted_plans import predict_plan
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 
-from rankslice.exploration.cost.cost_model import evaluate, predict, predict_plan
+from rankslice.exploration.cost.cost_model import evaluate, predict
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled, simulate

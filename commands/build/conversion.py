@@ -64,11 +64,14 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
         found = f"{quoted(wanted.kind)} is no way to convert"
         yield Mistake(_QUANTIZE, found, f"expected {joined(KINDS, 'or')}")
     is_int8 = wanted.kind == "int8"
-    converts = bool(format_of(model.graph).conversions)
-    if not converts and (wanted.kind != "float32" or wanted.representative):
+    possible = format_of(model.graph).conversions
+    if not possible and (wanted.kind != "float32" or wanted.representative):
         option = _REPRESENTATIVE if wanted.representative else _QUANTIZE
         found = f"{model.graph.name} is not converted: its slices are copies of its parts"
         yield Mistake(option, found, "quantise the model before it is sliced")
+    elif possible and wanted.kind in KINDS and wanted.kind not in possible:
+        found = f"slices of {model.graph.name} cannot be {wanted.kind}"
+        yield Mistake(_QUANTIZE, found, f"expected {joined(possible, 'or')}")
     elif is_int8 and wanted.representative is None:
         expected = f"give {_REPRESENTATIVE} with frames like those that will come"
         yield Mistake(_QUANTIZE, "int8 needs to know the range of each activation", expected)

@@ -14,6 +14,8 @@ from jobs import write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
@@ -42,6 +44,12 @@ def test_a_model_of_a_format_from_outside_is_sliced_and_run(toy: Path) -> None:
     ended = run(prepare(built.folder, RunOptions(frames=3)), verify=True)
     assert ended.summary.verify is not None
     assert ended.summary.verify.passed
+
+
+def test_slices_get_no_types_that_it_does_not_convert_to(toy: Path) -> None:
+    options = BuildOptions(quantisation=Quantisation("float16"))
+    with pytest.raises(RankSliceError, match=r"cannot be float16; expected float32$"):
+        build(toy, mapping_of_cuts([]), "local", toy.with_name("out"), options)
 
 
 def test_what_its_layers_cost_is_known(toy: Path) -> None:

@@ -23,7 +23,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.files.home import home_folder
 from rankslice.networks.calibration import fill_weights
 
-__all__ = ["cache_folder", "zoo_inputs", "zoo_model", "zoo_names"]
+__all__ = ["cache_folder", "zoo_model", "zoo_names"]
 
 RECIPE = 2
 """Version of the weights, part of the file names: raise it whenever they change."""
@@ -75,21 +75,6 @@ def cache_folder() -> Path:
 def zoo_names() -> tuple[str, ...]:
     """Return the names of the networks, sorted."""
     return tuple(sorted(NETWORKS))
-
-
-def zoo_inputs(name: str) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each input of the network ``name``; all are float32.
-
-    Raises:
-        RankSliceError: There is no such network, or the installed ``onnx`` lacks its graph.
-    """
-    graph = _light_model(_network(name)).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    return {
-        entry.name: tuple(size.dim_value for size in entry.type.tensor_type.shape.dim)
-        for entry in graph.input
-        if entry.name not in weights
-    }
 
 
 def zoo_model(name: str, folder: Path | None = None) -> Path:

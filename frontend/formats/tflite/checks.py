@@ -15,7 +15,7 @@ __all__ = ["flow_mistakes", "header_mistakes", "reference_mistakes"]
 _VERSION = 3
 _COMPRESSED = "COMPRESSION_METADATA"
 
-_MAX_TOLD = 5
+_MAX_SHOWN = 5
 """At most so many wrong numbers of a subgraph are shown: with more, the whole file is damaged."""
 
 _CODE_OUTSIDE = "DISPATCH_OP"
@@ -69,7 +69,7 @@ def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
             or (found.number < 0 and found.table == "SubGraph")
         }
         order = sorted(wrong, key=lambda found: (found.table, found.field, found.number))
-        for found in order[:_MAX_TOLD]:
+        for found in order[:_MAX_SHOWN]:
             what = f"{found.table}.{found.field} names {found.kind} {found.number}"
             yield Mistake(f"{where}: subgraph {number}", f"{what}, which cannot be")
     for entry in model.tables("metadata"):

@@ -41,7 +41,7 @@ MAIN = 0
 _RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _DETERMINISTIC = frozenset(OPERATORS) - _RANDOM
 
-_MAX_TOLD = 20
+_MAX_SHOWN = 20
 """Mistakes of one kind that are shown: a damaged file can have one for each of its layers."""
 
 
@@ -117,27 +117,52 @@ class _Reading:
         self._names = unique_names([table.text("name") for table in self._tables])
 
     def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
+        shapes = self._shapes(given)
+        tensors = [self._tensor(shapes, number) for number in range(len(self._tables))]
+        return TfliteModel(
+            path=self._path,
+            graph=self._graph(tensors),
+            root=self._root,
+            buffers=self._buffers,
+            tensor_names=tuple(self._names),
+            operator_of={name: position for position, name in enumerate(self._layer_names)},
+            bodies=tuple(self._bodies),
+            shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
+        )
+
+    def _shapes(self, given: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...] | None]:
+        """Return the shape of each tensor for inputs of the given shapes; ``None``: not known.
+
+        Raises:
+            RankSliceError: layers or inputs are wrong, or shapes do not fit.
+        """
         where = str(self._path)
         wrong = flow_mistakes(where, self._main, self._layer_names, self._names)
-        raise_mistakes(islice(wrong, _MAX_TOLD))
+        raise_mistakes(islice(wrong, _MAX_SHOWN))
         shapes = known_shapes(self._main, self._types, self._constants())
-        inputs = [self._tensor(shapes, number) for number in self._main.numbers("inputs")]
-        declared = [_declared(self._tables[number]) for number in self._main.numbers("inputs")]
-        raise_mistakes(islice(self._constant_mistakes(), _MAX_TOLD))
+        brought = self._main.numbers("inputs")
+        inputs = [self._tensor(shapes, number) for number in brought]
+        declared = [_declared(self._tables[number]) for number in brought]
+        raise_mistakes(islice(self._constant_mistakes(), _MAX_SHOWN))
         raise_mistakes(shape_mistakes(where, inputs, declared, given))
         changed = self._resized(inputs, given) or self._settled(shapes)
-        brought = set(self._main.numbers("inputs"))
-        shapes = [
+        return [
             shape if shape is None and number not in brought else changed.get(number, shape)
             for number, shape in enumerate(shapes)
         ]
-        tensors = [self._tensor(shapes, number) for number in range(len(self._tables))]
+
+    def _graph(self, tensors: Sequence[Tensor]) -> Graph:
+        """Return the records of the main subgraph.
+
+        Raises:
+            RankSliceError: weights are not as large as their types and shapes say.
+        """
         kept = [
             states(self._subgraphs, operator, bodies)
             for operator, bodies in zip(self._operators, self._bodies, strict=True)
         ]
         weights = self._weights()
-        raise_mistakes(islice(self._weight_mistakes(weights), _MAX_TOLD))
+        raise_mistakes(islice(self._weight_mistakes(weights), _MAX_SHOWN))
         layers = tuple(
             self._layer(position, tensors, weights, bool(kept[position]))
             for position in range(len(self._operators))
@@ -145,7 +170,7 @@ class _Reading:
         outputs = tuple(dict.fromkeys(self._main.numbers("outputs")))
         used = [weight for layer in layers for weight in layer.weights]
         used += [weights[number] for number in outputs if number in weights]
-        graph = Graph(
+        return Graph(
             name=self._path.name,
             format="tflite",
             layers=layers,
@@ -153,16 +178,6 @@ class _Reading:
             outputs=tuple(tensors[number] for number in outputs),
             weights=tuple(dict.fromkeys(used)),
             bonds=bonds(self._layer_names, kept),
-        )
-        return TfliteModel(
-            path=self._path,
-            graph=graph,
-            root=self._root,
-            buffers=self._buffers,
-            tensor_names=tuple(self._names),
-            operator_of={name: position for position, name in enumerate(self._layer_names)},
-            bodies=tuple(self._bodies),
-            shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
         )
 
     def _resized(

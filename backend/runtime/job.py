@@ -23,6 +23,7 @@ __all__ = [
     "load_job",
     "make_job",
     "rank_name",
+    "read_spec",
 ]
 
 _FORMAT = "rankslice-plan"
@@ -180,7 +181,7 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
     Raises:
         KeyError, TypeError: it is no plan of the version that this runtime reads.
     """
-    tensors = {item["name"]: _read(TensorSpec, item) for item in record["tensors"]}
+    tensors = {item["name"]: read_spec(TensorSpec, item) for item in record["tensors"]}
     model = record["model"]
     return Job(
         sha256=sha256,
@@ -188,8 +189,8 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
         inputs=tuple(tensors[name] for name in model["inputs"]),
         outputs=tuple(tensors[name] for name in model["outputs"]),
         tensors=tensors,
-        ranks=tuple(_read(RankSpec, item) for item in record["ranks"]),
-        segments=tuple(_read(SegmentSpec, item) for item in record["segments"]),
+        ranks=tuple(read_spec(RankSpec, item) for item in record["ranks"]),
+        segments=tuple(read_spec(SegmentSpec, item) for item in record["segments"]),
         channels=tuple(
             ChannelSpec(item["number"], item["tensor"], item["source"], item["destination"])
             for item in record["channels"]
@@ -201,8 +202,12 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
     )
 
 
-def _read(kind: Any, item: dict[str, Any]) -> Any:
-    """Return a record of the fields that have its fields' names."""
+def read_spec(kind: Any, item: dict[str, Any]) -> Any:
+    """Return a record of some kind, made from an object of plan.json with the same names.
+
+    Raises:
+        KeyError, TypeError: a name is missing, or its value is of another type.
+    """
     kinds = {"tuple": tuple, "dict": dict, "bool": bool}
     return kind(
         **{

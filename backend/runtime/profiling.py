@@ -4,9 +4,8 @@
 one JSON object a line, and each is answered by a line on stdout before the next one is read. At the
 end of stdin the program ends.
 
-Sub-models run as a rank would run them: the same engine and options, on the same cores, on slots
-of the runtime's own. Each runs in a process forked for it, so that its memory can be told, and so
-that an engine that crashes takes nothing else with it.
+Sub-models run as in a rank: the same engine, options and cores, on slots of the runtime. Each runs
+in a process forked for it, so that its memory can be measured and a crash ends nothing else.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ import base64
 import ctypes
 import json
 import os
-import platform
 import select
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -43,9 +40,10 @@ from .engines import (
 from .environment import start_again_with
 from .errors import JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
+from .figures.board import board_record
 from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .figures.sensors import SensorError, find_sensor
-from .job import RankSpec, TensorSpec
+from .job import RankSpec, TensorSpec, read_spec
 from .options import RunOptions
 from .pipeline.slots import Ring
 from .sources.random_source import RandomSource
@@ -58,9 +56,6 @@ _MARK = "rankslice-answer "
 _PR_SET_PDEATHSIG = 1
 _BLOCK = 1 << 20
 _SLOTS = 2
-_SYSTEM = Path("/sys")
-_MODEL = ("model name", "CPU implementer", "CPU part")
-_SPEED = ("cpu_capacity", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq")
 _WARM_RUNS = 2
 _WARM_S = 0.5
 """Warming up ends after this time, once there was a run."""
@@ -69,7 +64,7 @@ _WARM_S = 0.5
 def main(text: str) -> None:
     """Answer requests until there are no more."""
     what = json.loads(text)
-    rank = _rank(what)
+    rank = read_spec(RankSpec, {**what, "rank": 0, "board": "", "host": ""})
     start_again_with(rank.environment)
     # Python warns of forks in processes with threads; those of numpy's library wait for work.
     warnings.simplefilter("ignore")
@@ -87,23 +82,8 @@ def main(text: str) -> None:
         service.stop()
 
 
-def _rank(what: Record) -> RankSpec:
-    return RankSpec(
-        rank=0,
-        key=what["key"],
-        board="",
-        host="",
-        accelerator=what["accelerator"],
-        cores=tuple(what["cores"]),
-        engine=what["engine"],
-        options=dict(what["options"]),
-        environment=dict(what["environment"]),
-        allow_fallback=what["allow_fallback"],
-    )
-
-
 def _take_stdout() -> Callable[[Record], None]:
-    """Return what prints answers; all else that is printed from now on goes to stderr."""
+    """Return a function that prints answers; all other output goes to stderr from now on."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -143,7 +123,7 @@ class _Service:
         self._busy: int | None = None
 
     def greeting(self, idle_s: float) -> Record:
-        """Return what there is to know before the first request.
+        """Return what the launcher needs before the first request.
 
         Raises:
             JobError: the accelerator cannot be used here.
@@ -162,7 +142,7 @@ class _Service:
             "rank_bytes": round(1e6 * peak_memory_mb()),
             "sensor": sensor.name if sensor is not None else None,
             "idle_mw": idle_mw,
-            **_board(),
+            **board_record(),
         }
 
     def answer(self, request: Record) -> Record:
@@ -225,14 +205,14 @@ class _Service:
 
 
 def _told(step: Callable[[], Record]) -> Record:
-    """Return what a step gives, or what went wrong."""
+    """Return the record of a step, or of its error."""
     try:
         return step()
     except _RefusedError as error:
         return {"refused": str(error)}
     except JobError as error:
         return {"problem": str(error)}
-    except Exception as error:  # whatever an engine raises is told, and the next one measured
+    except Exception as error:  # engines' exceptions have no common base class
         return {"problem": f"{type(error).__name__}: {error}"}
 
 
@@ -283,10 +263,10 @@ class _Loaded:
                 slot[...] = 0
 
     def pass_frame(self) -> int:
-        """Run once, on the next slots: a rank's slots take turns, too; return the nanoseconds.
+        """Run once, on the next slots, as in a rank; return the nanoseconds.
 
-        What a frame brings is copied into its slots before, and what it leaves is copied out of
-        them after, as messages are: so caches are as in a pipeline. That is not in the time.
+        Inputs are copied into the slots before and outputs out of them after, outside the measured
+        time, so that caches are as in a pipeline.
         """
         self._turn = (self._turn + 1) % _SLOTS
         inputs, outputs = _of_turn(self._inputs, self._turn), _of_turn(self._outputs, self._turn)
@@ -300,11 +280,11 @@ class _Loaded:
         return max(1, taken)
 
     def memory_bytes(self) -> int:
-        """Return by how much memory has grown at most since before loading."""
+        """Return the peak growth of memory since before loading."""
         return max(0, round(1e6 * (peak_memory_mb() - self._before_mb)))
 
     def gpu_bytes(self) -> int | None:
-        """Return the memory that it takes on NVIDIA's GPUs; ``None``: that is not told."""
+        """Return the memory that it uses on NVIDIA GPUs; ``None`` if unknown."""
         return self._gpu_memory.bytes()
 
 
@@ -333,10 +313,7 @@ def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:
 
 
 def _energy_uj(run: Callable[[], object], seconds: float) -> int | None:
-    """Return the energy of a run in microjoules, the mean over some time.
-
-    ``None``: there is no sensor, or it does not tell.
-    """
+    """Return the mean energy of a run in microjoules; ``None`` without a working sensor."""
     sensor = find_sensor()
     if sensor is None:
         return None
@@ -377,72 +354,11 @@ def _copy(target: Any, name: str, offset: int, length: int) -> None:
             length -= len(block)
 
 
-def _board() -> Record:
-    """Return what the board says of itself, and what sets its clocks."""
-    return {
-        "host": socket.gethostname(),
-        "machine": platform.machine(),
-        "processor": _processor(),
-        "python": platform.python_version(),
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "cores": [_core(number) for number in range(os.cpu_count() or 1)],
-        "core_kinds": core_kinds(_SYSTEM, _text(Path("/proc/cpuinfo")), os.cpu_count() or 1),
-    }
-
-
-def core_kinds(system: Path, cpuinfo: str, cores: int) -> list[str]:
-    """Return what the system knows of each core's kind and speed: equal texts, equal cores.
-
-    Args:
-        system: where Linux shows its devices.
-        cpuinfo: the text of ``/proc/cpuinfo``.
-        cores: how many there are.
-    """
-    models: dict[int, list[str]] = {}
-    for block in cpuinfo.split("\n\n"):
-        fields = {
-            name.strip(): value.strip()
-            for name, _, value in (line.partition(":") for line in block.splitlines())
-        }
-        core = fields.get("processor", "")
-        if core.isdigit():
-            models[int(core)] = [fields[name] for name in _MODEL if name in fields]
-    found = []
-    for number in range(cores):
-        folder = system / f"devices/system/cpu/cpu{number}"
-        files = (_text(folder / name) for name in _SPEED)
-        found.append(", ".join((*models.get(number, []), *files)))
-    return found
-
-
-def _processor() -> str:
-    """Return the name of the board, or else of its processor; empty if it does not tell."""
-    named = _text(Path("/proc/device-tree/model")).strip("\0")
-    if named:
-        return named
-    lines = _text(Path("/proc/cpuinfo")).splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "")
-
-
-def _core(number: int) -> list[Any]:
-    """Return a core's number, its clock's policy, and the highest clock in kHz under it."""
-    policy = Path(f"/sys/devices/system/cpu/cpu{number}/cpufreq")
-    most = _text(policy / "scaling_max_freq")
-    return [number, _text(policy / "scaling_governor") or None, int(most) if most else None]
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError, UnicodeDecodeError):
-        return path.read_text().strip()
-    return ""
-
-
 # Processes
 
 
 def _fork(work: Callable[[Callable[[Record], None]], None]) -> tuple[int, int]:
-    """Start a process that does some work and says what came of it; return it and its pipe."""
+    """Start a process that does some work and reports on it; return its number and pipe."""
     pipe, answers = os.pipe()
     parent = os.getpid()
     child = os.fork()
@@ -474,7 +390,7 @@ def _result_of(child: int, pipe: int) -> Record:
 
 
 def _line_of(pipe: int, child: int | None = None) -> bytes:
-    """Return the line that a child says; end everything if the launcher goes meanwhile."""
+    """Return the line that a child writes; end everything if the launcher ends meanwhile."""
     line = b""
     with os.fdopen(pipe, "rb", buffering=0) as answers:
         while not line.endswith(b"\n"):

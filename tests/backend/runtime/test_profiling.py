@@ -17,7 +17,7 @@ from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings, pr
 from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.profiling import core_kinds
+from rankslice.backend.runtime.figures.board import core_kinds
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement

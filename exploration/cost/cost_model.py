@@ -98,7 +98,7 @@ class _Predictor:
         self.board_of = [device.board for device in problem.devices]
 
     def prediction(self) -> Prediction:
-        """Return all that is known of it."""
+        """Return its costs, with their sources."""
         devices = tuple(map(self._device_cost, self.used))
         cores, links = tuple(self._shared_cores()), tuple(self._link_costs())
         parts = [
@@ -268,7 +268,7 @@ class _Predictor:
         return "modelled" if given else "measured", "; ".join(sources)
 
     def _notes(self) -> Iterator[str]:
-        """Yield what was counted as nothing because nobody knows it."""
+        """Yield costs that are not known and so count as nothing."""
         problem = self.problem
         sharing = {device for users in core_users(problem).values() for device in users}
         for device in self.used:

@@ -123,11 +123,11 @@ class Prediction:
     boards: tuple[BoardCost, ...]
     bottleneck_s: float
     bottleneck: str
-    """What is busiest, in words."""
+    """The busiest part, described."""
     latency_s: float
     """Time of a frame that is alone in the pipeline."""
     notes: tuple[str, ...]
-    """What was left out because nobody knows it."""
+    """Costs that are not known and so count as nothing."""
 
     @property
     def throughput_fps(self) -> float:

@@ -1,4 +1,4 @@
-"""What the planner is asked: a chain of layers, and the devices over which it may be cut."""
+"""Input of the planner: a chain of layers, and the devices over which it may be cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Device:
     """One accelerator that may get a slice."""
 
     name: str
-    """Each name once: slices are told by it."""
+    """Unique: it identifies the slice."""
     kind: int
     """Row of the time table: devices of one row take the same time for the same layers."""
     board: str = ""

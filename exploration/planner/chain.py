@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Chain:
-    """What is to be placed, and where: checked numbers, and tables made of them when asked for.
+    """Layers and devices: checked numbers, and tables that are made of them on demand.
 
     A *cut* is a number from 0 to ``layers``: cut ``c`` lies before layer ``c``. A slice goes from
     one cut to a later one, so tables of spans are (cuts, cuts).
@@ -47,7 +47,7 @@ class Chain:
     closed: Flags
     """(cuts,): where there can be no cut, whatever the link."""
     counts_power: bool = True
-    """Whether devices that differ in their power alone are told apart."""
+    """Whether devices that differ only in power count as different."""
 
     @property
     def layers(self) -> int:

@@ -1,4 +1,4 @@
-"""Why there is no pipeline: which limit is in the way."""
+"""Why there is no pipeline: the limit that rules it out."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Limit = Literal["layers", "memory", "links", "cuts", "devices", "throughput", "s
 
 
 class NoPlanError(RankSliceError):
-    """There is no pipeline that keeps all limits."""
+    """No pipeline keeps all limits."""
 
     def __init__(self, limit: Limit, *mistakes: Mistake) -> None:
-        """Take what is in the way, and how to tell it."""
+        """Take the limit that rules out every pipeline, and mistakes that explain it."""
         super().__init__(*mistakes)
         self.limit = limit
         """``layers``: some can run nowhere, or in no slices that make a whole. ``memory``: without
@@ -89,7 +89,7 @@ def _least_around(spans: Floats) -> Floats:
 
 
 def _limit_in_the_way(chain: Chain) -> NoPlanError:
-    """Tell the first limit without which there is a pipeline."""
+    """Return the first limit without which there would be a pipeline."""
     roomy = replace(chain, capacity_bytes=(math.inf,) * len(chain.boards))
     if is_feasible(roomy):
         return NoPlanError("memory", *_memory_mistakes(chain))

@@ -45,7 +45,7 @@ Cuts = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """What the relaxed chain tells."""
+    """Bound and plan of the relaxed chain."""
 
     bound_s: float
     """No plan has a smaller bottleneck. Infinite: there is no plan."""

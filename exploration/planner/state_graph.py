@@ -1,6 +1,6 @@
 """Which devices are used so far, and which comes next: a graph that leaves out what is alike.
 
-Boards that can change places without anybody noticing are of one *class*; it only matters how many
+Boards that can be exchanged without changing any cost are of one *class*; it only matters how many
 of a class have which of their accelerators in use. The states of the graph are these numbers
 together with the accelerator that got the last slice; its edges give one more accelerator a slice.
 States are *graded* by the number of accelerators in use.
@@ -28,7 +28,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """How devices are told apart: a device has a *slot* in the class of its board."""
+    """Roles of devices: each has a *slot* in the class of its board."""
 
     exact: bool
     """Whether devices of one slot are really alike; if not, this is a relaxation."""
@@ -94,7 +94,7 @@ class StateGraph:
     grades: tuple[Grade, ...]
     """The first has one state: nothing is in use. The last has no edges."""
     alike: tuple[int, ...]
-    """Device -> a number that those have in common which can change places with it."""
+    """Device -> the number of its group of exchangeable devices."""
 
 
 def state_graph(chain: Chain, most: int) -> StateGraph:
@@ -112,11 +112,11 @@ def state_graph(chain: Chain, most: int) -> StateGraph:
     return _Builder(found).graph(alike)
 
 
-# How devices are told apart
+# Roles of devices
 
 
 def _all_roles(chain: Chain) -> Iterator[Roles]:
-    """Yield ways to tell devices apart, from the exact one to ever coarser ones."""
+    """Yield the exact roles of devices, then coarser and coarser ones."""
     boards = tuple(
         tuple(sorted(devices, key=chain.type_of.__getitem__)) for devices in chain.boards
     )
@@ -140,7 +140,7 @@ def _numbered(keys: list[int] | list[tuple[int, ...]]) -> tuple[int, ...]:
 def _alike(
     chain: Chain, boards: tuple[tuple[int, ...], ...], hardware: list[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """Return each board's class: two are alike if nothing changes when they change places."""
+    """Return each board's class: two are alike if exchanging them changes nothing."""
     found: list[int] = []  # a board of each class
     classes = []
     for board, devices in enumerate(boards):
@@ -232,7 +232,7 @@ class _Links:
 
 
 def _most_states(roles: Roles) -> float:
-    """Return what the number of states is at most."""
+    """Return an upper bound of the number of states."""
     states = 1.0
     for group, slots in enumerate(roles.slots):
         uses = 2 ** len(slots) - 1

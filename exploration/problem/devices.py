@@ -1,4 +1,4 @@
-"""The accelerators that may become ranks: which there are, which are alike, what they share."""
+"""The accelerators that may become ranks, grouped by kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Accelerators", "Device", "Kind", "default_keys", "kinds_and_devices"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator of one board, which may become a rank."""
+    """An accelerator of a board that may become a rank."""
 
     key: str
     """Mapping key: ``edge01_cpu0-3``, ``edge01_gpu``."""
@@ -27,7 +27,7 @@ class Device:
     kind: int
     """Row of the time table: devices of one kind take the same times."""
     cores: tuple[int, ...] = ()
-    """Cores in which it computes; of a GPU or NPU the one that drives it, if the key names it."""
+    """Cores that it computes on; for a GPU or NPU its host core, if the key names one."""
     host_share: float | None = None
     """Share of its time in which a GPU or NPU keeps its host core busy, from 0 to 1; ``None``: not
     measured, and counted as nothing. Of a CPU device 1."""
@@ -55,7 +55,7 @@ def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ..
 
     Args:
         platform: the boards.
-        per_core: each core of a CPU is one, in place of the whole.
+        per_core: take each core of a CPU as an accelerator, not the whole CPU.
     """
     return tuple(
         f"{board.name}_{unit}" for board in platform.boards for unit in _units(board, per_core)

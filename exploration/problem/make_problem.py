@@ -41,7 +41,7 @@ def make_problem(
 ) -> Problem:
     """Return the problem of putting a model on the accelerators of a platform.
 
-    What was measured besides times is left open: memory of ranks and power.
+    Measured memory and power are not part of it; a caller that has them adds them.
 
     Args:
         graph: the model.
@@ -53,7 +53,7 @@ def make_problem(
             :func:`rankslice.exploration.problem.devices.default_keys`.
         spans_s: (kinds, layers, layers) times of contiguous layers; by default sums of ``times_s``.
         overheads: processor time of a rank besides computing.
-        times_source: where the times are from, for people.
+        times_source: where the times are from, for messages.
 
     Raises:
         RankSliceError: the times are not of that form. All mistakes at once.

@@ -27,11 +27,11 @@ class Overheads:
     source: str = "left out"
     """Where the figures are from."""
     slice_s: float = 0.0
-    """For each run of layers without a gap, in seconds: by how much it takes longer in a pipeline
-    than when it is measured, as others interrupt it and use its caches in between."""
+    """For each span of layers, in seconds: how much longer it takes in a pipeline than when it is
+    measured, because other threads interrupt it and use its caches in between."""
     network_s_per_byte: float = 0.0
-    """For each byte that goes to another board or comes from there, in seconds: the system's
-    network code runs on the rank's cores, too."""
+    """For each byte sent to another board or received from one, in seconds: the system's network
+    code runs on the rank's cores."""
 
 
 NO_OVERHEADS = Overheads()
@@ -41,13 +41,13 @@ SLEEPING_OVERHEADS = Overheads(
     message_s=20e-6,
     source="the runtime as measured on two cores of an Intel Xeon",
 )
-"""What the runtime takes of the cores of a rank that sleeps, if nobody measured it there."""
+"""Default overheads of a rank that sleeps."""
 
 USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte=3e-9)
-"""The same of a rank that computes; ``benchmarks/message_cost.py`` measures it."""
+"""Default overheads of a rank that computes; ``benchmarks/message_cost.py`` measures them."""
 
 
 def usual_overheads(engines: Iterable[str]) -> Overheads:
-    """Return what is usual for ranks of these engines."""
+    """Return the default overheads of ranks of these engines."""
     computing = {computes(engine) for engine in engines}
     return SLEEPING_OVERHEADS if computing == {False} else USUAL_OVERHEADS

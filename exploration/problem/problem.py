@@ -1,8 +1,8 @@
-"""What is to be decided: layers and what they cost, devices to put them on, links between boards.
+"""The mapping problem: layers and their costs, devices to run them on, links between boards.
 
-Everything that explores works on a :class:`Problem`: plain arrays, with neither a model file nor
-a board behind them. What the figures rest on is kept beside them, for
-:mod:`rankslice.exploration.cost.cost_model` to tell.
+All of exploration works on a :class:`Problem`: plain arrays that need neither a model file nor a
+board. It also keeps the sources of its figures, which
+:mod:`rankslice.exploration.cost.cost_model` reports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODEL_INPUT = -1
 
 @dataclass(frozen=True, slots=True)
 class BoardCosts:
-    """What a board has, as far as the platform file tells."""
+    """Memory and power of a board, as far as they are known."""
 
     name: str
     memory_bytes: int | None = None
@@ -36,12 +36,12 @@ class BoardCosts:
     busy_w: float | None = None
     """Power of the board with all accelerators busy, in watts."""
     is_idle_measured: bool = False
-    """Whether a sensor told ``idle_w``, and not the platform file."""
+    """Whether ``idle_w`` was measured by a sensor; if not, it is from the platform file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTensor:
-    """A tensor that a cut may have to carry."""
+    """A tensor that may have to cross a cut."""
 
     name: str
     producer: int
@@ -87,10 +87,10 @@ class Problem:
     latency_s: NDArray[np.float64]
     """(boards, boards)"""
     kinds: tuple[Kind, ...] = ()
-    """What each row of the time table is; empty if that is not known."""
+    """The kind of each row of the time table; empty if not known."""
     shared_weights: tuple[SharedWeight, ...] = ()
     together: tuple[tuple[int, ...], ...] = ()
-    """Layers that only work on one device, as groups of indices."""
+    """Layers that must share a device, as groups of indices."""
     working_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """(layers,): inputs and outputs of each layer; empty: not known, counted as nothing."""
     rank_bytes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -105,7 +105,7 @@ class Problem:
     model: str = "model"
     """Name of the model's file."""
     graph: Graph | None = None
-    """The model, if there is one: its partition tells the segments."""
+    """The model, if there is one; its partition defines the segments."""
     times_source: str = "given times"
     """Where the times are from."""
     platform: str = "platform"
@@ -146,7 +146,7 @@ class Problem:
 
     @cached_property
     def grouping(self) -> Grouping | None:
-        """What groups the layers into segments; ``None``: there is no model."""
+        """Groups layers into segments; ``None`` without a model."""
         if self.graph is None:
             return None
         layers = explored_layers(self.graph)
@@ -165,7 +165,7 @@ class Problem:
         return np.array([self._active_w(device) for device in self.devices])
 
     def is_power_measured(self, device: int) -> bool:
-        """Tell whether a sensor told what a device draws."""
+        """Return whether the power of a device was measured by a sensor."""
         kind = self.devices[device].kind
         return bool(len(self.measured_w)) and bool(np.isfinite(self.measured_w[kind]))
 

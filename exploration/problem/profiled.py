@@ -42,7 +42,7 @@ def profiled_problem(
         keys: mapping keys of the devices; by default those that were measured.
         default_engine: engine of CPU ranks on boards whose platform names none.
         overheads: processor time of a rank besides computing; ``None``: what is usual.
-        source: name of the profile's file, for people.
+        source: name of the profile's file, for messages.
 
     Raises:
         RankSliceError: the profile is of another model, or lacks an accelerator.
@@ -102,7 +102,7 @@ def _with_measured(problem: Problem, profile: Profile) -> Problem:
 
 
 def _engine_bytes(kind: ProfiledKind, taken: Sequence[int | None], problem: Problem) -> float:
-    """Return what a rank takes besides its layers once its engine runs some; NaN: nobody knows.
+    """Return the memory of a rank beyond its layers once its engine runs; NaN if not known.
 
     That is an accelerator's context and libraries, hundreds of megabytes for some. It is the median
     over the spans that were measured, of what they took beyond their weights and working memory.
@@ -132,7 +132,7 @@ def measured_keys(profile: Profile, platform: Platform) -> tuple[str, ...]:
 
 
 def _idle_w(profile: Profile) -> dict[str, float]:
-    """Return the power of boards doing nothing, by name, where a sensor told it.
+    """Return the power of idle boards in watts, by name, where a sensor measured it.
 
     Boards that are equal to one that was measured draw what that one does.
     """
@@ -145,7 +145,7 @@ def _idle_w(profile: Profile) -> dict[str, float]:
 
 
 def active_w(kind: ProfiledKind) -> float:
-    """Return the power above idle while a kind computes, in watts; nan if no sensor told it."""
+    """Return the power above idle while a kind computes, in watts; NaN without a sensor."""
     idle_mw = kind.board.idle_mw
     energy_uj = seconds = 0.0
     for span in kind.spans:

@@ -40,7 +40,7 @@ _NOWHERE = -1
 
 
 def _with_followers(graph: Graph, device_of: dict[str, int]) -> list[tuple[str, int]]:
-    """Return all layers of a graph with their devices; those that nobody needs follow others."""
+    """Return all layers of a graph with their devices; unused layers follow their neighbours."""
     constant, copied = constant_layers(graph), copied_layers(graph, ())
     found = []
     last = next(iter(device_of.values()))

@@ -80,7 +80,7 @@ class Simulation:
     duration_s: float
     """From the first arrival to the last completion."""
     steps: tuple[Step, ...]
-    """Of the first frames, as far as they were asked for."""
+    """Of the first frames, as many as were traced."""
     completed_s: Times
     """When each frame came out, in seconds."""
     latencies_s: Times
@@ -88,7 +88,7 @@ class Simulation:
 
     @property
     def is_steady(self) -> bool:
-        """Whether there were enough frames to tell a rate without the start."""
+        """Whether there were enough frames for a rate that leaves the start out."""
         return self.throughput_of == STEADY
 
     def to_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ __all__ = ["Core", "Inputs", "Pipe", "Port", "Rank", "Ring", "SimulatedStage"]
 
 
 class Counters:
-    """Counters that go up one by one: tells the lowest of them without looking at all."""
+    """Counters that only go up, by one; the lowest is known without a search."""
 
     __slots__ = ("_passed", "count", "lowest")
 
@@ -39,7 +39,7 @@ class Counters:
 class Ring:
     """Slots of one tensor on one rank: counters alone.
 
-    Stages are told what they wait for, so that none has to look at all of its rings again.
+    A ring tells its stages of changes, so no stage has to look at all of its rings again.
     """
 
     __slots__ = (

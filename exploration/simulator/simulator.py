@@ -1,6 +1,6 @@
-"""A job without its boards: frames go through ranks, channels and windows, event by event.
+"""An event simulation of a job: frames pass ranks, channels and the window.
 
-What the runtime does is done here, but for the computing, which takes as long as it is told:
+It follows the runtime, but for computing, which takes a given time:
 
 * A rank has one thread that computes. It runs a segment when all inputs of the segment's next
   frame are there and each output has a free slot; of several that are ready, the one with the
@@ -153,7 +153,7 @@ class _Machine:
         self._connect()
 
     def _connect(self) -> None:
-        """Let each ring tell those that may wait for it."""
+        """Register who waits for each ring."""
         parts = self.parts
         for ring, _ in parts.sink.inputs:
             ring.on_written.append(self._try_sink)

@@ -74,8 +74,8 @@ def refine(
         measure: returns what slices take now, in seconds; inf for one that cannot run.
         within: largest difference allowed, as a share.
         most_rounds: plans that are tried at most.
-        on_round: told each round.
-        may_go_on: asked before each round; if not, there is none.
+        on_round: called after each round.
+        may_go_on: called before each round; ends the refinement if false.
     """
     rounds: list[Round] = []
     while len(rounds) < most_rounds and may_go_on():

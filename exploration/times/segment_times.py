@@ -1,4 +1,4 @@
-"""How long the segments of a plan take, by a profile: what the simulator is told."""
+"""Times of a plan's segments according to a profile: the input of the simulator."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
     Args:
         plan: of the profile's model.
         times: what was measured.
-        source: name of the profile's file, for people.
+        source: name of the profile's file, for messages.
 
     Raises:
         RankSliceError: an accelerator or a layer was not profiled, or an accelerator cannot run
@@ -107,7 +107,7 @@ def _kind(profile: Profile | None, rank: Placement) -> ProfiledKind | None:
 def _unknown(
     plan: Plan, kinds: Mapping[int, ProfiledKind | None], profile: Profile | None, source: str
 ) -> Iterator[Mistake]:
-    """Yield accelerators of which nothing is known."""
+    """Yield accelerators that were not profiled."""
     known = [key for kind in (profile.kinds if profile is not None else ()) for key in kind.keys]
     for number, kind in kinds.items():
         key = plan.ranks[number].key

@@ -1,4 +1,4 @@
-"""How long contiguous layers take: which of them to measure, and what follows for all others.
+"""Times of spans of layers: which spans to measure, and estimates for all others.
 
 Engines merge layers and change the layout of tensors, so a slice takes less than its layers one
 by one, and a cut costs something on both of its sides. A few hundred spans are measured. The
@@ -6,10 +6,9 @@ others follow from a model of three terms per layer: what it takes within a slic
 begin a slice with it, and what it takes to end one. The terms are fitted to what was measured,
 long spans trusted more than short ones, whose weights stay in the caches.
 
-A machine is not equally fast at all moments, and a span that was measured at a bad one would be
-avoided by every planner. So long spans are measured at several moments. How far these differ tells
-how much each is worth: what was measured counts as it was measured where moments agree, and is
-drawn towards what the terms say where they do not.
+The speed of a machine varies, and every planner would avoid a span that was measured at a slow
+moment. So long spans are measured at several moments. Where these agree, the measured time counts;
+where they differ, it is drawn towards the estimate of the terms.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = [
 ]
 
 _CUTS = 16
-"""Places, spread over the model, where everything before and everything after is measured."""
+"""Cuts, spread over the model, at which all layers before and all layers after are measured."""
 
 _LONG_NOISE = 0.02
 _SHORT_NOISE = 0.2
@@ -56,7 +55,7 @@ _LONG_SHARE = 8
 """A span is long if it has at least one layer in so many."""
 
 _SINGLE_FIRST = 4
-"""Runs of at least so many layers are measured before single layers."""
+"""Spans of at least so many layers are measured before single layers."""
 
 _MIN_S = 1e-7
 """No span is estimated to take less."""
@@ -81,8 +80,8 @@ class Slice(NamedTuple):
 def first_spans(layers: int, cuts: int = _CUTS) -> tuple[Span, ...]:
     """Return the spans to measure before anything is known, each once, the most telling first.
 
-    First comes the whole model; then, for ``cuts`` places spread over it, all layers before and all
-    after, those in the middle first; then runs of ..., 16, 8, 4 layers side by side, all single
+    First comes the whole model; then, for ``cuts`` cuts spread over it, all layers before and all
+    after, those in the middle first; then spans of ..., 16, 8, 4 layers side by side, all single
     layers, and all pairs. There are about 2.5 spans a layer. A frame passes each layer about
     ``log2(layers) + cuts`` times.
     """
@@ -107,7 +106,7 @@ def _halving(count: int) -> list[int]:
 
 
 def is_long(span: Span, layers: int) -> bool:
-    """Tell whether a span is long enough that a planner may choose it for what it takes."""
+    """Return whether a planner may choose a span as a slice of its own."""
     return (span[1] - span[0] + 1) * _LONG_SHARE >= layers
 
 
@@ -145,7 +144,7 @@ class KindTimes:
     ) -> KindTimes:
         """Return these times with more that was measured.
 
-        It counts as one more moment; where noise is not known, in place of older figures.
+        It counts as one more moment; where noise is not known, it replaces older figures.
         """
         gone = (self.refused - measured_s.keys()) | frozenset(refused)
         known = {span: seconds for span, seconds in self.measured_s.items() if span not in gone}
@@ -184,7 +183,7 @@ class KindTimes:
 
     @cached_property
     def _cannot_run(self) -> NDArray[np.bool_]:
-        """(layers,): whether a layer was refused alone, and in no company did run."""
+        """(layers,): whether a layer was refused alone and in every span that was measured."""
         ran = np.zeros(self.layers + 1, np.int64)
         for first, last in self.measured_s:
             ran[first] += 1
@@ -314,7 +313,7 @@ def _noise(spans: Iterable[Sequence[float]]) -> float:
     steps = [np.abs(np.diff(np.log(moments))) for moments in spans if len(moments) > 1]
     if len(steps) < _MOMENTS_WANTED:
         return 0.0
-    # By the median, as a moment at which somebody else computed tells nothing of the others.
+    # The median ignores single moments at which other programs ran.
     return float(np.median(np.concatenate(steps))) / _MEDIAN_STEP
 
 

@@ -13,10 +13,10 @@ from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.answer import (
     failure_texts,
     mappings_text,
-    objectives_text,
     tried_text,
 )
 from rankslice.exploration.results.records import Candidate, Exploration, Figures
+from rankslice.framework.wording import joined
 
 __all__ = ["print_exploration"]
 
@@ -64,7 +64,7 @@ def _star(exploration: Exploration) -> str:
     """Say what a star means, if there is one."""
     if all(candidate.on_front for candidate in exploration.candidates):
         return ""
-    objectives = objectives_text(exploration.objectives)
+    objectives = joined(exploration.objectives)
     return f"; *: not on the front, as another mapping is at least as good in {objectives}"
 
 

@@ -14,7 +14,6 @@ __all__ = [
     "boards_text",
     "failure_texts",
     "mappings_text",
-    "objectives_text",
     "recommended",
     "tried_text",
 ]
@@ -50,11 +49,6 @@ def recommended(candidates: Sequence[Candidate], target_fps: float | None) -> Ca
         return max(_best_by_boards(candidates).values(), key=_rate)
     fewest = min(len(candidate.boards) for candidate in enough)
     return _frugal([candidate for candidate in enough if len(candidate.boards) == fewest])
-
-
-def objectives_text(objectives: Sequence[str]) -> str:
-    """Return the objectives by which mappings were compared: ``throughput and memory``."""
-    return joined(list(objectives))
 
 
 def _sources(candidates: Sequence[Candidate]) -> Iterator[str]:

@@ -15,7 +15,6 @@ from rankslice.exploration.results.answer import (
     boards_text,
     failure_texts,
     mappings_text,
-    objectives_text,
     recommended,
     tried_text,
 )
@@ -103,7 +102,7 @@ def _page(exploration: Exploration) -> _Page:
         platform_option="" if local else f" --platform {exploration.platform}",
         answer=exploration.answer,
         left_out=(*exploration.left_out, *failure_texts(exploration.failures)),
-        objectives=objectives_text(exploration.objectives),
+        objectives=joined(exploration.objectives),
         better=_better(exploration),
         target="" if exploration.target_fps is None else _needs(exploration.target_fps),
         charts=tuple(charts_of(exploration)),
@@ -179,7 +178,7 @@ def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
 
 
 def _standing(candidate: Candidate, exploration: Exploration) -> str:
-    objectives = objectives_text(exploration.objectives)
+    objectives = joined(exploration.objectives)
     if candidate.on_front:
         return f"No other mapping that was found is at least as good in {objectives}."
     boards = len(candidate.boards)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Archive, Population, Scores
 from rankslice.exploration.search.planned import ContiguousPlanner
+from rankslice.exploration.search.scoring import occurring
 from rankslice.exploration.search.space import Score
 
 __all__ = ["FastestFound", "Proof", "is_contiguous", "prove"]
@@ -36,11 +37,9 @@ _AT_ONCE = 4096
 
 
 def is_contiguous(population: Population, devices: int) -> Flags:
-    """Tell which assignments give each device one run of neighbours."""
-    used = np.zeros((len(population), devices), bool)
-    used[np.arange(len(population))[:, None], population] = True
+    """Tell which assignments give each device one span of layers."""
     runs = 1 + (population[:, 1:] != population[:, :-1]).sum(axis=1)
-    return np.asarray(runs == used.sum(axis=1))
+    return np.asarray(runs == occurring(population, devices).sum(axis=1))
 
 
 class FastestFound:

@@ -16,7 +16,7 @@ from rankslice.exploration.search.coarse_blocks import coarse_blocks
 from rankslice.exploration.search.planned import crossing_bytes
 from rankslice.exploration.search.space import Score, SearchSpace
 
-__all__ = ["clashing_devices", "scorer", "space_of"]
+__all__ = ["clashing_devices", "occurring", "scorer", "space_of"]
 
 _BLOCKS_PER_DEVICE = 4
 """With ``--coarse``: enough to balance the devices, few enough to be searched well."""
@@ -57,19 +57,19 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
         ]
         layers = np.arange(population.shape[1])
         excess = cannot_run[problem.device_kinds[population], layers].sum(axis=1).astype(np.float64)
-        used = _used(population, len(problem.devices))
+        used = occurring(population, len(problem.devices))
         for one, other in clashes:
             excess += used[:, one] & used[:, other]
         excess += found.excess_bytes / capacity
         excess += np.where((excess == 0) & ~np.isfinite(found.bottleneck_s), 1.0, 0.0)
-        boards = _used(problem.device_boards[population], len(problem.boards)).sum(axis=1)
+        boards = occurring(problem.device_boards[population], len(problem.boards)).sum(axis=1)
         return Scores(np.stack(costs, axis=1), excess, boards)
 
     return score
 
 
-def _used(numbers: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Return (rows, count): whether a number stands in a row."""
+def occurring(numbers: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return (rows, count): whether each number occurs in a row."""
     used = np.zeros((len(numbers), count), bool)
     used[np.arange(len(numbers))[:, None], numbers] = True
     return used

@@ -10,7 +10,6 @@ from rankslice.exploration.results.answer import (
     answer,
     boards_text,
     mappings_text,
-    objectives_text,
     recommended,
 )
 from rankslice.framework.quantities import joules_text
@@ -73,11 +72,6 @@ def test_the_recommended_mapping_is_the_one_that_the_answer_names(
 ) -> None:
     assert number == recommended(candidates(), fps).number
     assert f"mapping {number}" in answer(candidates(), fps)[0]
-
-
-def test_objectives_are_named() -> None:
-    assert "throughput" == objectives_text(("throughput",))
-    assert "throughput, energy and memory" == objectives_text(("throughput", "energy", "memory"))
 
 
 def test_the_ends_of_the_front_are_named() -> None:

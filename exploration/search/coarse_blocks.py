@@ -1,4 +1,4 @@
-"""Layers grouped into blocks between which little is sent: a coarse first look at a model.
+"""Blocks of layers between which little is sent: a first, coarse search moves them as a whole.
 
 The AutoDiCE project's later article (IoT-J) searches in two stages; so does ``--coarse``: first it
 moves blocks, then layers.

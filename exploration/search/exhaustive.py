@@ -1,4 +1,4 @@
-"""The front of small cases, proven: every mapping is evaluated."""
+"""Exhaustive search: every mapping is evaluated."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The fastest mapping of contiguous slices by the cost model: what bounds it, and all below a time.
+"""Proof that a mapping of contiguous slices is the fastest one, by the cost model.
 
-The bound counts less than the cost model does, and never more: what a slice computes, what the
-runtime takes of the cores for each tensor that it takes and gives, once each, and of its messages
-over cables the part that no other cut can change. So no mapping of contiguous slices is faster. And
-mappings in which each slice by itself stays below a time are all that can beat that time: if they
-are few, all of them can be tried.
+The planner gives a bound. It counts what slices compute, the runtime's time for each of their
+tensors, and the part of messages over cables that no other cut can change: never more than the cost
+model. If the fastest mapping found does not reach the bound, all mappings are tried in which each
+slice by itself takes less time than that mapping, if they are few: no other mapping can be faster.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def is_contiguous(population: Population, devices: int) -> Flags:
 
 
 class FastestFound:
-    """Scores populations, and keeps what the fastest contiguous mapping takes."""
+    """Scores populations, and keeps the times of the fastest mappings."""
 
     def __init__(self, score: Score, devices: int) -> None:
-        """Take what scores, throughput first."""
+        """Take a score whose first objective is throughput."""
         self._score, self._devices = score, devices
         self.count = 0
         """Mappings that were scored."""
@@ -71,50 +70,50 @@ class Proof:
     """What is certain of the fastest contiguous mapping, by the cost model."""
 
     bottleneck_s: float
-    """Of the fastest one that was met; infinite: none was."""
+    """Of the fastest one found; infinite: none was found."""
     bound_s: float
-    """None has less."""
+    """No contiguous mapping takes less."""
 
     @property
     def is_proven(self) -> bool:
-        """Whether the fastest one that was met is the fastest there is."""
+        """Whether the fastest one found is the fastest of all."""
         return self.bottleneck_s <= self.bound_s * (1 + _SAME)
 
 
 def prove(problem: Problem, score: FastestFound, found: Archive, most: int) -> Proof:
-    """Return what is certain of the fastest contiguous mapping, and try those that may beat it.
+    """Return what is certain of the fastest contiguous mapping; try mappings that may beat it.
 
     Args:
         problem: what is searched.
-        score: has met the best mappings that are known.
-        found: takes what is tried.
+        score: has scored the best mappings known.
+        found: takes the mappings that are tried.
         most: how many mappings may be scored.
     """
     bound = ContiguousPlanner(problem).bound_s()
     proof = Proof(score.bottleneck_s, bound)
     if proof.is_proven:
         return proof
-    is_all = _Below(problem, score, found, most).run()
+    is_all = _FasterMappings(problem, score, found, most).run()
     return Proof(score.bottleneck_s, score.bottleneck_s if is_all else bound)
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """Mappings that are decided up to a cut."""
+class _PartialMappings:
+    """Mappings whose layers before a cut have their devices."""
 
     rows: Population
     """(n, layers)"""
     cuts: NDArray[np.int64]
-    """(n,) where what is decided ends."""
+    """(n,)"""
     used: NDArray[np.int64]
     """(n,) devices in use, one bit each."""
 
-    def part(self, which: NDArray[np.int64]) -> _Begun:
+    def part(self, which: NDArray[np.int64]) -> _PartialMappings:
         """Return some of them."""
-        return _Begun(self.rows[which], self.cuts[which], self.used[which])
+        return _PartialMappings(self.rows[which], self.cuts[which], self.used[which])
 
 
-class _Below:
+class _FasterMappings:
     """Scores all contiguous mappings that may beat the fastest one known, if they are not many."""
 
     def __init__(self, problem: Problem, score: FastestFound, found: Archive, most: int) -> None:
@@ -133,7 +132,9 @@ class _Below:
         self._allowed = self._spans < self._score.bottleneck_s
         self._completed = self._completions()
         nothing = np.zeros(1, np.int64)
-        return self._grow(_Begun(np.zeros((1, self._cuts - 1), np.int64), nothing, nothing))
+        return self._grow(
+            _PartialMappings(np.zeros((1, self._cuts - 1), np.int64), nothing, nothing)
+        )
 
     def _completions(self) -> Flags:
         """Return (sets of devices in use, cuts): whether the other devices can take the rest."""
@@ -148,7 +149,7 @@ class _Below:
                 done[mine] |= after @ self._allowed[device].T.astype(np.float32) > 0
         return done
 
-    def _grow(self, begun: _Begun) -> bool:
+    def _grow(self, begun: _PartialMappings) -> bool:
         """Score what mappings that begin so can become; return whether there were few enough."""
         for grown in self._grown(begun):
             is_whole = grown.cuts == self._cuts - 1
@@ -161,7 +162,7 @@ class _Below:
                 return False
         return True
 
-    def _grown(self, begun: _Begun) -> Iterator[_Begun]:
+    def _grown(self, begun: _PartialMappings) -> Iterator[_PartialMappings]:
         """Yield mappings with one more slice, those that may beat what is known."""
         position = np.arange(self._cuts - 1)
         for device in range(self._devices):
@@ -173,4 +174,4 @@ class _Below:
                 number, end = np.nonzero(below & self._completed[after])
                 kept = part.part(number)
                 inside = (position >= kept.cuts[:, None]) & (position < end[:, None])
-                yield _Begun(np.where(inside, device, kept.rows), end, after[number])
+                yield _PartialMappings(np.where(inside, device, kept.rows), end, after[number])

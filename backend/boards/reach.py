@@ -12,7 +12,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.specs.platform_names import check_board, check_host, check_user
+from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import quoted
 
 __all__ = ["FILE", "Reach", "board_reaches", "reaches_to_json"]
@@ -73,9 +73,9 @@ def board_reaches(folder: Path, plan: Plan) -> tuple[Reach, ...]:
 def _complaints(reach: Reach) -> list[str]:
     """Return what is wrong with the names of a board: they become arguments of ssh."""
     found = []
-    for check, name in ((check_board, reach.board), (check_host, reach.host)):
+    for kind, name in (("board", reach.board), ("host", reach.host)):
         try:
-            check(name)
+            check_name(kind, name)
         except ValueError as error:
             found.append(str(error))
     return found
@@ -89,6 +89,6 @@ def _users(path: Path) -> dict[str, str]:
     try:
         assert isinstance(record, dict)
         users = {board: entry["user"] for board, entry in record.items()}
-        return {board: check_user(user) for board, user in users.items() if user}
+        return {board: check_name("user", user) for board, user in users.items() if user}
     except (AssertionError, KeyError, TypeError, ValueError):
         raise RankSliceError(Mistake(str(path), "is damaged", _SHAPE)) from None

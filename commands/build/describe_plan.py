@@ -1,32 +1,15 @@
-"""A plan as a table for people."""
+"""A plan as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.wording import bare
 
-__all__ = ["PLAN_COLUMNS", "describe_plan", "plan_rows"]
+__all__ = ["describe_plan"]
 
-PLAN_COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
-"""Titles of the columns of :func:`plan_rows`."""
-
-
-def plan_rows(plan: Plan) -> tuple[tuple[str, ...], ...]:
-    """Return a row per rank: what it runs, and what it receives and sends every frame."""
-    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
-    return tuple(
-        (
-            str(rank),
-            bare(placement.key),
-            str(len(plan.of_rank(rank))),
-            str(sum(len(segment.layers) for segment in plan.of_rank(rank))),
-            _traffic((c for c in plan.channels if c.destination == rank), size),
-            _traffic((c for c in plan.channels if c.source == rank), size),
-        )
-        for rank, placement in enumerate(plan.ranks)
-    )
+_COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
 
 
 def describe_plan(plan: Plan) -> str:
@@ -37,10 +20,25 @@ def describe_plan(plan: Plan) -> str:
         f"({count}); channels: {len(plan.channels)}; window: {plan.window}",
         f"frames enter at rank {plan.source}, results come out at rank {plan.sink}",
     )
-    rows = (PLAN_COLUMNS, *plan_rows(plan))
+    rows = (_COLUMNS, *_rows(plan))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join((*summary, *lines)) + "\n"
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    """Yield for each rank what it runs, and what it receives and sends every frame."""
+    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    for rank, placement in enumerate(plan.ranks):
+        segments = plan.of_rank(rank)
+        yield (
+            str(rank),
+            bare(placement.key),
+            str(len(segments)),
+            str(sum(len(segment.layers) for segment in segments)),
+            _traffic((c for c in plan.channels if c.destination == rank), size),
+            _traffic((c for c in plan.channels if c.source == rank), size),
+        )
 
 
 def _traffic(channels: Iterable[Channel], size: dict[str, int]) -> str:

@@ -16,7 +16,7 @@ from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.commands.build_folder import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.specs.platform_names import check_board, check_host, check_user
+from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import quoted
 
 __all__ = [
@@ -112,10 +112,10 @@ def _user_and_host(text: str) -> tuple[str, str]:
 def _complaints(user: str, host: str) -> list[str]:
     """Return what is wrong with the names of a board: they become arguments of ssh."""
     found = []
-    for check, name in ((check_user, user), (check_host, host)):
+    for kind, name in (("user", user), ("host", host)):
         try:
-            if name or check is check_host:
-                check(name)
+            if name or kind == "host":
+                check_name(kind, name)
         except ValueError as error:
             found.append(str(error))
     return found
@@ -158,7 +158,7 @@ def _name(reach: Reach, report: BoardReport) -> str:
     typed = report.hostname if _is_address(reach.board) else reach.board
     label = typed.partition(".")[0]
     try:
-        return check_board(label)
+        return check_name("board", label)
     except ValueError:
         return "board"
 

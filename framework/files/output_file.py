@@ -96,14 +96,9 @@ def check_output(
     elsewhere = f"choose another {option}"
     if str(path) in _STDOUT_NAMES or is_null(path):
         if not may_be_stream:
-            raise RankSliceError(
-                Mistake(str(path), "is not a file that can be extended", elsewhere)
-            )
-        if is_null(path):
-            return path
-        if sys.stdout is None:
-            raise RankSliceError(Mistake("standard output", "is closed", elsewhere))
-        return STDOUT
+            found = "is not a file that can be extended"
+            raise RankSliceError(Mistake(str(path), found, elsewhere))
+        return _stream(path, elsewhere)
     try:
         found = _what_forbids(path, kind)
         if not found and force is False and os.path.lexists(path):
@@ -119,6 +114,14 @@ def check_output(
     if found:
         raise RankSliceError(Mistake(str(path), found, elsewhere))
     return path
+
+
+def _stream(path: Path, elsewhere: str) -> Path:
+    if is_null(path):
+        return path
+    if sys.stdout is None:
+        raise RankSliceError(Mistake("standard output", "is closed", elsewhere))
+    return STDOUT
 
 
 def is_null(path: Path) -> bool:

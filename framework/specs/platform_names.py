@@ -9,77 +9,42 @@ import re
 
 from rankslice.framework.wording import quoted
 
-__all__ = [
-    "BOARD_RULE",
-    "PATTERNS",
-    "check_board",
-    "check_engine",
-    "check_host",
-    "check_plugin",
-    "check_user",
-    "check_variable",
-]
+__all__ = ["BOARD_RULE", "PATTERNS", "check_name"]
 
 BOARD_RULE = "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
 
-_BOARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:%-]{0,252}")
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
-_ENGINE = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}|[^\n]*/[^\n]+")
-"""A distribution, whose name is handed to pip, or the file of a library."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_TAKEN = re.compile(r"PATH|HOME|LD_PRELOAD|LD_AUDIT|(PYTHON|OMPI_|PMIX_|PRTE_|MPI4PY|RANKSLICE).*")
-"""Variables that decide which program runs, or that mpirun and the ranks need as they are."""
-
-PATTERNS = {
-    name: f"^(?:{form.pattern})$"
-    for name, form in {
-        "board": _BOARD,
-        "host": _HOST,
-        "user": _USER,
-        "engine": _ENGINE,
-        "plugin": _PLUGIN,
-        "variable": _VARIABLE,
-        "taken": _TAKEN,
-    }.items()
+_FORMS = {
+    "board": r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+    "host": r"[A-Za-z0-9:][A-Za-z0-9._:%-]{0,252}",
+    "user": r"[A-Za-z_][A-Za-z0-9._-]{0,31}",
+    "engine": r"[a-z][a-z0-9_]{0,31}",
+    # A distribution, whose name is handed to pip, or the file of a library.
+    "plugin": r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}|[^\n]*/[^\n]+",
+    "variable": r"[A-Za-z_][A-Za-z0-9_]{0,127}",
+    # Variables that decide which program runs, or that mpirun and the ranks need as they are.
+    "taken": r"PATH|HOME|LD_PRELOAD|LD_AUDIT|(PYTHON|OMPI_|PMIX_|PRTE_|MPI4PY|RANKSLICE).*",
 }
-"""The same rules as regular expressions of JSON Schemas; ``taken``: no variable may match it."""
+_TITLES = {
+    "board": "the name of a board",
+    "host": "a host name or address",
+    "user": "the name of an account",
+    "engine": "the name of an engine",
+    "plugin": "a package or the file of a library",
+    "variable": "the name of a variable",
+}
+
+PATTERNS = {kind: f"^(?:{form})$" for kind, form in _FORMS.items()}
+"""The rules as regular expressions of JSON Schemas; ``taken``: no variable may match it."""
 
 
-def check_board(name: str) -> str:
-    """Return the name of a board as it is; raise ValueError if it cannot be one."""
-    return _checked(name, _BOARD, "the name of a board")
+def check_name(kind: str, name: str) -> str:
+    """Return a name of a kind of :data:`PATTERNS`, unchanged.
 
-
-def check_host(name: str) -> str:
-    """Return a host name or address as it is; raise ValueError if it cannot be one."""
-    return _checked(name, _HOST, "a host name or address")
-
-
-def check_user(name: str) -> str:
-    """Return the name of an account as it is; raise ValueError if it cannot be one."""
-    return _checked(name, _USER, "the name of an account")
-
-
-def check_engine(name: str) -> str:
-    """Return the name of an inference engine as it is; raise ValueError if it cannot be one."""
-    return _checked(name, _ENGINE, "the name of an engine")
-
-
-def check_plugin(name: str) -> str:
-    """Return the package or library of a plug-in as it is; raise ValueError if it cannot be one."""
-    return _checked(name, _PLUGIN, "a package or the file of a library")
-
-
-def check_variable(name: str) -> str:
-    """Return the name of an environment variable; raise ValueError if it is not to be set."""
-    if _TAKEN.fullmatch(name):
+    Raises:
+        ValueError: It is not allowed; the message is a clause for a :class:`Mistake`.
+    """
+    if kind == "variable" and re.fullmatch(_FORMS["taken"], name):
         raise ValueError(f"the variable {quoted(name)} cannot be set here")
-    return _checked(name, _VARIABLE, "the name of a variable")
-
-
-def _checked(name: str, form: re.Pattern[str], what: str) -> str:
-    if form.fullmatch(name):
+    if re.fullmatch(_FORMS[kind], name):
         return name
-    raise ValueError(f"{quoted(name)} cannot be {what}")
+    raise ValueError(f"{quoted(name)} cannot be {_TITLES[kind]}")

@@ -16,7 +16,7 @@ from collections import Counter
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.cores import count_or_list
-from rankslice.framework.specs.platform_names import check_board, check_host
+from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import bare, joined, quoted
 
 __all__ = ["parse_platform_text"]
@@ -70,8 +70,8 @@ def _board(line: str) -> Board:
     name, _, address = first.partition(":")
     arch = words.pop(0) if words and not words[0].lower().startswith("gpu") else ""
     return Board(
-        name=check_board(name),
-        host=check_host(address or name),
+        name=check_name("board", name),
+        host=check_name("host", address or name),
         arch=arch,
         cores=None if slots is None else count_or_list(slots["cores"].rstrip(",")),
         gpus=_gpus(words),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import (
@@ -29,12 +30,7 @@ from rankslice.framework.specs.cores import CORES_PATTERN, core_list, count_or_l
 from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
     PATTERNS,
-    check_board,
-    check_engine,
-    check_host,
-    check_plugin,
-    check_user,
-    check_variable,
+    check_name,
 )
 from rankslice.framework.wording import bare, described, joined, quoted
 
@@ -122,8 +118,12 @@ _SCALAR = {"type": ["string", "number", "boolean"]}
 """To an editor ``1.10`` is a number and ``no`` is false; the reader takes both as text."""
 
 
-def _named(name: str) -> WithJsonSchema:
-    return WithJsonSchema({**_SCALAR, "pattern": PATTERNS[name]})
+def _valid(kind: str) -> AfterValidator:
+    return AfterValidator(partial(check_name, kind))
+
+
+def _named(kind: str) -> WithJsonSchema:
+    return WithJsonSchema({**_SCALAR, "pattern": PATTERNS[kind]})
 
 
 class _Spec(BaseModel):
@@ -184,7 +184,7 @@ def _with_provider(plugin: str, info: ValidationInfo) -> str:
 
 class _AcceleratorSpec(_Spec):
     engine: Annotated[
-        Annotated[str, AfterValidator(check_engine), _named("engine")],
+        Annotated[str, _valid("engine"), _named("engine")],
         Field(description="an inference engine, such as onnxruntime or litert"),
     ]
     delegate: Annotated[
@@ -200,7 +200,7 @@ class _AcceleratorSpec(_Spec):
             str,
             AfterValidator(_taken),
             AfterValidator(_with_provider),
-            AfterValidator(check_plugin),
+            _valid("plugin"),
             _named("plugin"),
         ],
         Field(description="the package with the provider, such as onnxruntime-qnn, or its library"),
@@ -213,7 +213,7 @@ class _AcceleratorSpec(_Spec):
     ] = {}
     environment: Annotated[
         Annotated[
-            dict[Annotated[str, AfterValidator(check_variable)], _Text],
+            dict[Annotated[str, _valid("variable")], _Text],
             WithJsonSchema(_ENVIRONMENT_SCHEMA),
         ],
         Field(description="environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"),
@@ -237,11 +237,11 @@ _Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="w
 
 class _BoardSpec(_Spec):
     host: Annotated[
-        Annotated[str, AfterValidator(check_host), _named("host")],
+        Annotated[str, _valid("host"), _named("host")],
         Field(description="letters, digits and `.:_%-`, such as 192.168.1.11"),
     ] = ""
     user: Annotated[
-        Annotated[str, AfterValidator(check_user), _named("user")],
+        Annotated[str, _valid("user"), _named("user")],
         Field(description="letters, digits and `._-`, such as pi"),
     ] = ""
     arch: Annotated[_Text, Field(description="an architecture such as aarch64 or x86_64")] = ""
@@ -255,7 +255,7 @@ class _BoardSpec(_Spec):
         Field(gt=0, allow_inf_nan=False, description="megabytes above 0, such as 8192"),
     ] = None
     engine: Annotated[
-        Annotated[str, AfterValidator(check_engine), _named("engine")],
+        Annotated[str, _valid("engine"), _named("engine")],
         Field(description="the inference engine of CPU ranks, such as onnxruntime or litert"),
     ] = ""
     cpu: Annotated[
@@ -297,7 +297,7 @@ class _LinksSpec(_Spec):
 
 class _PlatformSpec(_Spec):
     boards: Annotated[
-        dict[Annotated[str, AfterValidator(check_board), _named("board")], _BoardSpec],
+        dict[Annotated[str, _valid("board"), _named("board")], _BoardSpec],
         Field(min_length=1, description="boards by name, such as `edge01: {cores: 0-5}`"),
     ]
     links: Annotated[_LinksSpec, Field(description="default and pairs")] = _LinksSpec()

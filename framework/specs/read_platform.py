@@ -9,7 +9,6 @@ from pathlib import Path
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.platform_text import parse_platform_text
-from rankslice.framework.specs.platform_yaml import parse_platform_yaml
 
 __all__ = ["local_platform", "read_platform"]
 
@@ -32,8 +31,11 @@ def read_platform(name: str | Path) -> Platform:
         return local_platform()
     path = Path(name)
     text = read_text(path, "a platform", _MAX_BYTES)
-    parse = parse_platform_text if path.suffix.lower() == ".txt" else parse_platform_yaml
-    return parse(text, path.name)
+    if path.suffix.lower() == ".txt":
+        return parse_platform_text(text, path.name)
+    from rankslice.framework.specs.platform_yaml import parse_platform_yaml  # takes its time
+
+    return parse_platform_yaml(text, path.name)
 
 
 def local_platform() -> Platform:

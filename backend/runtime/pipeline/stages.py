@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,29 +50,62 @@ class Input:
         self.ring.free(self.reader)
 
 
-def _finish(outputs: Sequence[Ring]) -> None:
-    for ring in outputs:
-        ring.finish()
-
-
-def _over(inputs: Sequence[Input]) -> bool:
-    """Return whether the stream is over; raise if only some inputs have ended."""
-    ended = [source.has_ended() for source in inputs]
-    if any(ended) and not all(ended):
-        raise JobError("some inputs have ended before others")
-    return all(ended)
-
-
-def _publish(outputs: Sequence[Ring]) -> None:
-    for ring in outputs:
-        ring.put()
-
-
 def _free_slots(outputs: Sequence[Ring]) -> list[NDArray[Any]]:
     return [ring.slots[ring.written % ring.depth] for ring in outputs]
 
 
-class SegmentStage:
+class _Stage(ABC):
+    """What all stages share: the frame they work on, and how one ends and the next begins."""
+
+    def __init__(self, inputs: Sequence[Input], outputs: Sequence[Ring]) -> None:
+        self.frame = 0
+        self.finished = False
+        self._inputs = inputs
+        self._outputs = outputs
+
+    def is_ready(self) -> bool:
+        """All inputs are there and all outputs have room, or the stream is over."""
+        if not all(each.is_settled() for each in self._inputs):
+            return False
+        return self._is_over() or all(ring.has_room() for ring in self._outputs)
+
+    def step(self) -> None:
+        """Do one frame, or end the stream."""
+        if self._is_over():
+            self._end()
+        else:
+            self._work([each.slot() for each in self._inputs], _free_slots(self._outputs))
+            self._advance()
+
+    @abstractmethod
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
+        """Do frame ``frame``, from slots to slots."""
+
+    def _is_over(self) -> bool:
+        ended = [each.has_ended() for each in self._inputs]
+        if any(ended) and not all(ended):
+            raise JobError("some inputs have ended before others")
+        return all(ended)
+
+    def _advance(self) -> None:
+        """Give the frame's inputs back, hand its outputs on, and go to the next frame."""
+        for each in self._inputs:
+            each.done()
+        for ring in self._outputs:
+            ring.put()
+        self.frame += 1
+
+    def _end(self) -> None:
+        for ring in self._outputs:
+            ring.finish()
+        self.finished = True
+
+    def pause_s(self) -> float | None:
+        """Return after how many seconds the stage may be ready; ``None``: not by the clock."""
+        return None
+
+
+class SegmentStage(_Stage):
     """Runs one sub-model on each frame."""
 
     def __init__(
@@ -83,44 +117,22 @@ class SegmentStage:
         on_computed: Callable[[int, float], None],
     ) -> None:
         """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each run."""
+        super().__init__(inputs, outputs)
         self.index = index
-        self.frame = 0
-        self.finished = False
         self._engine = engine
-        self._inputs = inputs
-        self._outputs = outputs
         self._on_computed = on_computed
 
-    def is_ready(self) -> bool:
-        """All inputs are there and all outputs have room, or the stream is over."""
-        if not all(source.is_settled() for source in self._inputs):
-            return False
-        return _over(self._inputs) or all(ring.has_room() for ring in self._outputs)
-
-    def step(self) -> None:
-        """Run the engine from input slots to output slots."""
-        if _over(self._inputs):
-            _finish(self._outputs)
-            self.finished = True
-            return
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
         begin = time.perf_counter()
-        self._engine.run([source.slot() for source in self._inputs], _free_slots(self._outputs))
+        self._engine.run(inputs, outputs)
         self._on_computed(self.frame, time.perf_counter() - begin)
-        for source in self._inputs:
-            source.done()
-        _publish(self._outputs)
-        self.frame += 1
-
-    def pause_s(self) -> float | None:
-        """Return ``None``: nothing changes by itself."""
-        return None
 
     def describe(self) -> str:
         """Name the segment."""
         return f"segment {self.index}"
 
 
-class SourceStage:
+class SourceStage(_Stage):
     """Lets frames in as they arrive, up to the window."""
 
     def __init__(
@@ -132,8 +144,7 @@ class SourceStage:
         outputs: Sequence[Ring],
     ) -> None:
         """Take an opened source; the frames of ``credit`` count what has left the pipeline."""
-        self.frame = 0
-        self.finished = False
+        super().__init__((), outputs)
         self.latencies = Histogram()
         self.reads = Histogram()
         """Times of reading and preprocessing a frame."""
@@ -141,7 +152,6 @@ class SourceStage:
         self._arrivals = arrivals
         self._window = window
         self._credit = credit
-        self._outputs = outputs
         self._entered_s = [0.0] * window
 
     @property
@@ -181,26 +191,27 @@ class SourceStage:
         if self._arrivals.is_exhausted():
             self._end()
             return
+        try:
+            self._work([], _free_slots(self._outputs))
+        except EndOfStreamError:
+            self._end()
+        else:
+            self._advance()
+
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
         index, arrived_s = self._arrivals.take()
         self._entered_s[self.frame % self._window] = arrived_s
         begin = time.perf_counter()
         try:
-            self._source.read(index, _free_slots(self._outputs))
+            self._source.read(index, outputs)
         except EndOfStreamError:
             # Frames that do not exist cannot have been dropped.
             self._arrivals.dropped[:] = [n for n in self._arrivals.dropped if n < index]
-            self._end()
-            return
+            raise
         self.reads.add(time.perf_counter() - begin)
-        _publish(self._outputs)
-        self.frame += 1
-
-    def _end(self) -> None:
-        _finish(self._outputs)
-        self.finished = True
 
     def pause_s(self) -> float | None:
-        """The next arrival, if frames come by the clock."""
+        """Return the seconds until the next arrival, if frames come by the clock."""
         return self._arrivals.pause_s()
 
     def describe(self) -> str:
@@ -218,47 +229,27 @@ class SourceStage:
         return took
 
 
-class SinkStage:
+class SinkStage(_Stage):
     """Takes the model outputs of each frame out of the pipeline."""
 
     def __init__(self, sinks: Sequence[Sink], inputs: Sequence[Input], credit: Ring) -> None:
-        """Take opened sinks, which all get each frame."""
-        self.frame = 0
-        self.finished = False
+        """Take opened sinks, which all get each frame, and the ring of completion credits."""
+        super().__init__(inputs, [credit])
         self.writes = Histogram()
         """Times of taking a frame's results."""
         self._sinks = sinks
-        self._inputs = inputs
-        self._credit = credit
 
-    def is_ready(self) -> bool:
-        """All outputs of the next frame are there, or the stream is over."""
-        if not all(source.is_settled() for source in self._inputs):
-            return False
-        return _over(self._inputs) or self._credit.has_room()
-
-    def step(self) -> None:
-        """Write one result and send the completion credit."""
-        if _over(self._inputs):
-            _finish([self._credit])
-            for sink in self._sinks:
-                sink.finish()
-            self.finished = True
-            return
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
         begin = time.perf_counter()
-        outputs = [source.slot() for source in self._inputs]
         for sink in self._sinks:
-            sink.write(self.frame, outputs)
+            sink.write(self.frame, inputs)
         self.writes.add(time.perf_counter() - begin)
-        for source in self._inputs:
-            source.done()
-        _free_slots([self._credit])[0][0] = self.frame
-        _publish([self._credit])
-        self.frame += 1
+        outputs[0][0] = self.frame
 
-    def pause_s(self) -> float | None:
-        """Return ``None``: nothing changes by itself."""
-        return None
+    def _end(self) -> None:
+        for sink in self._sinks:
+            sink.finish()
+        super()._end()
 
     def describe(self) -> str:
         """Name the stage."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
+from rankslice.exploration.problem.problem import Problem
 
 __all__ = [
     "MessageCosts",
@@ -18,7 +18,6 @@ __all__ = [
     "message_costs",
     "message_numbers",
     "messages_of",
-    "producer_of",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -77,17 +76,17 @@ class Messages:
 
 def messages_of(problem: Problem, population: Indices) -> Messages:
     """Return what assignments send: each tensor once to each other device that needs it."""
-    tensors, readers, producers = _edges(problem)
-    origin = population[:, producers[tensors]]
+    tensors, readers = _edges(problem)
+    homes = problem.home_layers
     target = population[:, readers]
-    row, edge = np.nonzero(origin != target)
+    row, edge = np.nonzero(population[:, homes[tensors]] != target)
     needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
     needed[row, tensors[edge], target[row, edge]] = True
     row, tensor, device = np.nonzero(needed)
-    start = population[row, producers[tensor]]
+    start = population[row, homes[tensor]]
     boards = problem.device_boards[start], problem.device_boards[device]
     costs = message_costs(
-        np.array([t.nbytes for t in problem.tensors])[tensor],
+        problem.tensor_bytes[tensor],
         problem.bandwidth_bytes_s[boards],
         problem.latency_s[boards],
         boards[0] == boards[1],
@@ -107,9 +106,9 @@ def first_readers(
         segments: (assignments, layers): the segment of each layer, in a topological order.
         sent: all that the assignments send, of :func:`messages_of`.
     """
-    tensors, readers, producers = _edges(problem)
+    tensors, readers = _edges(problem)
     target = population[:, readers]
-    row, edge = np.nonzero(population[:, producers[tensors]] != target)
+    row, edge = np.nonzero(population[:, problem.home_layers[tensors]] != target)
     found = np.full(len(sent.row), np.iinfo(np.int64).max)
     at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
     np.minimum.at(found, at, segments[row, readers[edge]])
@@ -125,24 +124,14 @@ def message_numbers(
     return np.searchsorted(keys, (row * count + tensor) * devices + target)
 
 
-def _edges(problem: Problem) -> tuple[Indices, Indices, Indices]:
-    """Return tensor and layer of each reading, and each tensor's producer.
-
-    Model inputs come from the layer at which frames enter; the last layer reads model outputs.
-    """
-    tensors, readers = [], []
-    for number, tensor in enumerate(problem.tensors):
-        layers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-        tensors += [number] * len(layers)
-        readers += sorted(layers)
-    producers = [producer_of(problem, tensor) for tensor in problem.tensors]
-    return (
-        np.array(tensors, np.int64),
-        np.array(readers, np.int64),
-        np.array(producers, np.int64),
-    )
-
-
-def producer_of(problem: Problem, tensor: LayerTensor) -> int:
-    """Return the layer from whose device a tensor comes; model inputs enter at the first reader."""
-    return problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
+def _edges(problem: Problem) -> tuple[Indices, Indices]:
+    """Return tensor and layer of each reading; the last layer reads model outputs."""
+    pairs = [
+        (number, reader)
+        for number, tensor in enumerate(problem.tensors)
+        for reader in sorted(
+            {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+        )
+    ]
+    tensors, readers = np.array(pairs, np.int64).reshape(-1, 2).T
+    return tensors, readers

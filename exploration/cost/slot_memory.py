@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.pipeline.wiring import slots
-from rankslice.exploration.cost.messages import Messages, producer_of
+from rankslice.exploration.cost.messages import Messages, message_numbers
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
 __all__ = ["slot_bytes"]
@@ -32,14 +32,12 @@ def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: M
             topological order.
         sent: what the assignments send.
     """
-    producers = [producer_of(problem, tensor) for tensor in problem.tensors]
-    homes = population[:, producers]
+    homes = population[:, problem.home_layers]
     makers = _makers(problem, segments)
     readings = _readings(problem, population, segments, homes, makers)
     levels = _levels(readings, len(population), 2 + int(segments.max(initial=-1)))
     flow = _Flow(problem, population, homes, makers, levels, readings, sent)
-    sizes = np.array([tensor.nbytes for tensor in problem.tensors])
-    sizes[~np.isfinite(sizes)] = 0.0
+    sizes = np.where(np.isfinite(problem.tensor_bytes), problem.tensor_bytes, 0.0)
     shape = len(population), len(problem.devices)
     found = np.zeros(shape)
     np.add.at(found, (np.arange(shape[0])[:, None], homes), flow.slots_at_home() * sizes)
@@ -111,12 +109,11 @@ class _Flow:
         readings: _Readings,
         sent: Messages,
     ) -> None:
-        self.homes = homes
+        self.problem, self.homes = problem, homes
         """(assignments, tensors): the device where a tensor is made, or enters."""
         self.written = np.take_along_axis(levels, makers, axis=1)
         """(assignments, tensors)"""
         self.readings, self.sent = readings, sent
-        self.devices = len(problem.devices)
         self.read = levels[readings.row, readings.segment]
         self.sinks = population[:, problem.sink_layer]
         self.is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
@@ -145,14 +142,10 @@ class _Flow:
         to_sink = self.is_output[sent.tensor] & (sent.target == self.sinks[sent.row])
         last = np.where(to_sink, self.sink_level[sent.row], 0)
         away = ~self.readings.is_local
-        keys = self._keys(sent.row, sent.tensor, sent.target)  # ascending
-        wanted = self._keys(self.readings.row, self.readings.tensor, self.readings.device)[away]
-        np.maximum.at(last, np.searchsorted(keys, wanted), self.read[away])
+        row, tensor, device = self.readings.row, self.readings.tensor, self.readings.device
+        brings = message_numbers(self.problem, sent, row[away], tensor[away], device[away])
+        np.maximum.at(last, brings, self.read[away])
         found: Indices = np.minimum(
             slots(self.written[sent.row, sent.tensor] + 1, last), self.sink_level[sent.row]
         )
-        return found
-
-    def _keys(self, row: Indices, tensor: Indices, device: Indices) -> Indices:
-        found: Indices = (row * self.homes.shape[1] + tensor) * self.devices + device
         return found

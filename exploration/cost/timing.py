@@ -14,7 +14,6 @@ from rankslice.exploration.cost.messages import (
     Messages,
     first_readers,
     message_numbers,
-    producer_of,
 )
 from rankslice.exploration.cost.spans import Spans, counts, spans_of, sums
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
@@ -89,8 +88,8 @@ def segment_times(
     at = np.nonzero(first < shape[1])
     busy_s[at[0], first[at]] += problem.overheads.frame_s
     message_s = sent.costs.copy_s + problem.overheads.message_s
-    makers = np.array([producer_of(problem, tensor) for tensor in problem.tensors])
-    busy_s += sums(sent.row, segments[sent.row, makers[sent.tensor]], message_s, shape)
+    senders = segments[sent.row, problem.home_layers[sent.tensor]]
+    busy_s += sums(sent.row, senders, message_s, shape)
     busy_s += sums(sent.row, first_readers(problem, population, segments, sent), message_s, shape)
     return SegmentTimes(devices, compute_s, busy_s)
 
@@ -170,7 +169,6 @@ def _arrivals(
     pairs += [(n, problem.sink_layer, 1) for n, t in enumerate(problem.tensors) if t.is_output]
     tensors, readers, gives = np.array(pairs, np.int64).reshape(-1, 3).T
     made = np.array([tensor.producer for tensor in problem.tensors], np.int64)[tensors]
-    enters = np.array([producer_of(problem, tensor) for tensor in problem.tensors])[tensors]
     maker = np.where(made == MODEL_INPUT, -1, segments[:, made])
     waits = np.where(gives == 1, sink, segments[:, readers])
     row, edge = np.nonzero(maker != waits)
@@ -178,7 +176,7 @@ def _arrivals(
     row, edge = row[order], edge[order]
     target = population[row, readers[edge]]
     hop_s = np.zeros(len(row))
-    is_sent = population[row, enters[edge]] != target
+    is_sent = population[row, problem.home_layers[tensors[edge]]] != target
     brings = message_numbers(problem, sent, row, tensors[edge], target)[is_sent]
     hop_s[is_sent] = sent.hop_s()[brings]
     return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)

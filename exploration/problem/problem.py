@@ -145,6 +145,20 @@ class Problem:
         return max((t.producer for t in self.tensors if t.is_output), default=len(self.layers) - 1)
 
     @cached_property
+    def home_layers(self) -> NDArray[np.int64]:
+        """(tensors,): the layer from whose device each comes."""
+        return np.array([self.home_layer(tensor) for tensor in self.tensors], np.int64)
+
+    def home_layer(self, tensor: LayerTensor) -> int:
+        """Return the layer from whose device a tensor comes: its maker, or where frames enter."""
+        return self.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
+
+    @cached_property
+    def tensor_bytes(self) -> NDArray[np.float64]:
+        """(tensors,): the size of each; infinite for one that cannot leave its segment."""
+        return np.array([tensor.nbytes for tensor in self.tensors], np.float64)
+
+    @cached_property
     def grouping(self) -> Grouping | None:
         """Groups layers into segments; ``None`` without a model."""
         if self.graph is None:

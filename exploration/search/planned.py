@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
 from rankslice.exploration.cost.evaluation import SLOTS
-from rankslice.exploration.cost.messages import producer_of
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import LayerTensor, Problem
 from rankslice.exploration.results.front import Assignment
@@ -152,7 +151,7 @@ class ContiguousPlanner:
         for tensor in problem.tensors:
             if not math.isfinite(tensor.nbytes):
                 continue
-            made = producer_of(problem, tensor)
+            made = problem.home_layer(tensor)
             later = _readers_behind(problem, tensor, made)
             for reader in later:
                 taken[reader - 1] += tensor.nbytes
@@ -261,7 +260,7 @@ def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
         seconds = each_s
         if math.isfinite(tensor.nbytes):
             seconds += tensor.nbytes * per_byte_s
-        made = producer_of(problem, tensor)
+        made = problem.home_layer(tensor)
         after = [made, *sorted(_readers_behind(problem, tensor, made))]
         for before, reader in itertools.pairwise(after):
             add(seconds, range(before + 1, reader + 1), range(reader, layers))
@@ -326,7 +325,7 @@ def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
     """
     finite, endless = np.zeros((2, len(problem.layers) + 1))
     for tensor in problem.tensors:
-        first = producer_of(problem, tensor)
+        first = problem.home_layer(tensor)
         last = max(_readers_behind(problem, tensor, first), default=first)
         if last > first:
             changes, size = (finite, tensor.nbytes) if np.isfinite(tensor.nbytes) else (endless, 1)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.main
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["COMMANDS", "app", "command", "load_command", "summary"]
@@ -58,16 +59,14 @@ class _Program(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name in COMMANDS:
-            self.commands.setdefault(name, TyperCommand(name, help=summary(name)))
+        loaded = self.commands
+        self.commands = {
+            name: loaded.get(name) or TyperCommand(name, help=summary(name)) for name in COMMANDS
+        }
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options that stand before a command."""
         return _without_kinds(super().get_params(ctx))
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, in the order of the help."""
-        return list(COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, loaded, and its arguments."""
@@ -108,7 +107,7 @@ def _version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version",
             callback=_version,
             is_eager=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer import Argument, Option
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import RESULT, STDOUT, Kind, check_output, is_null
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 __all__ = [
     "UNIT_SCALE",
     "Boards",
+    "BuildFolder",
     "Fps",
     "Json",
     "Layout",
+    "OnnxOrTflite",
     "Scale",
     "Shape",
     "SshConfig",
@@ -112,7 +115,7 @@ def _is_one_file(name: str, other: str) -> bool:
 # readable=False, here and below: what cannot be read is told like any other mistake, not by typer.
 Json = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--json",
         help="Write the result as JSON; '-': standard output.",
         callback=writes(RESULT),
@@ -120,31 +123,25 @@ Json = Annotated[
     ),
 ]
 SshConfig = Annotated[
-    Path | None,
-    typer.Option(readable=False, help="ssh configuration file (default: ssh's own)."),
+    Path | None, Option(readable=False, help="ssh configuration file (default: ssh's own).")
 ]
-Boards = Annotated[
-    str, typer.Option(help="Platform file (YAML or .txt), or 'local' for this machine.")
-]
+Boards = Annotated[str, Option(help="Platform file (YAML or .txt), or 'local' for this machine.")]
 Shape = Annotated[
-    list[str] | None,
-    typer.Option(help="Shape of an input that the model leaves open: IN=1,3,224,224."),
+    list[str] | None, Option(help="Shape of an input that the model leaves open: IN=1,3,224,224.")
 ]
 
 
+BuildFolder = Annotated[Path, Argument(metavar="OUT", readable=False, help="Build folder.")]
+OnnxOrTflite = Annotated[Path, Argument(readable=False, help="Model: .onnx or .tflite.")]
 Fps = Annotated[
     float | None,
-    typer.Option(
-        min=1e-3, max=1e9, help="Frame rate of the source (default: as fast as possible)."
-    ),
+    Option(min=1e-3, max=1e9, help="Frame rate of the source (default: as fast as possible)."),
 ]
 Window = Annotated[
     int | None,
-    typer.Option(
-        min=1, max=4096, help="Maximum number of frames in flight (default: longest path + 1)."
-    ),
+    Option(min=1, max=4096, help="Maximum number of frames in flight (default: longest path + 1)."),
 ]
-Scale = Annotated[str, typer.Option(help="Scale factor of pixels, after --mean: S or R,G,B.")]
+Scale = Annotated[str, Option(help="Scale factor of pixels, after --mean: S or R,G,B.")]
 UNIT_SCALE = str(1 / 255)
 """Brings pixels into 0 to 1."""
 

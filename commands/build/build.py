@@ -13,12 +13,7 @@ from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
-from rankslice.commands.build_folder import (
-    OWN_ENTRIES,
-    PLAN,
-    REFERENCE,
-    converted_name,
-)
+from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, converted_name
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.run_folder import living_runs

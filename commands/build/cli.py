@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
@@ -41,63 +42,54 @@ class _Quantize(str, Enum):
 @command("models/digits.onnx --mapping mappings/digits-two-ranks.json --platform local --out out")
 def build(
     context: typer.Context,
-    model: Annotated[
-        Path, typer.Argument(readable=False, help="Model: .onnx, .tflite, .keras or .h5.")
-    ],
+    model: Annotated[Path, Argument(readable=False, help="Model: .onnx, .tflite, .keras or .h5.")],
     mapping: Annotated[
         Path | None,
-        typer.Option(
-            readable=False, help="Mapping file (JSON): which accelerator runs which layers."
-        ),
+        Option(readable=False, help="Mapping file (JSON): which accelerator runs which layers."),
     ] = None,
     cuts: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="N[,N...]",
             help="Instead of --mapping: numbers of the layers that start a new slice.",
         ),
     ] = None,
     platform: Boards = "local",
-    out: Annotated[Path, typer.Option(readable=False, help="Build folder to create.")] = Path(
-        "out"
-    ),
+    out: Annotated[Path, Option(readable=False, help="Build folder to create.")] = Path("out"),
     shape: Shape = None,
     share_cores: Annotated[
-        bool, typer.Option("--share-cores", help="Allow several ranks on the same cores.")
+        bool, Option("--share-cores", help="Allow several ranks on the same cores.")
     ] = False,
     source_board: Annotated[
-        str | None,
-        typer.Option(help="Board where frames enter (default: that of the first layer)."),
+        str | None, Option(help="Board where frames enter (default: that of the first layer).")
     ] = None,
     literally: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--literally",
             help="Keras: keep normalisations on the ranks of the mapping; do not move them to the"
             " layers they merge into.",
         ),
     ] = False,
     quantize: Annotated[
-        _Quantize, typer.Option(help="Keras: number format of the sub-models.")
+        _Quantize, Option(help="Keras: number format of the sub-models.")
     ] = _Quantize.float32,
     representative: Annotated[
         Path | None,
-        typer.Option(readable=False, help="For int8: file or folder with representative frames."),
+        Option(readable=False, help="For int8: file or folder with representative frames."),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="Resize images of --representative to HxW, as 'run' does.")
+        str | None, Option(help="Resize images of --representative to HxW, as 'run' does.")
     ] = None,
-    mean: Annotated[str, typer.Option(help="Mean subtracted from pixels: M or R,G,B.")] = "0",
+    mean: Annotated[str, Option(help="Mean subtracted from pixels: M or R,G,B.")] = "0",
     scale: Scale = UNIT_SCALE,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing build folder.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Replace an existing build folder.")] = False,
     archive: Annotated[
-        bool, typer.Option("--archive", help="Also write each package as a .tar file.")
+        bool, Option("--archive", help="Also write each package as a .tar file.")
     ] = False,
     wheels: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="DIR|download",
             help="Include Python wheels in the packages: from a folder, or downloaded.",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from rankslice.commands.app import command
 from rankslice.commands.output import screen, talk
@@ -15,7 +15,7 @@ from rankslice.commands.output import screen, talk
 def demo(
     folder: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Folder to keep all files in (default: temporary)."),
+        Option(readable=False, help="Folder to keep all files in (default: temporary)."),
     ] = None,
 ) -> None:
     from rankslice.commands.demo.demo import demo as show_demo

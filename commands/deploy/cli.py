@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from rankslice.commands.app import command
-from rankslice.commands.options import Json, SshConfig, refuse_shared_files
+from rankslice.commands.options import BuildFolder, Json, SshConfig, refuse_shared_files
 from rankslice.commands.output import print_line, screen, talk, write_json
 from rankslice.framework.files.output_file import STDOUT
 
@@ -16,19 +16,19 @@ from rankslice.framework.files.output_file import STDOUT
 @command("out", "out --boards edge01,edge02 --venv")
 def deploy(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="OUT", readable=False, help="Build folder.")],
+    folder: BuildFolder,
     boards: Annotated[
-        str | None, typer.Option(metavar="B1,B2", help="Boards to deploy to (default: all).")
+        str | None, Option(metavar="B1,B2", help="Boards to deploy to (default: all).")
     ] = None,
     venv: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--venv", help="Also create the Python environment ~/.rankslice/venv on each board."
         ),
     ] = False,
     ssh_config: SshConfig = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be copied without copying it.")
+        bool, Option("--dry-run", help="Show what would be copied without copying it.")
     ] = False,
     json_file: Json = None,
 ) -> None:
@@ -43,9 +43,7 @@ def deploy(
         print_deployment(deployment, screen)
         return
     deployed = deploy_folder(
-        deployment,
-        venv=venv,
-        on_step=lambda board, step: print_line(talk, f"{board}: {step}"),
+        deployment, venv=venv, on_step=lambda board, step: print_line(talk, f"{board}: {step}")
     )
     write_json(json_file, {"boards": [board.to_json() for board in deployed]})
     if json_file != STDOUT:

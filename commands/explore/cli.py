@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
     Boards,
     Json,
+    OnnxOrTflite,
     Shape,
     SshConfig,
     parse_shapes,
@@ -41,76 +43,66 @@ class _Evaluate(str, Enum):
 )
 def explore(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(readable=False, help="Model: .onnx or .tflite.")],
+    model: OnnxOrTflite,
     platform: Boards = "local",
     profile: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             readable=False,
             help="Profile of the layers, made by 'profile' (default: measured first and kept in"
             " the folder).",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(readable=False, help="Folder to create.")] = Path("explored"),
+    out: Annotated[Path, Option(readable=False, help="Folder to create.")] = Path("explored"),
     method: Annotated[
         _Method,
-        typer.Option(
+        Option(
             help="Search method. exact: optimal contiguous slices, then improved; nsga2: genetic"
             " algorithm over all mappings; exhaustive: every mapping, for small cases."
         ),
     ] = _Method.exact,
     objectives: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="NAME,NAME",
             help="Objectives: throughput, energy, memory (of the worst board), latency.",
         ),
     ] = "throughput,energy,memory",
     fps: Annotated[
-        float | None,
-        typer.Option(min=1e-3, max=1e9, help="Required frame rate, for a recommendation."),
+        float | None, Option(min=1e-3, max=1e9, help="Required frame rate, for a recommendation.")
     ] = None,
     accelerators: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY,KEY,...",
-            help="Mapping keys to use (default: those measured).",
-        ),
+        Option(metavar="KEY,KEY,...", help="Mapping keys to use (default: those measured)."),
     ] = None,
-    per_core: Annotated[
-        bool, typer.Option("--per-core", help="Use single CPU cores only.")
-    ] = False,
+    per_core: Annotated[bool, Option("--per-core", help="Use single CPU cores only.")] = False,
     population: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=4,
             max=100_000,
             help="nsga2: population size (default: 100; if simulated or run, the square root of"
             " --evaluations).",
         ),
     ] = None,
-    mutation: Annotated[
-        float, typer.Option(min=0, max=1, help="nsga2: mutation probability.")
-    ] = 0.1,
-    crossover: Annotated[
-        float, typer.Option(min=0, max=1, help="nsga2: crossover probability.")
-    ] = 0.5,
+    mutation: Annotated[float, Option(min=0, max=1, help="nsga2: mutation probability.")] = 0.1,
+    crossover: Annotated[float, Option(min=0, max=1, help="nsga2: crossover probability.")] = 0.5,
     generations: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             max=1_000_000,
             help="nsga2: number of generations (default: 400; if simulated or run, until"
             " --evaluations is reached).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="nsga2: random seed.")] = 0,
+    seed: Annotated[int, Option(min=0, help="nsga2: random seed.")] = 0,
     coarse: Annotated[
-        bool, typer.Option("--coarse", help="Move blocks of layers first, then single layers.")
+        bool, Option("--coarse", help="Move blocks of layers first, then single layers.")
     ] = False,
     evaluate: Annotated[
         _Evaluate,
-        typer.Option(
+        Option(
             help="How to evaluate mappings. model: cost model; simulator: simulate each; run:"
             " build, deploy and run each. nsga2 and exhaustive search with these figures;"
             " exact searches with the cost model and ranks the result by them."
@@ -118,7 +110,7 @@ def explore(
     ] = _Evaluate.model,
     evaluations: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--evaluations",
             "--runs",
             min=1,
@@ -128,19 +120,18 @@ def explore(
     ] = None,
     frames: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Frames per simulation (default: 100) or run (default: 3 seconds' worth).",
+        Option(
+            min=1, help="Frames per simulation (default: 100) or run (default: 3 seconds' worth)."
         ),
     ] = None,
     keep: Annotated[
-        int, typer.Option(min=1, max=99, help="Maximum number of mappings of the front to write.")
+        int, Option(min=1, max=99, help="Maximum number of mappings of the front to write.")
     ] = 24,
     shape: Shape = None,
     ssh_config: SshConfig = None,
     force: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--force",
             help="Replace the folder of an earlier exploration, but reuse its measurements.",
         ),

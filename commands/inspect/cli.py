@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
@@ -36,25 +37,21 @@ def inspect(
     context: typer.Context,
     model: Annotated[
         Path,
-        typer.Argument(
-            readable=False,
-            help="Model (.onnx, .tflite, .keras or .h5) or build folder.",
-        ),
+        Argument(readable=False, help="Model (.onnx, .tflite, .keras or .h5) or build folder."),
     ],
     shape: Shape = None,
     mapping: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Mapping file: also show the work of each rank."),
+        Path | None, Option(readable=False, help="Mapping file: also show the work of each rank.")
     ] = None,
     platform: Annotated[
-        str | None, typer.Option(help="Platform file for --mapping (default: 'local').")
+        str | None, Option(help="Platform file for --mapping (default: 'local').")
     ] = None,
     cuts: Annotated[
-        int, typer.Option(min=0, help="Maximum number of cuts to show, spread over the model.")
+        int, Option(min=0, help="Maximum number of cuts to show, spread over the model.")
     ] = 9,
     summary: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--summary/--no-summary",
             show_default=False,
             help="Hide or show the table of layers (default: hidden on a terminal if over 100).",
@@ -62,31 +59,28 @@ def inspect(
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             callback=writes(SVG),
             readable=False,
             help="Draw the model as SVG, coloured by rank; '-': standard output.",
         ),
     ] = None,
     object: Annotated[
-        bool,
-        typer.Option("--object", help="Show the raw tables of a .tflite file instead."),
+        bool, Option("--object", help="Show the raw tables of a .tflite file instead.")
     ] = False,
     internals: Annotated[
-        bool,
-        typer.Option("--internals", help="Show how LiteRT loads a .tflite file instead."),
+        bool, Option("--internals", help="Show how LiteRT loads a .tflite file instead.")
     ] = False,
     delegate: Annotated[
         str | None,
-        typer.Option(metavar="LIB", help="With --internals: delegate library (default: XNNPACK)."),
+        Option(metavar="LIB", help="With --internals: delegate library (default: XNNPACK)."),
     ] = None,
     accelerator: Annotated[
-        _Accelerator | None,
-        typer.Option(help="With --internals: compile for this LiteRT accelerator."),
+        _Accelerator | None, Option(help="With --internals: compile for this LiteRT accelerator.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Option of the delegate or accelerator."),
+        Option(metavar="NAME=VALUE", help="Option of the delegate or accelerator."),
     ] = None,
     json_file: Json = None,
 ) -> None:

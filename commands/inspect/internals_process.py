@@ -19,11 +19,7 @@ import numpy as np
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
 from rankslice.backend.runtime.engines.litert_engine import replaced_operators
-from rankslice.backend.runtime.engines.litert_package import (
-    LiteRtPackage,
-    find_package,
-    first_line,
-)
+from rankslice.backend.runtime.engines.litert_package import LiteRtPackage, find_package, first_line
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.inspect.internals import (

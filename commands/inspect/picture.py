@@ -321,10 +321,7 @@ def _tooltip(item: _Item) -> Iterator[str]:
 
 
 def _lines(
-    items: Sequence[_Item],
-    xs: Sequence[int],
-    heights: Sequence[int],
-    tensor_xs: Mapping[str, int],
+    items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int], tensor_xs: Mapping[str, int]
 ) -> Iterator[_Line]:
     """Yield a stem for each tensor, dashed where it leads to other ranks only, and branches."""
     readers: dict[str, list[int]] = {}
@@ -453,9 +450,7 @@ def _arrivals(
             )
 
 
-def _legend(
-    inspection: Inspection,
-) -> tuple[tuple[tuple[int, str], ...], tuple[_LegendRow, ...]]:
+def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[_LegendRow, ...]]:
     """Return the headings of the table of ranks, each with its place, and its rows."""
     plan = inspection.plan
     if plan is None:

@@ -65,12 +65,7 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
 
 
 def _rank_cost(
-    graph: Graph,
-    plan: Plan,
-    rank: int,
-    macs_of: Mapping[str, int],
-    all_macs: int,
-    wiring: Wiring,
+    graph: Graph, plan: Plan, rank: int, macs_of: Mapping[str, int], all_macs: int, wiring: Wiring
 ) -> RankCost:
     segments = plan.of_rank(rank)
     run = {name for segment in segments for name in segment.layers}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import Json, SshConfig, refuse_shared_files, writes
@@ -24,7 +25,7 @@ def probe(
     context: typer.Context,
     hosts: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="HOST...",
             help="Boards: HOST or USER@HOST as for ssh, or 'local' for this machine. With --check:"
             " optionally a build folder.",
@@ -32,7 +33,7 @@ def probe(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(
+        Option(
             "--out",
             "-o",
             callback=writes(is_checked_later=True),
@@ -42,18 +43,15 @@ def probe(
     ] = Path("platform.yaml"),
     check: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLATFORM",
-            help="Check the boards of this platform file for problems instead.",
+        Option(
+            metavar="PLATFORM", help="Check the boards of this platform file for problems instead."
         ),
     ] = None,
     mpirun: Annotated[
-        Path | None, typer.Option(readable=False, help="With --check: path of Open MPI's mpirun.")
+        Path | None, Option(readable=False, help="With --check: path of Open MPI's mpirun.")
     ] = None,
     ssh_config: SshConfig = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing platform file.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Replace an existing platform file.")] = False,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)

@@ -72,11 +72,7 @@ class Bench:
         return self._greetings(targets)
 
     def _packages(
-        self,
-        ranks: Sequence[Placement],
-        folder: Path,
-        platform: Platform,
-        options: ProfileOptions,
+        self, ranks: Sequence[Placement], folder: Path, platform: Platform, options: ProfileOptions
     ) -> dict[str, tuple[BoardShell, Package]]:
         """Return what goes to each board, by its name."""
         boards = {board.name: board for board in platform.boards}

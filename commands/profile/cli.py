@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
     Boards,
     Json,
+    OnnxOrTflite,
     Shape,
     SshConfig,
     parse_shapes,
@@ -29,11 +31,11 @@ from rankslice.framework.specs.keys import split_keys
 )
 def profile(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(readable=False, help="Model: .onnx or .tflite.")],
+    model: OnnxOrTflite,
     platform: Boards = "local",
     out: Annotated[
         Path,
-        typer.Option(
+        Option(
             "--out",
             "-o",
             callback=writes(PROFILE, may_be_stream=False),
@@ -43,27 +45,26 @@ def profile(
     ] = Path("profile.json"),
     accelerators: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="KEY,KEY,...",
             help="Mapping keys to measure (default: all cores of each CPU, each GPU, each NPU).",
         ),
     ] = None,
     per_core: Annotated[
-        bool,
-        typer.Option("--per-core", help="Measure single CPU cores instead of all cores together."),
+        bool, Option("--per-core", help="Measure single CPU cores instead of all cores together.")
     ] = False,
     alone: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--alone",
             help="Keep the board's other accelerators idle (default: they compute, as in a"
             " pipeline).",
         ),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Discard existing measurements.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Discard existing measurements.")] = False,
     again: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--again",
             help="Repeat all measurements and keep the existing ones, for machines whose speed"
             " varies.",
@@ -71,7 +72,7 @@ def profile(
     ] = False,
     refine: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--refine/--no-refine",
             help="Also measure the slices of the fastest pipeline until prediction and measurement"
             " agree.",
@@ -80,17 +81,16 @@ def profile(
     shape: Shape = None,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            min=1,
-            help="Time limit in seconds: the most informative slices are measured first.",
+        Option(
+            min=1, help="Time limit in seconds: the most informative slices are measured first."
         ),
     ] = None,
     venv: Annotated[
-        bool, typer.Option("--venv", help="Also create the Python environment on each board.")
+        bool, Option("--venv", help="Also create the Python environment on each board.")
     ] = False,
     wheels: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="DIR|download",
             help="Create it without internet access of the board: from a folder of wheels, or from"
             " wheels that this machine downloads.",

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand
 
 from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
 from rankslice.commands.options import (
     UNIT_SCALE,
+    BuildFolder,
     Fps,
     Json,
     Layout,
@@ -67,49 +69,41 @@ class _Overflow(str, Enum):
 )
 def run(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="OUT", readable=False, help="Build folder.")],
-    input: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Where frames come from: {usage()}."),
-    ] = None,
+    folder: BuildFolder,
+    input: Annotated[list[str] | None, Option(help=f"Where frames come from: {usage()}.")] = None,
     frames: Annotated[
-        int | None,
-        typer.Option(min=0, help="Number of frames (default: all; 100 for random input)."),
+        int | None, Option(min=0, help="Number of frames (default: all; 100 for random input).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Random seed.")] = 0,
     fps: Fps = None,
     period_ms: Annotated[
         float | None,
-        typer.Option(min=1e-6, max=1e6, help="Frame period of the source, instead of --fps."),
+        Option(min=1e-6, max=1e6, help="Frame period of the source, instead of --fps."),
     ] = None,
     overflow: Annotated[
-        _Overflow,
-        typer.Option(help="What to do when frames arrive faster than they are processed."),
+        _Overflow, Option(help="What to do when frames arrive faster than they are processed.")
     ] = _Overflow.fail,
     queue: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="With --fps: maximum number of waiting frames (default: one second's)."
-        ),
+        Option(min=1, help="With --fps: maximum number of waiting frames (default: one second's)."),
     ] = None,
     latency: Annotated[
-        bool,
-        typer.Option("--latency", help="Poll for messages: lower latency, more CPU time."),
+        bool, Option("--latency", help="Poll for messages: lower latency, more CPU time.")
     ] = False,
     frame_timeout: Annotated[
         float | None,
-        typer.Option(
+        Option(
             min=1,
             help="Timeout per segment and frame in seconds (default: 30, or 20 x the slowest).",
         ),
     ] = None,
     start_timeout: Annotated[
-        float | None, typer.Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
+        float | None, Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
     ] = None,
     window: Window = None,
     verify: Annotated[
         _Verify | None,
-        typer.Option(
+        Option(
             metavar="[exact]",
             help="Compare the results with the unsliced model's; 'exact': bit by bit, without"
             " engine optimisation.",
@@ -117,31 +111,25 @@ def run(
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="With --verify: allowed difference as a share of the output's range."
-        ),
+        Option(min=0, help="With --verify: allowed difference as a share of the output's range."),
     ] = None,
-    layout: Annotated[Layout, typer.Option(help="Layout of image inputs.")] = Layout.nchw,
-    size: Annotated[
-        str | None, typer.Option(help="Resize images to HxW, then crop the centre.")
-    ] = None,
-    mean: Annotated[
-        str, typer.Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")
-    ] = "0",
+    layout: Annotated[Layout, Option(help="Layout of image inputs.")] = Layout.nchw,
+    size: Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")] = None,
+    mean: Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")] = "0",
     scale: Scale = UNIT_SCALE,
     labels: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Class names: a text file with one per line, or .json."),
+        Option(readable=False, help="Class names: a text file with one per line, or .json."),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0, help="Number of top classes per frame (default: 3 with --labels or --classes)."
         ),
     ] = None,
     classes: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             callback=writes(CLASSES),
             readable=False,
             help="Write the top classes of all frames as CSV; '-': standard output.",
@@ -149,18 +137,18 @@ def run(
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             callback=writes(is_checked_later=True),
             readable=False,
             help="Output file: .bin, or .npz for numpy (default: OUT/results.bin).",
         ),
     ] = None,
     mpirun: Annotated[
-        Path | None, typer.Option(readable=False, help="Path of Open MPI's mpirun.")
+        Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")
     ] = None,
     ssh_config: SshConfig = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the mpirun command without running it.")
+        bool, Option("--dry-run", help="Show the mpirun command without running it.")
     ] = False,
     json_file: Json = None,
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
@@ -28,65 +29,53 @@ from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 )
 def simulate(
     context: typer.Context,
-    target: Annotated[
-        Path,
-        typer.Argument(readable=False, help="Build folder or model."),
-    ],
+    target: Annotated[Path, Argument(readable=False, help="Build folder or model.")],
     mapping: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="For a model: mapping file."),
+        Path | None, Option(readable=False, help="For a model: mapping file.")
     ] = None,
     platform: Annotated[
-        str | None,
-        typer.Option(help="Platform file with boards and links (default: 'local')."),
+        str | None, Option(help="Platform file with boards and links (default: 'local').")
     ] = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Profile of the layers, made by 'profile'."),
+        Path | None, Option(readable=False, help="Profile of the layers, made by 'profile'.")
     ] = None,
     shape: Shape = None,
     frames: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --trace)."
-        ),
+        Option(min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --trace)."),
     ] = None,
     fps: Fps = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
         ),
     ] = None,
     window: Window = None,
     queue: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximum number of waiting frames (default: one second's)."),
+        int | None, Option(min=1, help="Maximum number of waiting frames (default: one second's).")
     ] = None,
     scatter: Annotated[
-        bool,
-        typer.Option("--scatter", help="Vary times from frame to frame like the measured ones."),
+        bool, Option("--scatter", help="Vary times from frame to frame like the measured ones.")
     ] = False,
     jitter: Annotated[
         float,
-        typer.Option(
+        Option(
             min=0,
             max=10,
             help="Instead of --scatter: standard deviation of times, relative to the mean.",
         ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of --scatter and --jitter.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Random seed of --scatter and --jitter.")] = 0,
     svg: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             callback=writes(SVG),
             readable=False,
             help="Draw a timeline of the first frames as SVG; '-': standard output.",
         ),
     ] = None,
-    drawn: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of frames in the drawing.")
-    ] = 12,
+    drawn: Annotated[int, Option(min=1, max=1000, help="Number of frames in the drawing.")] = 12,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)

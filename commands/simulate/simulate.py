@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.commands.build_folder import (
-    is_build_folder,
-    read_plan,
-    refuse_other_folders,
-)
+from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import plan_model
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.links import LinkSpeeds

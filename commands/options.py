@@ -157,7 +157,7 @@ def refuse_with(option: str, /, **others: Any) -> None:
     """Raise if options are given that mean nothing beside another one."""
     given = [name for name, value in others.items() if value]
     if given:
-        found = f"means nothing together with {option}"
+        found = f"cannot be combined with {option}"
         raise RankSliceError(
             *(Mistake(f"--{name.replace('_', '-')}", found, "leave out one") for name in given)
         )

@@ -140,7 +140,11 @@ def progress_bars() -> Progress:
 def end_interrupted(files: Sequence[Path]) -> NoReturn:
     """End a command that was interrupted, and tell which files have what was measured."""
     names = " and ".join(map(str, files))
-    kept = f"; what was measured is in {names}: the same command goes on there" if files else ""
+    kept = (
+        f"; the measurements so far are in {names}: run the same command to continue"
+        if files
+        else ""
+    )
     print_line(talk, f"interrupted{kept}")
     raise typer.Exit(128 + signal.SIGINT)
 

@@ -148,7 +148,7 @@ def _foreign(folder: Path) -> str:
     if found := other_maker(folder, PLAN, FORMAT, "build"):
         return found
     if living_runs(folder):
-        return "a run goes on in it: wait for its end"
+        return "a run is in progress in it: wait until it ends"
     return other_entries(folder, OWN_ENTRIES.__contains__)
 
 

@@ -157,6 +157,6 @@ def _ask_for_cuts(model: Path, shapes: dict[str, tuple[int, ...]]) -> str:
     with talk.status("reading"):
         inspection = inspect_model(model, shapes)
     print_cuts(inspection, talk)
-    talk.print("Where does each further slice begin? One or more numbers, such as those under cut")
+    talk.print("Where does each further slice begin? Enter layer numbers, such as those under cut")
     answer: str = typer.prompt("cuts", err=True)
     return answer

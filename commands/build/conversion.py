@@ -61,7 +61,7 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
 
 def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
     if wanted.kind not in KINDS:
-        found = f"{quoted(wanted.kind)} is no way to convert"
+        found = f"{quoted(wanted.kind)} is not a number format"
         yield Mistake(_QUANTIZE, found, f"expected {joined(KINDS, 'or')}")
     is_int8 = wanted.kind == "int8"
     possible = format_of(model.graph).conversions
@@ -76,7 +76,7 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
         expected = f"give {_REPRESENTATIVE} with frames like those that will come"
         yield Mistake(_QUANTIZE, "int8 needs to know the range of each activation", expected)
     elif not is_int8 and wanted.representative is not None:
-        found = f"says nothing for {wanted.kind}"
+        found = f"has no effect for {wanted.kind}"
         yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
 
 

@@ -29,7 +29,7 @@ def parse_cuts(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
         expected = "expected numbers of layers, such as 89 or 40,89,120"
-        raise RankSliceError(Mistake(_OPTION, f"{quoted(text)} is no list of numbers", expected))
+        raise RankSliceError(Mistake(_OPTION, f"{quoted(text)} is not a list of numbers", expected))
     return tuple(int(part) for part in parts)
 
 

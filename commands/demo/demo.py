@@ -64,7 +64,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        found = f"is no folder, and none can be made: {error.strerror}"
+        found = f"is not a folder and cannot be created: {error.strerror}"
         raise RankSliceError(Mistake(str(folder), found, "choose another --folder")) from None
 
 

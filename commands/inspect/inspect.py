@@ -94,7 +94,7 @@ def inspect_model(
     if mapping is None:
         if platform is not None:
             expected = "give --mapping, too: which layers go to its accelerators"
-            raise RankSliceError(Mistake("--platform", "says nothing without a mapping", expected))
+            raise RankSliceError(Mistake("--platform", "needs a mapping", expected))
         return _inspection(read_model(model, shapes), None)
     from rankslice.commands.planning import plan_model  # reads platforms, which takes its time
 

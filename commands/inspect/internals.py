@@ -154,7 +154,7 @@ def look_inside(path: Path, wanted: Wanted) -> Internals:
                     command, stdout=stderr, stderr=stderr, timeout=_PATIENCE_S, check=False
                 )
             except subprocess.TimeoutExpired:
-                told = f"LiteRT did not end within {_PATIENCE_S} s"
+                told = f"LiteRT did not finish within {_PATIENCE_S} s"
                 raise RankSliceError(Mistake(str(path), told)) from None
         if ended.returncode or not found.is_file():
             raise RankSliceError(Mistake(str(path), _crash(ended.returncode, log)))

@@ -65,7 +65,7 @@ def probe(
     if not hosts:
         raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
     if mpirun is not None:
-        raise RankSliceError(Mistake("--mpirun", "means nothing without --check", "leave it out"))
+        raise RankSliceError(Mistake("--mpirun", "needs --check", "leave it out"))
     out = check_output(out, "--out", PLATFORM, force=force)
     with talk.status("asking boards") as status:
         found = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
@@ -97,7 +97,7 @@ def _check_platform(
     from rankslice.commands.probe.show import print_findings
 
     if len(folders) > 1:
-        found = "with --check there can be one build folder"
+        found = "--check takes at most one build folder"
         raise typer.BadParameter(f"{found}, not {len(folders)}", param_hint="HOST...")
     out = Path(folders[0]) if folders else None
     with talk.status("reading") as status:

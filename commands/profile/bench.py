@@ -149,7 +149,7 @@ class Bench:
         self._let_rest()
         for rank in target.neighbours:
             if problem := self._accelerators[rank.key].compute(self._whole):
-                self._listener.note(f"{rank.key} stays idle meanwhile: {problem}")
+                self._listener.note(f"{rank.key} stays idle: {problem}")
         self._computing = target
 
     def _let_rest(self) -> None:

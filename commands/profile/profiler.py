@@ -125,7 +125,7 @@ class Profiler:
             expected = "choose another --out, or replace it with --fresh"
             raise RankSliceError(Mistake(str(self._out), found, expected))
         self._listener.note(
-            f"{self._out}: the model has changed since it was measured; measuring anew"
+            f"{self._out}: the model has changed since it was measured; measuring again"
         )
         return ()
 
@@ -166,7 +166,7 @@ class Profiler:
         if old is None:
             return kind
         if differences := [*changes(old, kind)]:
-            told = f"{target.rank.key}: {joined(differences)}; measuring anew"
+            told = f"{target.rank.key}: {joined(differences)}; measuring again"
             self._listener.note(f"{self._out}: {told}")
             return kind
         claimed = {key for other in self._targets if other is not target for key in other.keys}

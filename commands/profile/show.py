@@ -87,7 +87,9 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
             parts.append(f"{len(each.spans)} of {each.of} slices were never measured, of {layers}")
         if each.seldom:
             parts.append(f"{each.seldom} long ones only once or twice")
-        text = f"{each.key}: no time was left: {'; '.join(parts)}; the same command goes on there"
+        text = (
+            f"{each.key}: time limit reached: {'; '.join(parts)}; run the same command to continue"
+        )
         print_line(console, text)
         if meaning := each.meaning():
             print_line(console, meaning)

@@ -116,7 +116,7 @@ def changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
     if changed:
         yield f"{joined([each.replace('_', ' ') for each in changed])} changed"
     if old.neighbours != new.neighbours:
-        yield "other accelerators compute meanwhile"
+        yield "other accelerators compute at the same time"
     hardware = ("host", "machine", "processor", "memory_bytes")
     if any(getattr(old.board, name) != getattr(new.board, name) for name in hardware):
         yield f"the board is {new.board.host}, and was {old.board.host}"

@@ -47,8 +47,10 @@ def check_results(path: Path) -> Path:
     if checked == STDOUT:
         return STDOUT
     if not is_null(path) and path.suffix.lower() not in (".bin", ".npz"):
-        expected = "expected a name that ends in .npz (for numpy.load) or .bin (the own format)"
-        raise RankSliceError(Mistake(str(path), "tells no format of results", expected))
+        expected = (
+            "expected a name that ends in .npz (for numpy.load) or .bin (RankSlice's own format)"
+        )
+        raise RankSliceError(Mistake(str(path), "does not name a format of results", expected))
     return checked.parent.resolve() / checked.name
 
 

@@ -59,7 +59,7 @@ def print_run(summary: RunSummary, console: Console) -> None:
     for line in _warm_ups(summary.ranks):
         print_line(console, line)
     latency = summary.latency_ms
-    rate = "rate not told"
+    rate = "rate unknown"
     if summary.throughput_fps is not None:
         rate = f"{summary.throughput_fps:.2f} frames/s"
     frames = frames_text(summary.completed)

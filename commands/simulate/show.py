@@ -31,7 +31,7 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
         )
     rate = f"{simulation.throughput_fps:.2f} frames/s ({STEADY})"
     if not simulation.is_steady:
-        rate = f"rate not told ({TOO_FEW})"
+        rate = f"rate unknown ({TOO_FEW})"
     console.print(f"{frames_text(simulation.completed)}, {rate}, window {simulation.window}")
     if simulation.waiting_max:
         console.print(

@@ -288,7 +288,7 @@ def read_trace(path: Path) -> NDArray[np.float64]:
     The file has a number a line; what follows a ``#`` is left out.
 
     Raises:
-        RankSliceError: it cannot be read, a line is no time, or times run backwards.
+        RankSliceError: it cannot be read, a line is not a time, or times run backwards.
     """
     times: list[float] = []
     mistakes = []
@@ -317,7 +317,7 @@ def _time(text: str, least: float) -> tuple[str, float]:
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds) or seconds < 0:
-        return f"{quoted(text)} is no time", 0.0
+        return f"{quoted(text)} is not a time", 0.0
     if seconds < least:
         return f"{text} comes after {least:g}", 0.0
     return "", seconds

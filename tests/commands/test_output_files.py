@@ -413,7 +413,7 @@ def test_an_npz_of_results_is_read_by_numpy(built: Path, tmp_path: Path) -> None
 def test_a_name_that_tells_no_format_of_results_is_refused(built: Path, tmp_path: Path) -> None:
     ended = rankslice("run", built, "--results", tmp_path / "r.npy")
     assert 1 == ended.code
-    assert "tells no format of results; expected a name that ends in .npz" in ended.err
+    assert "does not name a format of results; expected a name that ends in .npz" in ended.err
 
 
 def redirected(built: Path, words: str, redirection: str) -> tuple[int, str]:

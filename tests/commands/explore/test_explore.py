@@ -273,7 +273,7 @@ def test_what_was_measured_before_an_interruption_is_kept(
     ended = explore_unmeasured()
     assert 130 == ended.code
     assert "what was measured is in" in ended.err
-    assert "explored.profile.json: the same command goes on there" in ended.err
+    assert "explored.profile.json: run the same command to continue" in ended.err
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     assert 0 == explore_unmeasured().code
@@ -543,7 +543,7 @@ class TestRuns:
         monkeypatch.setattr(MappingRunner, "_run", run)
         ended = explore("--evaluate", "run")
         assert 130 == ended.code
-        assert "explored.runs.jsonl: the same command goes on there" in ended.err
+        assert "explored.runs.jsonl: run the same command to continue" in ended.err
         assert not (folder / "explored").exists()
         monkeypatch.setattr(MappingRunner, "_run", undisturbed)
         assert 0 == explore("--evaluate", "run").code
@@ -587,7 +587,7 @@ def test_boards_that_are_not_there_run_nothing(folder: Path) -> None:
 def test_what_only_trials_need_is_refused_without_them(folder: Path) -> None:
     ended = explore("--evaluations", "10")
     assert 1 == ended.code
-    assert "--evaluations: means nothing together with --evaluate model" in ended.err
+    assert "--evaluations: cannot be combined with --evaluate model" in ended.err
 
 
 @pytest.mark.ci

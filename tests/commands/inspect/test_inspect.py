@@ -193,7 +193,7 @@ def test_a_build_folder_takes_no_other_mapping(tmp_path):
 
 
 def test_a_platform_without_a_mapping_is_refused(figure):
-    with pytest.raises(RankSliceError, match="--platform: says nothing without a mapping"):
+    with pytest.raises(RankSliceError, match="--platform: needs a mapping"):
         inspect_model(figure / "model.onnx", platform="local")
 
 

@@ -172,12 +172,12 @@ def test_a_file_of_another_kind_is_refused_before_litert_sees_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--internals", "--object"], "--internals: means nothing together with --object"),
-        (["--internals", "--svg", "x.svg"], "--svg: means nothing together with --internals"),
-        (["--object", "--option", "a=b"], "--option: means nothing together with --object"),
+        (["--internals", "--object"], "--internals: cannot be combined with --object"),
+        (["--internals", "--svg", "x.svg"], "--svg: cannot be combined with --internals"),
+        (["--object", "--option", "a=b"], "--option: cannot be combined with --object"),
         (
             ["--internals", "--delegate", "x.so", "--accelerator", "gpu"],
-            "--delegate: means nothing together with --accelerator",
+            "--delegate: cannot be combined with --accelerator",
         ),
         (["--internals", "--option", "fast"], "--option: 'fast'; expected NAME=VALUE"),
         (["--delegate", "x.so"], "--delegate, --accelerator and --option need --internals"),

@@ -166,8 +166,8 @@ def test_what_a_mapping_would_do_is_not_asked_of_tables():
         "inspect", model_file("lstm"), "--object", "--mapping", "m.json", "--svg", "x.svg"
     )
     assert 1 == ended.code
-    assert "--mapping: means nothing together with --object" in ended.err
-    assert "--svg: means nothing together with --object" in ended.err
+    assert "--mapping: cannot be combined with --object" in ended.err
+    assert "--svg: cannot be combined with --object" in ended.err
 
 
 INT8 = entry("cnn_int8")

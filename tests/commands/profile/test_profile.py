@@ -219,7 +219,7 @@ def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_pat
     after = profiled(tmp_path, told)
     assert measurings(3) == told.spans
     version = after.kinds[0].engine_version.removeprefix("null ")
-    assert f"it has null {version}, and had null 0.{version}; measuring anew" in told.notes[0]
+    assert f"it has null {version}, and had null 0.{version}; measuring again" in told.notes[0]
     assert str(RUNTIME_VERSION) == version
 
 
@@ -231,7 +231,7 @@ def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_pat
     if '"most_khz": 123' not in out.read_text():
         pytest.skip("this machine tells its clocks, and the test changes what is not told")
     profiled(tmp_path, told)
-    assert "the settings of its clocks changed; measuring anew" in told.notes[0]
+    assert "the settings of its clocks changed; measuring again" in told.notes[0]
 
 
 @pytest.mark.ci
@@ -293,7 +293,7 @@ def test_the_command_line_says_how_long_it_will_take_and_what_was_left_out(tmp_p
     (left_out,) = json.loads(summary.read_text())["left_out"]
     assert left_out["of"] == len(first_spans(40))
     counts = f"{left_out['spans']} of {left_out['of']} slices were never measured"
-    assert f"no time was left: {counts}" in ended.out
+    assert f"time limit reached: {counts}" in ended.out
     known = left_out["of"] - left_out["spans"]
     assert (
         f"board1_cpu{CORE}: the times of {left_out['spans']} of {left_out['of']} slices are"
@@ -332,7 +332,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert 128 + signal.SIGINT == process.returncode
-    assert errors.endswith(f"what was measured is in {out}: the same command goes on there\n")
+    assert errors.endswith(f"what was measured is in {out}: run the same command to continue\n")
     assert 0 < len(read_profile(out).kinds[0].spans) < len(first_spans(24))
     assert {"model.onnx", "platform.yaml", "p.json"} == {path.name for path in tmp_path.iterdir()}
 

@@ -73,7 +73,7 @@ def test_the_warm_up_is_told_and_who_had_none() -> None:
 
 
 def test_a_rate_that_nobody_knows_is_not_printed() -> None:
-    assert "5 frames, rate not told (too few frames), window 4" in printed(ran(1.0))
+    assert "5 frames, rate unknown (too few frames), window 4" in printed(ran(1.0))
 
 
 def test_each_rank_is_a_stage() -> None:
@@ -116,7 +116,7 @@ def test_json_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_period_and_a_rate_are_not_given_together() -> None:
     ended = rankslice("run", "out", "--fps", "30", "--period-ms", "40")
     assert (1, "") == (ended.code, ended.out)
-    assert "--period-ms: means nothing together with --fps" in ended.err
+    assert "--period-ms: cannot be combined with --fps" in ended.err
 
 
 def test_a_period_is_the_inverse_of_a_rate(built_once: Path) -> None:

@@ -87,7 +87,7 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(sleeping):
         == (few["bottleneck"])
     )
     ended = rankslice("simulate", sleeping, "--frames", "1")
-    assert "1 frame, rate not told (too few frames), window 6" in ended.out
+    assert "1 frame, rate unknown (too few frames), window 6" in ended.out
     enough = simulated(sleeping, "--frames", "21")
     assert enough["throughput_fps"] == pytest.approx(50, rel=0.01)
 
@@ -227,10 +227,10 @@ def test_traces_are_checked_line_by_line(tmp_path):
     with pytest.raises(RankSliceError) as caught:
         read_trace(trace)
     assert [
-        "trace.txt, line 2: 'soon' is no time",
-        "trace.txt, line 3: '-1' is no time",
+        "trace.txt, line 2: 'soon' is not a time",
+        "trace.txt, line 3: '-1' is not a time",
         "trace.txt, line 5: 1 comes after 2",
-        "trace.txt, line 6: 'nan' is no time",
+        "trace.txt, line 6: 'nan' is not a time",
     ] == [str(mistake).partition(";")[0] for mistake in caught.value.mistakes]
 
 

@@ -41,12 +41,14 @@ class _Rank:
     """The parts of one rank, ready for frame 0."""
 
     def __init__(self, setup: Setup, peers: Peers) -> None:
-        """Load engines, open source and sinks, allocate all memory.
+        """Bind to the cores, load engines, open source and sinks, allocate all memory.
 
         Raises:
             JobError: something of this cannot be done here.
         """
         self._setup = setup
+        if setup.cores:
+            bind_to_cores(setup.cores)
         job, number = setup.job, setup.transport.rank
         self._failure: tuple[str, BaseException] | None = None
         wiring = wire(job, number, setup.window)
@@ -99,8 +101,8 @@ class _Rank:
     def run(self) -> dict[str, Any]:
         """Run until the stream has ended everywhere; return this rank's measurements."""
         setup = self._setup
-        if setup.options.bind and setup.spec.cores:
-            check_binding(setup.spec.cores)
+        if setup.cores:
+            check_binding(setup.cores)
         begin_s, begin_cpu_s = time.monotonic(), cpu_s()
         for executor in self._executors:
             setup.resources.callback(executor.join, _JOIN_TIMEOUT_S)
@@ -140,7 +142,7 @@ class _Rank:
         self._loop.wake()
 
     def _wake_loop(self) -> None:
-        """Let somebody look: there is something to send."""
+        """Have a thread look: there is something to send."""
         if self._computing.is_current():
             self._computing.look_soon()
         else:
@@ -230,17 +232,11 @@ def run_rank(
         JobError: the message names rank, key, host, segment and frame.
     """
     spec = job.ranks[transport.rank]
-
-    def set_up() -> _Rank:
-        if options.bind and spec.cores:
-            bind_to_cores(spec.cores)
-        return _Rank(setup, peers)
-
     try:
         with ExitStack() as resources:
             setup = Setup(job, folder, options, transport, resources, on_step)
             peers = meet(job, options, transport)
-            rank = together(transport, set_up)
+            rank = together(transport, lambda: _Rank(setup, peers))
             energy = BoardEnergy(job.ranks, spec.rank)
             on_start()
             records = share(transport, energy.during(rank.run))

@@ -26,7 +26,7 @@ from .wiring import Reader, StageSpec, Wiring
 __all__ = ["LoadedSegments", "Setup", "sink_stage", "source_stage"]
 
 _JUDGED_AFTER_S = 10.0
-"""A step's deadline is over by then, and whoever watches it has reported so."""
+"""A step's deadline is over by then, and its watch has reported so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Setup:
     def spec(self) -> RankSpec:
         """The rank's part of the plan."""
         return self.job.ranks[self.transport.rank]
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The cores to which the rank is bound; none: it is not."""
+        return self.spec.cores if self.options.bind else ()
 
     @property
     def window(self) -> int:

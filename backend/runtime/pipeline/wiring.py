@@ -243,7 +243,7 @@ def connect(
         wiring: of one rank.
         rings: made from ``wiring.rings``, in that order.
         wakes: what wakes the threads ``compute``, ``source`` and ``sink``, as far as there are any.
-        wake_loop: lets somebody look at the messages.
+        wake_loop: has a thread poll the messages.
         take_credits: takes the credits that are there, and wakes the source.
     """
 

@@ -44,7 +44,7 @@ class Source(ABC):
     """Whether it is asked after the others, as it accepts any file."""
 
     frames: int | None = None
-    """How many there are, counting ``--frames``; ``None``: nobody knows before the end."""
+    """How many there are, counting ``--frames``; ``None``: unknown before the end."""
     can_replay: bool = False
     """Whether each frame can be read again, in any order, and on another machine."""
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost.memory import memory_of
 from rankslice.exploration.cost.messages import messages_of
-from rankslice.exploration.cost.spans import span_numbers, spans_of, sums
+from rankslice.exploration.cost.spans import Floats, Indices, span_numbers, spans_of, sums
 from rankslice.exploration.cost.timing import latencies, segment_numbers, segment_times
 from rankslice.exploration.problem.problem import Problem
 
@@ -23,9 +22,6 @@ __all__ = ["SLOTS", "Evaluations", "board_energies", "core_users", "evaluate"]
 
 SLOTS = 2
 """Slots at each end of a channel between neighbouring stages of a chain."""
-
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

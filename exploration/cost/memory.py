@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 
 from rankslice.exploration.cost.messages import Messages
 from rankslice.exploration.cost.slot_memory import slot_bytes
-from rankslice.exploration.cost.spans import counts, spans_of, sums
+from rankslice.exploration.cost.spans import Floats, Indices, counts, spans_of, sums
 from rankslice.exploration.problem.problem import Problem
 
 __all__ = ["memory_of", "weights_of"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
 
 
 def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.problem.problem import Problem
 
@@ -19,9 +19,6 @@ __all__ = [
     "message_numbers",
     "messages_of",
 ]
-
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

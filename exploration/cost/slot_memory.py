@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.pipeline.wiring import slots
 from rankslice.exploration.cost.messages import Messages, message_numbers
+from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
 __all__ = ["slot_bytes"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
 
 
 def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:

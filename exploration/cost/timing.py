@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,11 @@ from rankslice.exploration.cost.messages import (
     first_readers,
     message_numbers,
 )
-from rankslice.exploration.cost.spans import Spans, counts, spans_of, sums
+from rankslice.exploration.cost.spans import Floats, Indices, Spans, counts, spans_of, sums
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 from rankslice.frontend.partition.segments import fewest_blocks
 
 __all__ = ["SegmentTimes", "blocks_of", "latencies", "segment_numbers", "segment_times"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
 
 
 def segment_numbers(

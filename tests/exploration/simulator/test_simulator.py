@@ -1,5 +1,6 @@
 import json
 import math
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -330,3 +331,11 @@ def lines_run(plan: Plan) -> int:
 @pytest.mark.parametrize("shape", [fan, turns])
 def test_twice_as_many_readers_or_segments_take_twice_as_many_steps(shape):
     assert lines_run(shape(160)) < 2.1 * lines_run(shape(80))
+
+
+def test_simulating_loads_neither_an_engine_nor_mpi():
+    program = (
+        "import sys, rankslice.exploration.simulator.simulator\n"
+        "sys.exit(' '.join({'mpi4py', 'onnxruntime', 'ai_edge_litert'} & sys.modules.keys()) or None)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

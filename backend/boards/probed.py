@@ -1,4 +1,4 @@
-"""What boards were found to have, and what lies between them: records of ``rankslice probe``."""
+"""Records of ``rankslice probe``: boards, and what was measured between them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ _Word = Annotated[str, Only(re.compile(r"[\w.+-]{1,64}", re.ASCII).fullmatch, "o
 _Version = Annotated[
     str, Only(re.compile(r"(\d{1,6}(\.\d{1,9}){0,4}\S{0,64})?", re.ASCII).fullmatch, "a version")
 ]
-_Address = Annotated[str, Only(_is_address, "an IP address")]
 _NoAddress = Annotated[str, Only(lambda text: not text or _is_address(text), "an IP address")]
 
 
@@ -63,9 +62,9 @@ class Cluster:
     least_mhz: _Megahertz | None
     most_mhz: _Megahertz | None
     capacity: int | None
-    """Of 1024, which the board's fastest cores have, as Linux rates them."""
+    """As Linux rates it; the board's fastest cores have 1024."""
     source: str
-    """The file that tells the frequencies."""
+    """The file with the frequencies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,9 @@ class Device:
 
     path: str
     driver: str
-    """Its name, where one is told."""
+    """Its name; empty: unknown."""
     may_open: bool
-    """Whether the account may."""
+    """Whether the account has the permission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +88,24 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class ThermalZone:
-    """A place where the board measures its temperature."""
+    """A temperature sensor of the board."""
 
     path: str
     kind: str
-    """Its type: numbers of zones differ from start to start."""
+    """Its type; the numbers of zones may change at each start."""
     millicelsius: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PowerSensor:
-    """A file that tells power, or counts energy."""
+    """A file with power, or a counter of energy."""
 
     path: str
     name: str
     microwatts: int | None
-    """At the time of asking; ``None``: a counter, or not readable."""
+    """When it was read; ``None``: a counter, or not readable."""
     may_read: bool
-    """Whether the account may."""
+    """Whether the account has the permission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,31 +115,30 @@ class Interface:
     name: str
     address: Annotated[str, Only(_is_ipv4, "an IPv4 address")]
     prefix: Annotated[int, between(0, 32)]
-    """Bits of the address that are its network's."""
+    """Length of the network's part of the address, in bits."""
     mbps: int | None
-    """Rate of the link, in megabits per second; ``None``: not told, or not of a real device."""
+    """Rate of the link in megabits per second; ``None``: unknown, or a virtual interface."""
     kind: str
     """``wired``, ``wireless`` or ``virtual``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that jobs may run with."""
+    """A Python that may run jobs."""
 
     python: str
     """Its path."""
     version: _Version
     """Empty: it does not run."""
     packages: tuple[tuple[str, str], ...]
-    """Distributions that jobs may need, with their versions; empty: not told."""
+    """Distributions that jobs may need, with their versions; an empty version is unknown."""
     providers: tuple[str, ...]
     """Execution providers of its onnxruntime."""
     library: str
-    """The MPI library that its mpi4py loads, or ``error:`` and why it, or the Python, does not
-    run."""
+    """The MPI library that its mpi4py loads, or ``error:`` and why it or the Python fails."""
 
     def version_of(self, package: str) -> str | None:
-        """Return the version of a distribution, or nothing if it is not installed."""
+        """Return the version of a distribution; ``None``: it is not installed."""
         return dict(self.packages).get(package)
 
 
@@ -151,12 +149,12 @@ class OpenMpi:
     mpirun: str
     version: _Version
     has_daemon: bool
-    """Whether there is what an mpirun of another machine starts."""
+    """Whether it has the daemon that the mpirun of another machine starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoardReport:
-    """What a board says of itself."""
+    """A board's description of itself."""
 
     hostname: str
     arch: _Word
@@ -164,7 +162,7 @@ class BoardReport:
     model_source: str
     system: str
     cores: tuple[_Core, ...]
-    """Those on which the account's programs may run."""
+    """Cores on which the account's programs may run."""
     clusters: tuple[Cluster, ...]
     memory_mb: _Megabytes
     available_mb: _Megabytes
@@ -180,7 +178,7 @@ class BoardReport:
     sensors: tuple[PowerSensor, ...]
     interfaces: tuple[Interface, ...]
     address: _NoAddress
-    """At which it was reached over ssh; empty: it is this machine."""
+    """Address at which it was reached over ssh; empty: it is this machine."""
     caller: _NoAddress
     """This machine's address, as the board sees it; empty: it is this machine."""
     has_rsync: bool
@@ -196,36 +194,36 @@ class BoardReport:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """What a board answers that is asked for its addresses."""
+    """The answer to ``addresses``."""
 
     interfaces: tuple[Interface, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What a board answers that is asked for the time."""
+    """The answer to ``clock``."""
 
     now_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Complaints:
-    """What a board answers that is asked to do several things."""
+    """The answer to requests that try several things."""
 
     complaints: tuple[str, ...]
-    """What keeps it from each; empty: nothing."""
+    """Why each of them failed; empty: it worked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where a board listens."""
+    """The answer to ``listen``."""
 
     port: Annotated[int, between(1, 65535)]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a board has measured towards another one."""
+    """The answer to ``exchange``: latency and rate towards another board."""
 
     latency_us: Annotated[int, between(0, 1 << 40)]
     bits_per_s: Annotated[int, between(0, 1 << 50)]
@@ -233,15 +231,15 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class ProbedBoard:
-    """A board that was asked."""
+    """A board, and its description of itself."""
 
     name: str
-    """What mappings call it."""
+    """Its name in mappings."""
     host: str
-    """What ssh and mpirun call it."""
+    """Its name or address for ssh and mpirun."""
     user: str
     address: str
-    """At which other boards reach it."""
+    """Address at which other boards reach it."""
     report: BoardReport
 
 
@@ -252,16 +250,16 @@ class Route:
     source: str
     target: str
     complaint: str = ""
-    """What keeps the source from connecting to the target; empty: nothing."""
+    """Why the source cannot connect to the target; empty: it can."""
     latency_us: int = 0
-    """Half of a small message's way there and back."""
+    """Half of the round trip of a small message."""
     bits_per_s: int = 0
     """Rate at which the target received."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What is known of boards after asking and measuring."""
+    """All that a probe has found."""
 
     boards: tuple[ProbedBoard, ...]
     routes: tuple[Route, ...]

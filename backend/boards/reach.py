@@ -1,4 +1,4 @@
-"""How the boards of a build folder are reached: the hosts of its plan, and who logs in there."""
+"""Hosts of the boards of a build folder, and the accounts for logging in there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rankslice.framework.wording import quoted
 __all__ = ["FILE", "Reach", "board_reaches", "reaches_to_json"]
 
 FILE = "boards.json"
-"""Name of the file in a build folder that says who logs in on the boards."""
+"""File of a build folder with the accounts on the boards."""
 
 _SHAPE = 'expected {"<board>": {"user": "<account>"}, ...}'
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a board is and who logs in there."""
+    """Host of a board, and the account for logging in there."""
 
     board: str
     host: str
@@ -34,7 +34,7 @@ class Reach:
 
     @property
     def full_name(self) -> str:
-        """Name the board as messages do: ``board edge01 (10.0.0.11)``."""
+        """The board's name in messages: ``board edge01 (10.0.0.11)``."""
         return f"board {self.board} ({self.host})"
 
 
@@ -46,10 +46,10 @@ def reaches_to_json(boards: Sequence[Board], plan: Plan) -> str:
 
 
 def board_reaches(folder: Path, plan: Plan) -> tuple[Reach, ...]:
-    """Return the boards of a build folder, in the order in which ranks name them.
+    """Return the boards of a build folder, in the order of the ranks.
 
     Raises:
-        RankSliceError: a name could not be handed to ssh, or two boards are one machine.
+        RankSliceError: ssh could not take a name, or two boards have the same host.
     """
     users = _users(folder / FILE)
     hosts = {placement.board: placement.host for placement in plan.ranks}
@@ -71,7 +71,7 @@ def board_reaches(folder: Path, plan: Plan) -> tuple[Reach, ...]:
 
 
 def _complaints(reach: Reach) -> list[str]:
-    """Return what is wrong with the names of a board: they become arguments of ssh."""
+    """Return what is wrong with the names of a board, which become arguments of ssh."""
     found = []
     for kind, name in (("board", reach.board), ("host", reach.host)):
         try:
@@ -82,7 +82,7 @@ def _complaints(reach: Reach) -> list[str]:
 
 
 def _users(path: Path) -> dict[str, str]:
-    """Return the accounts by board; there are none without the file."""
+    """Return the accounts by board; without the file there are none."""
     if not path.exists():
         return {}
     record = read_json(read_text(path, "accounts of boards"), str(path), _SHAPE)

@@ -107,7 +107,7 @@ class RemoteProcess:
         self._writing = threading.Lock()
         self._to_write = bytearray()
         self._read = bytearray()
-        self._searched = self._since_answer = 0
+        self._since_answer = 0
         self._errors = b""
         self._open = {self._stdout, self._stderr}
         self._ends_input = self._is_closed = False
@@ -197,13 +197,9 @@ class RemoteProcess:
 
     def _line(self) -> bytes:
         """Return the next complete line that was read, with its line end; empty: there is none."""
-        end = self._read.find(b"\n", self._searched)
-        if end < 0:
-            self._searched = len(self._read)
-            return b""
-        line = bytes(self._read[: end + 1])
-        del self._read[: end + 1]
-        self._searched = 0
+        end = self._read.find(b"\n") + 1
+        line = bytes(self._read[:end])
+        del self._read[:end]
         return line
 
     def _pass(self, deadline: float) -> bool:
@@ -262,7 +258,7 @@ class RemoteProcess:
                     raise self._mistake("has sent only a part of a file")
                 target.write(block)
                 left -= len(block)
-            self._searched = self._since_answer = 0
+            self._since_answer = 0
 
     def rest(self) -> tuple[str, int]:
         """Return what it prints until it ends, and its exit code.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -304,8 +305,5 @@ def _missing(program: str) -> str:
 
 def _figure(text: str, name: str) -> int:
     """Return a number from rsync's statistics."""
-    for line in text.splitlines():
-        if line.startswith(name):
-            digits = "".join(letter for letter in line.split(":")[1] if letter in "0123456789")
-            return int(digits[:18] or "0")
-    return 0
+    found = re.search(rf"(?m)^{name}:\s*([0-9,.]{{1,24}})", text)
+    return int(re.sub(r"\D", "", found[1]) or "0") if found else 0

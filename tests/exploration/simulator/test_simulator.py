@@ -336,6 +336,7 @@ def test_twice_as_many_readers_or_segments_take_twice_as_many_steps(shape):
 def test_simulating_loads_neither_an_engine_nor_mpi():
     program = (
         "import sys, rankslice.exploration.simulator.simulator\n"
-        "sys.exit(' '.join({'mpi4py', 'onnxruntime', 'ai_edge_litert'} & sys.modules.keys()) or None)"
+        "heavy = {'mpi4py', 'onnxruntime', 'ai_edge_litert'} & sys.modules.keys()\n"
+        "sys.exit(' '.join(heavy) or None)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

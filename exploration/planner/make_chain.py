@@ -61,7 +61,7 @@ def _numbers(given: ArrayLike, where: str, *, endless: bool) -> Floats:
     try:
         values = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        raise ArgumentError(Mistake(where, "is no array of numbers")) from None
+        raise ArgumentError(Mistake(where, "is not an array of numbers")) from None
     wrong = np.isnan(values) | (values < 0)
     if not endless:
         wrong |= np.isinf(values)
@@ -108,7 +108,9 @@ def _spans(given: ArrayLike, kinds: int, layers: int) -> Floats:
     try:
         values = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        raise ArgumentError(Mistake("spans_s", "is no array of numbers, and no function")) from None
+        raise ArgumentError(
+            Mistake("spans_s", "is neither an array of numbers nor a function")
+        ) from None
     if values.shape != (kinds, layers, layers):
         expected = f"(kinds, layers, layers), here {(kinds, layers, layers)}"
         raise ArgumentError(_misshapen("spans_s", values, expected))

@@ -31,7 +31,7 @@ class PlannedSlice:
     device: str
     """Its name."""
     index: int
-    """Its place in the list of devices."""
+    """Its index in the list of devices."""
     first: int
     """First layer, from 0."""
     last: int

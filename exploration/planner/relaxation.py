@@ -107,7 +107,7 @@ class _Level:
     members: Cuts
     """Their numbers."""
     moves: tuple[tuple[Cuts, Cuts], ...]
-    """By type of the last device: places in ``members``, and the combinations without it."""
+    """By type of the last device: indices in ``members``, and the combinations without it."""
 
 
 def _levels(shape: list[int], strides: list[int]) -> tuple[_Level, ...]:
@@ -122,8 +122,8 @@ def _levels(shape: list[int], strides: list[int]) -> tuple[_Level, ...]:
 def _level(members: Cuts, grid: Cuts, strides: list[int]) -> _Level:
     moves = []
     for count, stride in zip(grid, strides, strict=True):
-        places = np.flatnonzero(count[members])
-        moves.append((places, members[places] - stride))
+        indices = np.flatnonzero(count[members])
+        moves.append((indices, members[indices] - stride))
     return _Level(members, tuple(moves))
 
 
@@ -198,8 +198,8 @@ class _AllCombinations:
         reached = np.zeros(self.size, np.intp)
         for level in self.levels:
             best = np.zeros(level.members.size, np.intp)
-            for reach, (places, before) in zip(reached_from, level.moves, strict=True):
-                best[places] = np.maximum(best[places], reach[reached[before]])
+            for reach, (indices, before) in zip(reached_from, level.moves, strict=True):
+                best[indices] = np.maximum(best[indices], reach[reached[before]])
             reached[level.members] = best
             goal = int(best.argmax())
             if best[goal] == self.chain.layers:

@@ -343,7 +343,7 @@ def test_a_floor_that_cannot_be_reached_comes_with_the_best_rate() -> None:
         ({"times_s": np.zeros((0, 4))}, "times_s: has the shape (0, 4)"),
         ({"times_s": [[1.0, math.nan, 1.0, 1.0]]}, "times_s[0, 1]: is nan; expected no negative"),
         ({"times_s": [[1.0, -1.0, 1.0, 1.0]]}, "times_s[0, 1]: is -1.0; expected no negative"),
-        ({"times_s": "fast"}, "times_s: is no array of numbers"),
+        ({"times_s": "fast"}, "times_s: is not an array of numbers"),
         ({"output_bytes": [1, 2]}, "output_bytes: has the shape (2,); expected (layers,)"),
         ({"memory_bytes": [1, 2]}, "memory_bytes: has the shape (2,)"),
         ({"memory_bytes": [1, 2, 3, math.inf]}, "memory_bytes[3]: is inf"),

@@ -85,8 +85,8 @@ def test_numbers_that_are_no_cuts_are_refused(cuts: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "3,", "-1", "1.5", "²", "9" * 5000])
-def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
-    with pytest.raises(RankSliceError, match="no list of numbers"):
+def test_what_is_not_a_list_of_numbers_is_refused(text: str) -> None:
+    with pytest.raises(RankSliceError, match="not a list of numbers"):
         parse_cuts(text)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankslice.framework.errors import Mistake, nearest, raise_mistakes
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats.input_shapes import open_shape_mistake, shape_mistakes
 from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, replay
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
@@ -84,25 +85,15 @@ def _graph_mistakes(where: str, call_graph: CallGraph) -> Iterator[Mistake]:
 def _shape_mistakes(
     where: str, call_graph: CallGraph, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[Mistake]:
-    names = [name for name, _ in call_graph.inputs]
-    for name in shapes:
-        if name not in names:
-            hint = nearest(name, names) or f"inputs are {joined([quoted(each) for each in names])}"
-            yield Mistake(f"{where}: --shape", f"there is no input {quoted(name)}", hint)
-    for name, tensor in call_graph.inputs:
-        here = f"{where}: input {quoted(name)}"
-        wanted, given = tuple(tensor.shape), shapes.get(name)
-        text = ", ".join("?" if size is None else str(size) for size in wanted)
-        if given is None:
-            if None in wanted[1:]:
-                example = ",".join(str(size or 224) for size in (wanted[0] or 1, *wanted[1:]))
-                hint = f"give all its sizes, for example: --shape {name}={example}"
-                yield Mistake(here, f"has open sizes: [{text}]", hint)
-        elif len(given) != len(wanted) or any(
-            size not in (None, mine) or mine < 1 for size, mine in zip(wanted, given, strict=True)
-        ):
-            sizes = ", ".join(map(str, given))
-            yield Mistake(here, f"cannot have the sizes [{sizes}]", f"expected [{text}]")
+    declared = {
+        name: ["?" if size is None else int(size) for size in tensor.shape]
+        for name, tensor in call_graph.inputs
+    }
+    yield from shape_mistakes(where, declared, shapes)
+    for name, sizes in declared.items():
+        batch, *others = sizes or [1]
+        if "?" in others and name not in shapes:
+            yield open_shape_mistake(where, name, [1 if batch == "?" else batch, *others], 224)
 
 
 def _symbols(

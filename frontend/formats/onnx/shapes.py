@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -18,9 +17,15 @@ from onnx import (
     ValueInfoProto,
 )
 
-from rankslice.framework.errors import Mistake, nearest
+from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Tensor, Weight
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import quoted
+from rankslice.frontend.formats.input_shapes import (
+    Sizes,
+    open_shape_mistake,
+    shape_mistakes,
+    shape_option,
+)
 from rankslice.frontend.formats.onnx.follow import follow_types, is_fixed
 from rankslice.frontend.formats.onnx.nodes import inputs_of
 from rankslice.frontend.formats.onnx.types import dtype_of
@@ -57,18 +62,13 @@ def bind_inputs(
     bound.CopyFrom(model)
     inputs = {value.name: value for value in bound.graph.input}
     sizes: dict[str, int] = {}
-    mistakes: list[Mistake] = []
-    for name, shape in shapes.items():
-        here = f"{where}: input {name!r}"
-        if name not in inputs:
-            mistakes.append(Mistake(here, "the model has no such input", nearest(name, inputs)))
-            continue
-        declared = inputs[name].type.tensor_type
-        if declared.HasField("shape") and not _fits(declared.shape.dim, shape):
-            found = f"does not fit the shape {shape}"
-            mistakes.append(Mistake(here, found, f"it is declared as {_shape_text(declared)}"))
-        mistakes += _note_sizes(here, declared.shape.dim, shape, sizes)
-        declared.shape.CopyFrom(_shape_proto(shape))
+    declared = {name: _sizes(value.type.tensor_type) for name, value in inputs.items()}
+    mistakes = list(shape_mistakes(where, declared, shapes))
+    for name in (name for name in shapes if name in inputs):
+        kind = inputs[name].type.tensor_type
+        here = f"{where}: input {quoted(name)}"
+        mistakes += _note_sizes(here, kind.shape.dim, shapes[name], sizes)
+        kind.shape.CopyFrom(_shape_proto(shapes[name]))
     for value in bound.graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in sizes:
@@ -78,12 +78,6 @@ def bind_inputs(
 
 def _is_open(dim: Dimension) -> bool:
     return not dim.HasField("dim_value") or dim.dim_value < 0
-
-
-def _fits(dims: Sequence[Dimension], shape: tuple[int, ...]) -> bool:
-    return len(dims) == len(shape) and all(
-        _is_open(dim) or dim.dim_value == size for dim, size in zip(dims, shape, strict=True)
-    )
 
 
 def _note_sizes(
@@ -100,42 +94,27 @@ def _shape_proto(shape: Iterable[int]) -> onnx.TensorShapeProto:
     return TensorShapeProto(dim=[Dimension(dim_value=size) for size in shape])
 
 
-def _shape_text(declared: TypeProto.Tensor) -> str:
-    sizes = (dim.dim_param or "?" if _is_open(dim) else dim.dim_value for dim in declared.shape.dim)
-    return f"[{', '.join(map(str, sizes))}]"
+def _sizes(declared: TypeProto.Tensor) -> Sizes | None:
+    if not declared.HasField("shape"):
+        return None
+    dims = declared.shape.dim
+    return [dim.dim_param or "?" if _is_open(dim) else dim.dim_value for dim in dims]
 
 
 def input_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
     """Yield what keeps the model's inputs from having one type and one shape each."""
     for value in inputs:
-        here = f"{where}: input {value.name!r}"
+        here = f"{where}: input {quoted(value.name)}"
         declared = value.type.tensor_type
+        sizes = _sizes(declared)
         if not dtype_of(declared.elem_type):
             kind = value.type.WhichOneof("value") or "value without a type"
             yield Mistake(here, f"is a {kind}", "expected a tensor with an element type")
-        elif not declared.HasField("shape"):
-            option = _shape_option(value.name, (1, 3, 224, 224))
+        elif sizes is None:
+            option = shape_option(value.name, (1, 3, 224, 224))
             yield Mistake(here, "has no declared shape", f"give its sizes, for example: {option}")
-        elif any(map(_is_open, declared.shape.dim)):
-            dims = declared.shape.dim
-            option = _shape_option(value.name, (1 if _is_open(d) else d.dim_value for d in dims))
-            yield Mistake(here, _open_ones(dims), f"give all its sizes, for example: {option}")
-
-
-def _open_ones(dims: Iterable[Dimension]) -> str:
-    """Return which dimensions are not fixed: ``dimensions 0 ('batch') and 2 are not fixed``."""
-    texts = [
-        f"{index} ({dim.dim_param!r})" if dim.dim_param else str(index)
-        for index, dim in enumerate(dims)
-        if _is_open(dim)
-    ]
-    verb = "dimensions {} are" if len(texts) > 1 else "dimension {} is"
-    return f"{verb.format(joined(texts))} not fixed"
-
-
-def _shape_option(name: str, sizes: Iterable[int]) -> str:
-    given = f"{name}={','.join(map(str, sizes))}"
-    return f"--shape {shlex.quote(given)}"
+        elif any(isinstance(size, str) for size in sizes):
+            yield open_shape_mistake(where, value.name, sizes)
 
 
 def infer_tensors(model: ModelProto, weights: Mapping[str, Weight]) -> dict[str, Tensor]:

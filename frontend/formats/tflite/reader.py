@@ -18,6 +18,11 @@ from rankslice.framework.graph import (
     dtype_bits,
 )
 from rankslice.framework.wording import quoted
+from rankslice.frontend.formats.input_shapes import (
+    Sizes,
+    open_shape_mistake,
+    shape_mistakes,
+)
 from rankslice.frontend.formats.tflite.bodies import Bodies
 from rankslice.frontend.formats.tflite.buffers import buffer_contents
 from rankslice.frontend.formats.tflite.checks import (
@@ -29,7 +34,7 @@ from rankslice.frontend.formats.tflite.follow import open_tensors, settled_shape
 from rankslice.frontend.formats.tflite.operators import attributes, operator_name, unique_names
 from rankslice.frontend.formats.tflite.resize import resized_shapes, shapes_in_a_run
 from rankslice.frontend.formats.tflite.schema import OPERATORS
-from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes, shape_mistakes
+from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes
 from rankslice.frontend.formats.tflite.state import bonds, states
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
@@ -142,14 +147,27 @@ class _Reading:
         shapes = known_shapes(self._main, self._types, self._constants())
         brought = self._main.numbers("inputs")
         inputs = [self._tensor(shapes, number) for number in brought]
-        declared = [_declared(self._tables[number]) for number in brought]
         raise_mistakes(islice(self._constant_mistakes(), _MAX_SHOWN))
-        raise_mistakes(shape_mistakes(where, inputs, declared, given))
+        raise_mistakes(self._input_mistakes(inputs, given))
         changed = self._resized(inputs, given) or self._settled(shapes)
         return [
             shape if shape is None and number not in brought else changed.get(number, shape)
             for number, shape in enumerate(shapes)
         ]
+
+    def _input_mistakes(
+        self, inputs: Sequence[Tensor], given: Mapping[str, tuple[int, ...]]
+    ) -> Iterator[Mistake]:
+        """Yield shapes that the user gives and that do not fit, and inputs that need one."""
+        where, numbers = str(self._path), self._main.numbers("inputs")
+        declared = {
+            tensor.name: _declared(self._tables[number])
+            for number, tensor in zip(numbers, inputs, strict=True)
+        }
+        yield from shape_mistakes(where, declared, given)
+        for tensor in inputs:
+            if tensor.shape is None and tensor.name not in given:
+                yield open_shape_mistake(where, tensor.name, declared[tensor.name])
 
     def _graph(self, tensors: Sequence[Tensor]) -> Graph:
         """Return the records of the main subgraph.
@@ -313,6 +331,7 @@ class _Reading:
                     yield Mistake(here, found, f"its type and shape need {needed}")
 
 
-def _declared(table: Table) -> tuple[int, ...]:
-    """Return the sizes that a tensor can have; -1: any."""
-    return table.numbers("shape_signature") or table.numbers("shape")
+def _declared(table: Table) -> Sizes:
+    """Return the sizes that a tensor can have."""
+    sizes = table.numbers("shape_signature") or table.numbers("shape")
+    return ["?" if size < 0 else size for size in sizes]

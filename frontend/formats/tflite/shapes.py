@@ -7,15 +7,12 @@ the latter kind is found here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-from rankslice.framework.errors import Mistake, nearest
-from rankslice.framework.graph import Tensor
-from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["BY_VALUE", "dtype_of", "known_shapes", "shape_mistakes"]
+__all__ = ["BY_VALUE", "dtype_of", "known_shapes"]
 
 BY_VALUE = {
     "BATCH_TO_SPACE_ND": (1, 2),
@@ -121,38 +118,3 @@ def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: 
         return True
     deciding = [inputs[operand] for operand in BY_VALUE.get(name, ()) if operand < len(inputs)]
     return any(number >= 0 and number not in fixed_values for number in deciding)
-
-
-def shape_mistakes(
-    where: str,
-    inputs: Sequence[Tensor],
-    declared: Sequence[tuple[int, ...]],
-    given: Mapping[str, tuple[int, ...]],
-) -> Iterator[Mistake]:
-    """Yield what contradicts the shapes that the user gives, and inputs that lack sizes.
-
-    Args:
-        where: the model file, for messages.
-        inputs: the model's inputs.
-        declared: for each the sizes that the file allows; -1: any.
-        given: sizes by name of the input.
-    """
-    names = [tensor.name for tensor in inputs]
-    for name in given:
-        if name not in names:
-            found = f"{where}: input {quoted(name)}"
-            yield Mistake(found, "the model has no such input", nearest(name, names))
-    for tensor, sizes in zip(inputs, declared, strict=True):
-        here = f"{where}: input {quoted(tensor.name)}"
-        shape = given.get(tensor.name)
-        if shape is None and tensor.shape is None:
-            yield Mistake(here, "its shape is not fixed", "give all its sizes with --shape")
-        elif shape is not None and not _fits(sizes, shape):
-            allowed = "x".join("?" if size < 0 else str(size) for size in sizes)
-            yield Mistake(here, f"does not fit the shape {shape}", f"the file says {allowed}")
-
-
-def _fits(declared: Sequence[int], shape: Sequence[int]) -> bool:
-    return len(declared) == len(shape) and all(
-        size in (-1, given) for size, given in zip(declared, shape, strict=True)
-    )

@@ -159,7 +159,8 @@ def test_a_shape_that_values_decide_is_unknown():
 def test_a_shape_that_the_file_fixes_cannot_be_changed():
     name = "serving_default_keras_tensor:0"
     told = refused(model_file("cnn_float32"), {name: (2, 16, 16, 3)})
-    assert f"input '{name}': does not fit the shape (2, 16, 16, 3); the file says 1x16x16x3" in told
+    expected = "does not fit the shape (2, 16, 16, 3); it is declared as [1, 16, 16, 3]"
+    assert f"input '{name}': {expected}" in told
 
 
 def test_a_shape_for_an_unknown_input_is_refused():

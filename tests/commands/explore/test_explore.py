@@ -272,7 +272,7 @@ def test_what_was_measured_before_an_interruption_is_kept(
     monkeypatch.setattr(f"{COMMANDS}.explore.find_mappings", interrupt)
     ended = explore_unmeasured()
     assert 130 == ended.code
-    assert "what was measured is in" in ended.err
+    assert "the measurements so far are in" in ended.err
     assert "explored.profile.json: run the same command to continue" in ended.err
     monkeypatch.undo()
     monkeypatch.chdir(folder)

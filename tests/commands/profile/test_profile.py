@@ -332,7 +332,8 @@ def test_ctrl_c_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert 128 + signal.SIGINT == process.returncode
-    assert errors.endswith(f"what was measured is in {out}: run the same command to continue\n")
+    kept = f"the measurements so far are in {out}: run the same command to continue\n"
+    assert errors.endswith(kept)
     assert 0 < len(read_profile(out).kinds[0].spans) < len(first_spans(24))
     assert {"model.onnx", "platform.yaml", "p.json"} == {path.name for path in tmp_path.iterdir()}
 

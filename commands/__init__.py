@@ -76,7 +76,7 @@ class _Stdout(io.FileIO):
 
 
 def _checked(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
-    # A name that the terminal cannot show is no reason to fail.
+    # A name that the terminal cannot show must not make the command fail.
     errors = "backslashreplace" if stdout.errors == "strict" else stdout.errors
     raw = _Stdout(stdout.fileno(), "w", closefd=False)
     return io.TextIOWrapper(

@@ -112,7 +112,7 @@ def _is_one_file(name: str, other: str) -> bool:
     return name == other or os.path.realpath(name) == os.path.realpath(other)
 
 
-# readable=False, here and below: what cannot be read is told like any other mistake, not by typer.
+# readable=False, here and below: commands report unreadable files like any other mistake.
 Json = Annotated[
     Path | None,
     Option(

@@ -59,7 +59,7 @@ def plan_model(
         shapes: sizes of model inputs that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
         literally: leave normalisations of a Keras model on the ranks that the mapping says.
-        on_step: told what is being done.
+        on_step: called with each step.
 
     Raises:
         RankSliceError: with all mistakes that were found.

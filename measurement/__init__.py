@@ -1,1 +1,1 @@
-"""A finished job to numbers a person can read."""
+"""The figures of a finished run, and their comparison."""

@@ -93,7 +93,7 @@ def build(
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
         options: how to slice and pack.
-        on_step: told what is being done.
+        on_step: called with each step.
 
     Raises:
         RankSliceError: with all mistakes that were found.

@@ -1,4 +1,4 @@
-"""Slices told by where they begin, as in ``--cuts 89``, instead of by a mapping file."""
+"""Slices given by their first layers, as in ``--cuts 89``, instead of a mapping file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds, printed for people."""
+"""Builds, printed."""
 
 from __future__ import annotations
 

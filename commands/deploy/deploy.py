@@ -78,7 +78,7 @@ def deploy(
     Args:
         deployment: from :func:`plan_deployment`.
         venv: also make each board's virtual environment, with what its package needs.
-        on_step: told a board's name and what is being done there.
+        on_step: called with a board's name and each step there.
 
     Raises:
         RankSliceError: some boards do not have their package; the others do.

@@ -1,4 +1,4 @@
-"""Deployments, printed for people."""
+"""Deployments, printed."""
 
 from __future__ import annotations
 

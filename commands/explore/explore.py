@@ -98,8 +98,8 @@ def explore(
         out: the folder to make; it appears complete or not at all. What was measured lies beside
             it meanwhile, and the next exploration goes on with it.
         options: what to find, and how.
-        listener: is told what happens while layers are measured.
-        on_progress: told a step, how much of it is done, and how much there is.
+        listener: receives the progress of measuring.
+        on_progress: called with a step, how much of it is done, and the total.
 
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.

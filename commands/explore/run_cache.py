@@ -45,7 +45,7 @@ class RunCache:
         """
         self._file, self._model, self._platform = file, model, platform
         text = read_text(file, "a record of runs") if file.exists() else ""
-        self._begins_anew = text == "" or text.endswith("\n")
+        self._at_line_start = text == "" or text.endswith("\n")
         lines = [line for each in text.splitlines() if (line := _read(each, file.name))]
         self._runs = {
             _of_run(line.run): line.run
@@ -72,8 +72,8 @@ class RunCache:
         self._runs[_of_choice(candidate)] = run
         line = json.dumps(asdict(_Line(self._model, self._platform, run)))
         with self._file.open("a", encoding="ascii") as file:
-            file.write(line + "\n" if self._begins_anew else f"\n{line}\n")
-        self._begins_anew = True
+            file.write(line + "\n" if self._at_line_start else f"\n{line}\n")
+        self._at_line_start = True
 
 
 def _of_run(run: MeasuredRun) -> _Identity:

@@ -1,4 +1,4 @@
-"""An exploration, printed for people."""
+"""An exploration, printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An inspection, printed for people."""
+"""An inspection, printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model object, printed for people."""
+"""A model object, printed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class _Way:
     libraries: tuple[str, ...] = ()
     """Patterns of libraries, all needed besides the delegate; ``a|b``: one of them."""
     driver: bool = False
-    """Whether a driver of Vulkan or OpenCL that is no software has to be there."""
+    """Whether a hardware driver of Vulkan or OpenCL is needed."""
     provider: str = ""
     plugin: str = ""
     """Distribution that has the provider for any onnxruntime."""
@@ -63,7 +63,7 @@ class _Way:
     """Patterns of libraries that are needed, too, but come with the plug-in."""
     options: tuple[tuple[str, str], ...] = ()
     skeleton: str = ""
-    """Pattern of a library for the NPU itself, whose folder its loader must be told."""
+    """Pattern of a library for the NPU itself; its loader needs the folder."""
 
 
 _GPU_NODES = ("/dev/kgsl-3d0", "/dev/dri/renderD*", "/dev/mali*")

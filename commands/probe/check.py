@@ -50,7 +50,7 @@ def check_platform(
         out: a build folder; its boards alone are looked at, and whether they can run it.
         mpirun: path of an mpirun; the one of this environment by default.
         ssh_config: handed to ssh as ``-F``.
-        on_step: told what is being done.
+        on_step: called with each step.
 
     Raises:
         RankSliceError: the platform or the build folder cannot be read.

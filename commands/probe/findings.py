@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A board that has told of itself."""
+    """A board that answered."""
 
     board: Board
     talk: Conversation

@@ -47,7 +47,7 @@ def probe(
         hosts: names or addresses as ssh takes them, each with ``user@`` before it if need be;
             ``local`` is this machine.
         ssh_config: handed to ssh as ``-F``.
-        on_step: told what is being done.
+        on_step: called with each step.
 
     Raises:
         RankSliceError: a host is none, or appears twice.

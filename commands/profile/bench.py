@@ -125,8 +125,8 @@ class Bench:
             target: where.
             spans: what.
             timings: how often.
-            may_go_on: asked before each span.
-            add: is handed what was measured.
+            may_go_on: called before each span; false ends the measuring.
+            add: called with each span and its reading.
         """
         self.let_neighbours_compute(target)
         accelerator = self._accelerators[target.rank.key]

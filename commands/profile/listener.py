@@ -1,4 +1,4 @@
-"""Who is told how far measuring is."""
+"""The progress of measuring, reported."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["Listener"]
 
 
 class Listener:
-    """What is told while something is measured; nothing is done with it here."""
+    """Receives the progress of measuring; this one ignores it."""
 
     def step(self, text: str) -> None:
-        """Take note of what is being done."""
+        """Receive the current step."""
 
     def note(self, text: str) -> None:
-        """Take note of something that the user should know."""
+        """Receive something that the user should know."""
 
     def expect(self, what: Expectation) -> None:
-        """Take note of how long it will take."""
+        """Receive the expected duration."""
 
     def begin(self, key: str, spans: int) -> None:
-        """Take note that spans will be measured on an accelerator."""
+        """Receive how many spans will be measured on an accelerator."""
 
     def measured(self, key: str) -> None:
-        """Take note that one of them has been."""
+        """Receive that one more of them has been measured."""

@@ -21,11 +21,11 @@ class ProfileOptions:
     shapes: Mapping[str, tuple[int, ...]] | None = None
     """Sizes of model inputs that the model leaves open."""
     alone: bool = False
-    """Leave the board's other accelerators idle meanwhile."""
+    """Keep the board's other accelerators idle."""
     fresh: bool = False
-    """Measure everything anew."""
+    """Ignore existing measurements."""
     again: bool = False
-    """Measure everything once more, and keep what is known."""
+    """Measure everything again, and keep existing measurements."""
     venv: bool = False
     """Make the boards' Python environments."""
     wheels: str = ""

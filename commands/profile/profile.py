@@ -28,7 +28,7 @@ def profile_model(
         profiler: ready.
         refined: plan, too; without, only the first spans are measured, and ``None`` is returned.
         seconds: after which nothing more is begun; ``None``: all is measured.
-        on_round: told each plan that was tried.
+        on_round: called with each plan that was tried.
     """
     limit = TimeLimit(seconds)
     profiler.measure_first(limit.share(_FIRST_SHARE) if refined else limit)

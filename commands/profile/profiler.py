@@ -66,8 +66,8 @@ _USUAL = ProfileOptions()
 class Profiler:
     """A model, ready to be measured on each kind of accelerator of a platform: a context manager.
 
-    What is measured is added to :attr:`profile`. A file that was there is gone on with, and is
-    written anew at the end, however that comes.
+    Measurements are added to :attr:`profile`. An existing file is continued, and written again at
+    the end, also after an error.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Profiler:
             platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
             out: the profile; ``None``: none is read or written.
             options: how it is measured.
-            listener: is told what happens.
+            listener: receives the progress.
 
         Raises:
             RankSliceError: with all mistakes that were found.

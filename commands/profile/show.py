@@ -1,4 +1,4 @@
-"""Profiles, printed for people."""
+"""Profiles, printed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Target:
     keys: tuple[str, ...]
     """Of all accelerators of the kind."""
     neighbours: tuple[Placement, ...]
-    """What computes meanwhile on the same board."""
+    """What computes at the same time on the same board."""
 
 
 def find_targets(
@@ -108,7 +108,7 @@ def described(target: Target, greeting: Greeting) -> ProfiledKind:
 
 
 def changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
-    """Yield what is no longer as it was when a kind was measured, as clauses."""
+    """Yield what has changed since a kind was measured, as clauses."""
     if old.engine_version != new.engine_version:
         yield f"it has {new.engine_version}, and had {old.engine_version}"
     settings = ("threads", "engine", "options", "environment", "allow_fallback")

@@ -239,7 +239,7 @@ class _Bars:
         self.end()
 
     def begin(self, work: str, total: int | None) -> None:
-        """Show the bar of a piece of work; ``total``: ``None`` if nobody knows how much it is."""
+        """Show the bar of a piece of work; ``total``: ``None`` if the amount is unknown."""
         self._progress = self._shown.enter_context(progress_bars())
         self._progress.add_task(work, total=total)
 

@@ -53,7 +53,7 @@ def verified(
         results: of the run.
         arrivals: number of each frame of the results.
         tolerance: by which share of their range results may differ.
-        on_verified: told now and then how many frames have been compared.
+        on_verified: called from time to time with the number of compared frames.
     """
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact

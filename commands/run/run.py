@@ -58,9 +58,9 @@ def run(
         verify: compare all results with the unsliced model's: bit by bit if the options say
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
         tolerance: by which share of their range results may differ instead.
-        on_completed: told now and then how many frames have come out.
-        on_ran: told what the run showed, before any comparison.
-        on_verified: told now and then how many frames have been compared.
+        on_completed: called from time to time with the number of finished frames.
+        on_ran: called with the finished run before any comparison.
+        on_verified: called from time to time with the number of compared frames.
 
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.

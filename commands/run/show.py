@@ -1,4 +1,4 @@
-"""Runs, printed for people."""
+"""Runs, printed."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _stage_means(summary: RunSummary) -> str:
 
 
 def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
-    """Yield what each board's sensor told; then where energy is absent, and why."""
+    """Yield the energy of each board; then where it is absent, and why."""
     absent: dict[str, list[str]] = defaultdict(list)
     for board in boards:
         if board.joules is None or board.seconds is None or board.mean_w is None:

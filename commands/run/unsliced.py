@@ -148,7 +148,7 @@ class _Copy:
 
 
 def _memory(file: str, name: str) -> int:
-    """Return a figure of the system's on memory, in bytes; 0: it is not told."""
+    """Return a memory figure of the system in bytes; 0: unknown."""
     for line in Path(file).read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:

@@ -1,4 +1,4 @@
-"""A simulated job, printed for people."""
+"""A simulated job, printed."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Simulated:
     overheads: Overheads
     simulation: Simulation
     notes: tuple[str, ...]
-    """What was counted as nothing because nobody knows it."""
+    """What is unknown and counted as zero."""
 
     @property
     def busiest(self) -> str:

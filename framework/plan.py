@@ -16,8 +16,7 @@ from typing import Any
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
-from rankslice.framework.reading.read_json import read_json
-from rankslice.framework.reading.records import read_record, record_schema
+from rankslice.framework.reading.records import document_schema, read_document, read_record
 from rankslice.framework.wording import described, quoted
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
 FORMAT = "rankslice-plan"
 VERSION = 1
 
-_SHAPE = "expected one that `rankslice build` made"
 _SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 
 
@@ -126,21 +124,9 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 def plan_schema() -> dict[str, Any]:
     """Return the JSON Schema of ``plan.json``, for other tools that read it."""
-    schema = record_schema(Plan)
-    record = schema["$defs"].pop("Plan")
+    schema = document_schema(Plan, "plan", VERSION, window={"type": "integer", "minimum": 2})
     schema["$defs"]["Segment"]["properties"]["file"]["pattern"] = f"^{_SUBMODEL.pattern}$"
-    head = {
-        "format": {"const": FORMAT},
-        "version": {"const": VERSION},
-    }
-    tail = {"window": {"type": "integer", "minimum": 2}}
-    return {
-        "title": "RankSlice plan",
-        **record,
-        "required": [*head, *record["required"], *tail],
-        "properties": {**head, **record["properties"], **tail},
-        "$defs": schema["$defs"],
-    }
+    return schema
 
 
 def plan_from_json(text: str, where: str = "plan.json") -> Plan:
@@ -158,7 +144,7 @@ def plan_from_json(text: str, where: str = "plan.json") -> Plan:
         RankSliceError: It is not JSON, another format or version, has a field of another type,
             or contradicts itself.
     """
-    record = _json_object(text, where)
+    record, _ = read_document(text, where, "plan", (VERSION,), "rankslice build", "build it again")
     window = record.pop("window", None)
     plan = read_record(Plan, record, where)
     if type(window) is not int or window != plan.window:
@@ -167,23 +153,6 @@ def plan_from_json(text: str, where: str = "plan.json") -> Plan:
     raise_mistakes(_name_mistakes(plan, where))
     raise_mistakes(_flow_mistakes(plan, where))
     return plan
-
-
-def _json_object(text: str, where: str) -> dict[str, Any]:
-    """Return the object of a text that says that it is a plan, without saying so."""
-    try:
-        record = read_json(text, where, _SHAPE)
-    except RankSliceError:
-        raise RankSliceError(
-            Mistake(where, "this is not a plan, or it is damaged", _SHAPE)
-        ) from None
-    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(where, "this is not a plan", _SHAPE))
-    version = record.pop("version", None)
-    if type(version) is not int or version != VERSION:
-        found = f"this is a plan of version {described(version)}"
-        raise RankSliceError(Mistake(where, found, f"expected {VERSION}; build it again"))
-    return record
 
 
 def _name_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Tensor
-from rankslice.framework.reading.read_json import read_json
-from rankslice.framework.reading.records import read_record, record_schema
-from rankslice.framework.wording import described, quoted
+from rankslice.framework.reading.records import document_schema, read_document, read_record
+from rankslice.framework.wording import quoted
 
 __all__ = [
     "Core",
@@ -38,8 +37,6 @@ _OLDER = (1, 2)
 """In 1 all samples of a span are of one moment; neither tells the memory of GPUs."""
 
 _T = TypeVar("_T")
-
-_SHAPE = "expected one that `rankslice profile` made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +186,7 @@ def _object_text(fields: dict[str, str]) -> str:
 
 def profile_schema() -> dict[str, Any]:
     """Return the JSON Schema of ``profile.json``, for other tools that read it."""
-    schema = record_schema(Profile)
-    record = schema["$defs"].pop("Profile")
-    head = {"format": {"const": FORMAT}, "version": {"const": VERSION}}
-    return {
-        "title": "RankSlice profile",
-        **record,
-        "required": [*head, *record["required"]],
-        "properties": {**head, **record["properties"]},
-        "$defs": schema["$defs"],
-    }
+    return document_schema(Profile, "profile", VERSION)
 
 
 def profile_from_json(text: str, where: str = "profile.json") -> Profile:
@@ -212,19 +200,12 @@ def profile_from_json(text: str, where: str = "profile.json") -> Profile:
         RankSliceError: it is not JSON, another format or version, has a field of another type, or
             contradicts itself. All mistakes at once.
     """
-    try:
-        record = read_json(text, where, _SHAPE)
-    except RankSliceError:
-        found = "this is not a profile, or it is damaged"
-        raise RankSliceError(Mistake(where, found, _SHAPE)) from None
-    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise RankSliceError(Mistake(where, "this is not a profile", _SHAPE))
-    version = record.pop("version", None)
-    if type(version) is int and version in _OLDER:
+    readable = (VERSION, *_OLDER)
+    record, version = read_document(
+        text, where, "profile", readable, "rankslice profile", "measure anew"
+    )
+    if version in _OLDER:
         _bring_up(record)
-    elif type(version) is not int or version != VERSION:
-        found = f"this is a profile of version {described(version)}"
-        raise RankSliceError(Mistake(where, found, f"expected {VERSION}; measure anew"))
     profile = read_record(Profile, record, where)
     raise_mistakes(_mistakes(profile, where))
     return profile

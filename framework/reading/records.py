@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.wording import bare, described, joined, quoted
 
-__all__ = ["Only", "between", "read_record", "record_schema"]
+__all__ = ["Only", "between", "document_schema", "read_document", "read_record", "record_schema"]
 
 T = TypeVar("T")
 
@@ -69,6 +70,58 @@ def record_schema(kind: type[Any]) -> dict[str, Any]:
     kinds: dict[str, Any] = {}
     _describe(kind, kinds)
     return {"$ref": f"#/$defs/{kind.__name__}", "$defs": kinds}
+
+
+def read_document(
+    text: str, where: str, kind: str, versions: tuple[int, ...], source: str, remedy: str
+) -> tuple[dict[str, Any], int]:
+    """Return the object in a JSON text, without its format and version, and its version.
+
+    Args:
+        text: The text of the file.
+        where: Name of the file, for messages.
+        kind: ``plan`` for the format ``rankslice-plan``.
+        versions: Versions that can be read, the current one first.
+        source: The command that writes such files.
+        remedy: What to do about a file of another version.
+
+    Raises:
+        RankSliceError: The text is not such an object, or has another version.
+    """
+    expected = f"expected one that `{source}` made"
+    try:
+        record = read_json(text, where, expected)
+    except RankSliceError:
+        found = f"this is not a {kind}, or it is damaged"
+        raise RankSliceError(Mistake(where, found, expected)) from None
+    if not isinstance(record, dict) or record.pop("format", None) != f"rankslice-{kind}":
+        raise RankSliceError(Mistake(where, f"this is not a {kind}", expected))
+    version = record.pop("version", None)
+    if type(version) is not int or version not in versions:
+        found = f"this is a {kind} of version {described(version)}"
+        raise RankSliceError(Mistake(where, found, f"expected {versions[0]}; {remedy}"))
+    return record, version
+
+
+def document_schema(kind: type[Any], name: str, version: int, **tail: Any) -> dict[str, Any]:
+    """Return the JSON Schema of texts that :func:`read_document` reads.
+
+    Args:
+        kind: Dataclass of the object.
+        name: ``plan`` for the format ``rankslice-plan``.
+        version: The current one.
+        tail: Schemas of fields that follow those of the dataclass.
+    """
+    kinds = record_schema(kind)["$defs"]
+    record = kinds.pop(kind.__name__)
+    head = {"format": {"const": f"rankslice-{name}"}, "version": {"const": version}}
+    return {
+        "title": f"RankSlice {name}",
+        **record,
+        "required": [*head, *record["required"], *tail],
+        "properties": {**head, **record["properties"], **tail},
+        "$defs": kinds,
+    }
 
 
 def _is_optional(hint: Any) -> bool:

@@ -103,10 +103,8 @@ class RemoteProcess:
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes if pipe)
         os.set_blocking(self._stdin, False)
-        self._reading = threading.Lock()
-        self._writing = threading.Lock()
-        self._to_write = bytearray()
-        self._read = bytearray()
+        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._to_write, self._read = bytearray(), bytearray()
         self._since_answer = 0
         self._errors = b""
         self._open = {self._stdout, self._stderr}

@@ -18,8 +18,8 @@ from boards.system import is_running, status_field
 pytestmark = pytest.mark.ci
 
 
-def pings(board: Board, patience_s: int = 1) -> bool:
-    command = ["ping", "-c", "1", "-W", str(patience_s), board.address]
+def pings(board: Board) -> bool:
+    command = ["ping", "-c", "1", "-W", "1", board.address]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -153,7 +153,7 @@ def test_a_board_whose_cable_is_pulled_reaches_nobody(boards: Boards) -> None:
     finally:
         boards[0].plug_in()
     # This machine may be between two questions for the board's Ethernet address, a second apart.
-    assert pings(boards[0], patience_s=5)
+    assert any(pings(boards[0]) for _ in range(10))
 
 
 def test_a_connection_outlives_a_pulled_cable(boards: Boards) -> None:

@@ -96,8 +96,7 @@ def check_output(
     elsewhere = f"choose another {option}"
     if str(path) in _STDOUT_NAMES or is_null(path):
         if not may_be_stream:
-            found = "is not a file that can be extended"
-            raise RankSliceError(Mistake(str(path), found, elsewhere))
+            raise RankSliceError(Mistake(str(path), "cannot be extended", elsewhere))
         return _stream(path, elsewhere)
     try:
         found = _what_forbids(path, kind)

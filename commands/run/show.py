@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.commands.output import new_table, print_line, shortened
+from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
 from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
@@ -58,22 +59,12 @@ def print_run(summary: RunSummary, console: Console) -> None:
             print_line(console, text)
     for line in _warm_ups(summary.ranks):
         print_line(console, line)
-    latency = summary.latency_ms
-    rate = "rate unknown"
-    if summary.throughput_fps is not None:
-        rate = f"{summary.throughput_fps:.2f} frames/s"
-    frames = frames_text(summary.completed)
-    console.print(f"{frames}, {rate} ({summary.throughput_of}), window {summary.window}")
-    if summary.dropped:
-        shown = ", ".join(map(str, summary.dropped[:_MAX_FRAMES_SHOWN]))
-        more = len(summary.dropped) - _MAX_FRAMES_SHOWN
-        console.print(
-            f"{len(summary.dropped)} arrivals dropped: {shown}"
-            + (f" and {more} more" if more > 0 else "")
-        )
+    rate, of = summary.throughput_fps, summary.throughput_of
+    console.print(rate_text(summary.completed, rate, of, summary.window))
+    if dropped := summary.dropped:
+        console.print(f"{len(dropped)} arrivals dropped: {numbers_text(dropped)}")
     if summary.completed:
-        told = (f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
-        console.print(f"latency {', '.join(told)}")
+        console.print(latency_text(summary.latency_ms))
         print_line(console, _stage_means(summary))
     for line in _energies(summary.energy):
         print_line(console, line)

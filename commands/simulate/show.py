@@ -7,16 +7,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.commands.output import new_table, print_line
+from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import RankUse
-from rankslice.framework.quantities import frames_text
 from rankslice.measurement.throughput import STEADY, TOO_FEW
 
 __all__ = ["print_simulation"]
 
 _MAX_RANKS = 40
 _MAX_LINKS = 16
-_MAX_DROPPED = 20
 
 
 def print_simulation(simulated: Simulated, console: Console) -> None:
@@ -29,28 +28,21 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
             f"{link.messages} messages {way} {escape(link.board)}:"
             f" the link is busy for {100 * link.utilisation:.0f} % of the time"
         )
-    rate = f"{simulation.throughput_fps:.2f} frames/s ({STEADY})"
-    if not simulation.is_steady:
-        rate = f"rate unknown ({TOO_FEW})"
-    console.print(f"{frames_text(simulation.completed)}, {rate}, window {simulation.window}")
+    rate = simulation.throughput_fps if simulation.is_steady else None
+    of = STEADY if simulation.is_steady else TOO_FEW
+    console.print(rate_text(simulation.completed, rate, of, simulation.window))
     if simulation.waiting_max:
         console.print(
             f"{simulation.waiting_mean:.1f} frames wait at the source on average,"
             f" {simulation.waiting_max} at most"
         )
-    if simulation.dropped:
-        shown = ", ".join(map(str, simulation.dropped[:_MAX_DROPPED]))
-        more = len(simulation.dropped) - _MAX_DROPPED
+    if dropped := simulation.dropped:
         print_line(
             console,
-            f"{len(simulation.dropped)} arrivals find no room, at which a run fails unless"
-            f" --overflow drop is given: {shown}" + (f" and {more} more" if more > 0 else ""),
+            f"{len(dropped)} arrivals find no room, at which a run fails unless"
+            f" --overflow drop is given: {numbers_text(dropped)}",
         )
-    latency = simulation.latency_ms
-    console.print(
-        "latency "
-        + ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p90", "p99", "max"))
-    )
+    console.print(latency_text(simulation.latency_ms))
     print_line(console, f"bottleneck: {simulated.busiest}")
     for note in simulated.notes:
         print_line(console, f"note: {note}")

@@ -1,0 +1,37 @@
+"""Sentences on the rate and latency of a run or a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rankslice.framework.quantities import frames_text
+
+__all__ = ["latency_text", "numbers_text", "rate_text"]
+
+_MAX_NUMBERS = 20
+
+
+def rate_text(completed: int, rate: float | None, of: str, window: int) -> str:
+    """Return ``80 frames, 45.10 frames/s (steady state), window 3``.
+
+    Args:
+        completed: frames that came out.
+        rate: in frames per second; ``None``: unknown.
+        of: what the rate is of, or why it is unknown.
+        window: most frames in flight.
+    """
+    shown = "rate unknown" if rate is None else f"{rate:.2f} frames/s"
+    return f"{frames_text(completed)}, {shown} ({of}), window {window}"
+
+
+def latency_text(latency_ms: Mapping[str, float]) -> str:
+    """Return ``latency p50 12.00 ms, p90 ...``."""
+    names = ("p50", "p90", "p99", "max")
+    return f"latency {', '.join(f'{name} {latency_ms[name]:.2f} ms' for name in names)}"
+
+
+def numbers_text(numbers: Sequence[int]) -> str:
+    """Return the first numbers, and how many more there are."""
+    shown = ", ".join(map(str, numbers[:_MAX_NUMBERS]))
+    more = len(numbers) - _MAX_NUMBERS
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -10,8 +10,6 @@ from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 
-__all__ = ["Literal", "render_driver"]
-
 _LONGEST_NAME_IN_COMMENT = 60
 
 

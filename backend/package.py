@@ -20,8 +20,6 @@ from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan, plan_to_json
 
-__all__ = ["requirements", "write_driver", "write_packages", "write_profiler_package"]
-
 _COMMON_FILES = (
     "driver.py",
     "plan.json",

@@ -7,8 +7,6 @@ from pathlib import Path
 from rankslice.backend.runtime.faults.private import PrivateFolder, make_private
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["temporary_folder"]
-
 
 def temporary_folder(parent: Path | None = None) -> PrivateFolder:
     """Return a new private folder, which is removed when it is released.

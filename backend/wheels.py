@@ -13,8 +13,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.platform import Board
 from rankslice.framework.wording import quoted
 
-__all__ = ["DOWNLOAD", "AddWheels", "collect_wheels", "wheels_for"]
-
 DOWNLOAD = "download"
 """Stands for pip's usual index instead of a folder of wheels."""
 

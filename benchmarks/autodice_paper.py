@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ENDS", "FIGURE_5", "OBJECTIVES", "TABLE_2", "TITLES", "Found", "Point"]
-
 TITLES = {"densenet121": "DenseNet-121", "resnet101": "ResNet-101", "vgg19": "VGG-19"}
 OBJECTIVES = ("throughput", "energy", "memory")
 

@@ -9,8 +9,6 @@ from typing import Any
 from autodice_paper import FIGURE_5, TABLE_2, TITLES, Found, Point
 from plotting import new_figure, save_figure
 
-__all__ = ["draw_boards", "draw_fronts"]
-
 _OURS, _PAPER, _OTHER = "#4269d0", "#e2711d", "#3a9d5d"
 _MEMORY = "#8d6cab"
 _AXES = {"energy_j": "energy, J per frame and board", "memory_mb": "memory, MB per board"}

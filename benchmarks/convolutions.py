@@ -15,8 +15,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["CHANNELS", "SIDE", "TENSOR_BYTES", "WRITERS", "halves"]
-
 CHANNELS = 64
 SIDE = 94
 TENSOR_BYTES = 4 * CHANNELS * SIDE * SIDE

@@ -27,8 +27,6 @@ from rankslice.networks.keras_zoo import (
     keras_file,
 )
 
-__all__ = ["classifier_frames", "keras_classifier"]
-
 RECIPE = 1
 """Version of the images and the fit, part of the file names: raise it if they change."""
 

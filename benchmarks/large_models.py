@@ -10,8 +10,6 @@ import onnx
 import published_networks
 from onnx import TensorProto, helper
 
-__all__ = ["gigabytes", "resnet101"]
-
 
 def resnet101(path: Path) -> Path:
     """Write ResNet-101 for images of [1, 3, 224, 224] (45 million parameters, 178 MB)."""

@@ -15,8 +15,6 @@ from rankslice.backend.package import write_driver, write_packages
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
 
-__all__ = ["let_sleep", "null_folder"]
-
 
 def null_folder(
     place: Path,

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["CLASSES", "photograph_crops"]
-
 CLASSES = 12
 """How many tiles there are."""
 

@@ -23,8 +23,6 @@ from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.read_yaml import read_yaml
 from rankslice.framework.wording import bare, described, quoted
 
-__all__ = ["read_pipeedge"]
-
 _MEGA = 1024 * 1024
 _BUFFERS = 2
 """For messages on their way, and for those that wait, at either end."""

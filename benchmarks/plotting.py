@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["new_figure", "save_figure"]
-
 _STYLE = {
     "axes.spines.right": False,
     "axes.spines.top": False,

@@ -17,8 +17,6 @@ from timing import console, print_table
 from rankslice.exploration.cost.prediction import Prediction
 from rankslice.measurement.summary import RunSummary
 
-__all__ = ["PARTS", "Record", "Round", "keep", "known", "report", "round_of", "with_prediction"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 TARGET_ERROR, TARGET_CORRELATION = 0.10, 0.9

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-__all__ = ["mobilenet_v2", "resnet101"]
-
 _CLASSES = 1000
 
 _BLOCKS = (3, 4, 23, 3)

@@ -15,18 +15,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-__all__ = [
-    "Spread",
-    "confident",
-    "confident_ratios",
-    "console",
-    "machine",
-    "print_table",
-    "ratios",
-    "spread",
-    "start_round",
-]
-
 console = Console(highlight=False, width=max(120, Console().width))
 
 

@@ -21,8 +21,6 @@ import psutil
 from numpy.typing import NDArray
 from timing import start_round
 
-__all__ = ["Contestant", "Stamps", "mpi_job", "read_stamps", "take_turns"]
-
 _START_TIMEOUT_S = 120.0
 _WARM_UP_S = 1.0
 _SETTLES = 0.15

@@ -11,8 +11,6 @@ import typer.main
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["COMMANDS", "app", "command", "load_command", "summary"]
-
 COMMANDS = (
     *("inspect", "build", "run", "deploy", "profile", "probe", "simulate", "explore", "demo"),
 )

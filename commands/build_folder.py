@@ -11,21 +11,6 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_text import read_text
 
-__all__ = [
-    "OWN_ENTRIES",
-    "PLAN",
-    "REFERENCE",
-    "REPORT",
-    "RESULTS",
-    "SSH_CONFIG",
-    "check_ssh_config",
-    "converted_name",
-    "is_build_folder",
-    "read_plan",
-    "refuse_other_folders",
-    "unsliced_model",
-]
-
 PLAN = "plan.json"
 REFERENCE = "model"
 """The link that leads to the unsliced model."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankslice.framework.graph import Graph
 
-__all__ = ["layer_numbers"]
-
 
 def layer_numbers(graph: Graph) -> dict[str, int]:
     """Return the number by which ``--cuts`` knows each layer: from 1, in the graph's order.

@@ -18,26 +18,6 @@ from rankslice.framework.files.output_file import RESULT, STDOUT, Kind, check_ou
 if TYPE_CHECKING:
     from rankslice.backend.runtime.options import Preprocessing
 
-__all__ = [
-    "UNIT_SCALE",
-    "Boards",
-    "BuildFolder",
-    "Fps",
-    "Json",
-    "Layout",
-    "OnnxOrTflite",
-    "Scale",
-    "Shape",
-    "SshConfig",
-    "Window",
-    "is_written",
-    "parse_preprocessing",
-    "parse_shapes",
-    "refuse_shared_files",
-    "refuse_with",
-    "writes",
-]
-
 _MAX_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
 

@@ -27,19 +27,6 @@ from rankslice.framework.wording import harmless, printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = [
-    "end_interrupted",
-    "new_console",
-    "new_table",
-    "print_line",
-    "progress_bars",
-    "screen",
-    "shortened",
-    "talk",
-    "write_json",
-]
-
-
 _COLOURS = {"error": "red", "warning": "yellow", "note": "yellow"}
 _LONGEST_CELL = 32
 """Of a name in tables that are not for copying from, in columns of a terminal."""

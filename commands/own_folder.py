@@ -10,8 +10,6 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.wording import listed
 
-__all__ = ["other_entries", "other_maker"]
-
 
 def other_maker(folder: Path, record: str, format: str, made: str) -> str:
     """Return what shows that a folder is no command's own; empty: nothing.

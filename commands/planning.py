@@ -22,8 +22,6 @@ from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
-__all__ = ["MakeMapping", "Planned", "plan_mapping", "plan_model"]
-
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from rankslice.framework.profile import Profile, profile_from_json
 from rankslice.framework.reading.read_text import read_text
 
-__all__ = ["read_profile"]
-
 _MAX_BYTES = 256 << 20
 """A thousand layers on ten kinds of accelerators have less."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from rankslice.framework.quantities import frames_text
 
-__all__ = ["latency_text", "numbers_text", "rate_text"]
-
 _MAX_NUMBERS = 20
 
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["living_runs", "run_folder"]
-
 _PREFIX = ".rankslice-run-"
 
 

@@ -11,8 +11,6 @@ from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import RankSliceError
 
-__all__ = ["version_lines"]
-
 _NEEDED = ("mpi4py", "numpy", "onnx")
 
 

@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from rankslice.exploration.problem.problem import Problem
     from rankslice.exploration.results.records import Candidate, Figures
 
-__all__ = [
-    "OBJECTIVES",
-    "Column",
-    "Objective",
-    "available_objectives",
-    "check_evaluation",
-    "columns",
-    "parse_objectives",
-    "rate_text",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -9,17 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = [
-    "ENGINES",
-    "USUAL_ENGINE",
-    "EngineInfo",
-    "computes",
-    "default_engine",
-    "engines_for",
-    "reference_engine",
-    "submodel_formats",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:

@@ -10,17 +10,6 @@ from typing import TypeVar
 
 from rankslice.framework.wording import on_one_line, quoted
 
-__all__ = [
-    "MAX_LISTED",
-    "CollectedMistakes",
-    "InterruptedRunError",
-    "Mistake",
-    "RankSliceError",
-    "nearest",
-    "raise_mistakes",
-]
-
-
 _T = TypeVar("_T")
 
 

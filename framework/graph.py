@@ -11,18 +11,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "AttributeValue",
-    "Bond",
-    "ByteRange",
-    "Graph",
-    "Layer",
-    "Tensor",
-    "Weight",
-    "constant_layers",
-    "dtype_bits",
-]
-
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
 """What a setting of a layer can be."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Assignment", "Mapping", "MappingEntry", "Placement", "Placements"]
-
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:

@@ -19,19 +19,6 @@ from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.records import document_schema, read_document, read_record
 from rankslice.framework.wording import described, quoted
 
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "Channel",
-    "ModelInfo",
-    "Plan",
-    "Segment",
-    "plan_from_json",
-    "plan_record",
-    "plan_schema",
-    "plan_to_json",
-]
-
 FORMAT = "rankslice-plan"
 VERSION = 1
 

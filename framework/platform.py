@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Accelerator", "Board", "Link", "Platform"]
-
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:

@@ -19,18 +19,6 @@ from rankslice.framework.graph import Tensor
 from rankslice.framework.reading.records import document_schema, read_document, read_record
 from rankslice.framework.wording import quoted
 
-__all__ = [
-    "Core",
-    "MeasuredBoard",
-    "Profile",
-    "ProfiledKind",
-    "ProfiledModel",
-    "Span",
-    "profile_from_json",
-    "profile_schema",
-    "profile_to_json",
-]
-
 FORMAT = "rankslice-profile"
 VERSION = 3
 _OLDER = (1, 2)

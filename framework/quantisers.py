@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 from rankslice.framework.graph import Graph, Layer, constant_layers
 
-__all__ = ["copied_layers", "is_dequantiser", "is_quantiser", "quantiser_ranks"]
-
 _QUANTISERS = frozenset(
     {"QuantizeLinear", "DynamicQuantizeLinear", "com.microsoft.QuantizeLinear", "QUANTIZE"}
 )

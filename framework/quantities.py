@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "count_text", "frames_text", "joules_text", "share_text"]
-
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 

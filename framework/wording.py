@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "bare",
-    "described",
-    "harmless",
-    "joined",
-    "listed",
-    "on_one_line",
-    "printable",
-    "quoted",
-]
-
 _LONGEST = 80
 _LONGEST_LINE = 500
 

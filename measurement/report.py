@@ -13,8 +13,6 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.framework.wording import described
 
-__all__ = ["MAX_REPORT_BYTES", "read_report"]
-
 MAX_REPORT_BYTES = 64 << 20
 
 _SHAPE = "expected the report of a run of this build folder; run it again"

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from rankslice.measurement.throughput import STEADY, TOO_FEW, throughput_fps, too_few_text
 from rankslice.measurement.verify import Verification
 
-__all__ = ["EnergySummary", "RankSummary", "RunSummary", "summarise"]
-
-
 _BUSY = 0.7
 """Share of the time per frame from which something counts as the bottleneck."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STEADY", "TOO_FEW", "frames_to_fill", "throughput_fps", "too_few_text"]
-
 STEADY = "steady state"
 TOO_FEW = "too few frames"
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HALF_TOLERANCE", "TOLERANCE", "Comparison", "Verification", "explained"]
-
 TOLERANCE = 1e-5
 """Largest difference allowed for floating point outputs, relative to the reference's range."""
 

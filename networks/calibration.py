@@ -25,8 +25,6 @@ from onnx import (
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 
-__all__ = ["fill_weights"]
-
 Array = NDArray[np.float32]
 Frame = dict[str, Array]
 """The activations of one frame that later layers still read, by tensor name."""

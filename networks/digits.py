@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["digits_labels", "digits_model", "heldout_digits", "write_digit_images"]
-
 _FOLDER = files("rankslice") / "models"
 
 

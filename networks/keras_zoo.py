@@ -26,20 +26,6 @@ from numpy.typing import NDArray
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.networks.zoo import cache_folder
 
-__all__ = [
-    "KINDS",
-    "NETWORKS",
-    "SUFFIXES",
-    "draft_of",
-    "drawn_network",
-    "imported_tensorflow",
-    "keras_file",
-    "keras_frames",
-    "keras_model",
-    "keras_names",
-    "keras_source",
-]
-
 RECIPE = 1
 """Version of the weights and conversions, part of the file names: raise it if they change."""
 

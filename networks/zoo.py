@@ -23,8 +23,6 @@ from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.files.home import home_folder
 from rankslice.networks.calibration import fill_weights
 
-__all__ = ["cache_folder", "zoo_model", "zoo_names"]
-
 RECIPE = 2
 """Version of the weights, part of the file names: raise it whenever they change."""
 

@@ -8,8 +8,6 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["agent_modules", "agent_program"]
-
 _FOLDER = Path(__file__).with_name("agent")
 
 

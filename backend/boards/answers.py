@@ -21,21 +21,6 @@ from rankslice.framework.reading.untrusted_json import (
     untrusted_json,
 )
 
-__all__ = [
-    "MAX_BYTES",
-    "Answer",
-    "BoardCheck",
-    "Done",
-    "Fetched",
-    "Received",
-    "Room",
-    "WatchReport",
-    "answer_in",
-    "complaint_of",
-    "invalid_answer",
-    "read_answer",
-]
-
 MAX_BYTES = 8 << 20
 """Of an answer, and of all that is printed before it."""
 Answer = dict[str, Any]

@@ -20,8 +20,6 @@ from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
 
-__all__ = ["Deployed", "Package", "deploy_packages", "package_folder", "read_package"]
-
 _SHAPE = "expected one that `rankslice build` made"
 
 

@@ -12,8 +12,6 @@ from rankslice.backend.boards.probe import Conversation
 from rankslice.backend.boards.probed import Exchange, Port, Route
 from rankslice.framework.errors import RankSliceError
 
-__all__ = ["BoardLinks", "measure_routes"]
-
 _REACH_S = 20.0
 _EXCHANGE_S = 60.0
 _ALL_EXCHANGES_S = 30.0

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from rankslice.framework.errors import RankSliceError
 
-__all__ = ["on_all", "outcomes"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 

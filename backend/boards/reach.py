@@ -15,8 +15,6 @@ from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import quoted
 
-__all__ = ["FILE", "Reach", "board_reaches", "reaches_to_json"]
-
 FILE = "boards.json"
 """File of a build folder with the accounts on the boards."""
 

@@ -22,8 +22,6 @@ from rankslice.backend.boards.answers import (
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 
-__all__ = ["TOO_OLD", "RemoteProcess", "ssh_complaint"]
-
 T = TypeVar("T")
 
 _BLOCK = 1 << 16

@@ -23,8 +23,6 @@ from rankslice.backend.launch.messages import MESSAGE, first_message, is_sudden
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import joined
 
-__all__ = ["Watches"]
-
 _START_S = 30.0
 _RANKS_S = 120.0
 _LOST_TICKS = 7

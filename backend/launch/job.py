@@ -21,8 +21,6 @@ from rankslice.backend.runtime.faults.private import in_memory
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import RankSliceError
 
-__all__ = ["MAX_LINES", "end_session", "run_job"]
-
 MAX_LINES = 2000
 """Lines of a job's messages that are kept; of mpirun's other output, half as many."""
 _LONGEST_LINE = 1 << 14

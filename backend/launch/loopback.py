@@ -14,8 +14,6 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["bind_to_loopback"]
-
 _LIBRARY = ctypes.CDLL(None)
 _PIDFD_GETFD = 438
 """Number of the system call, the same on all architectures."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from rankslice.backend.runtime.errors import signal_name
 
-__all__ = ["MESSAGE", "explain", "first_message", "is_sudden"]
-
 MESSAGE = "rankslice: "
 """Begins each message of a rank; all other output on stderr is mpirun's or the engine's."""
 

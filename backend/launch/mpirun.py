@@ -17,8 +17,6 @@ from rankslice.framework.files.home import has_home, home_folder
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
-__all__ = ["MpiRun", "find_mpirun", "home_variable", "launch_command", "open_mpi_requirements"]
-
 _WANTED = "expected the mpirun of Open MPI 4.1 or 5"
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from .errors import JobError
 
-__all__ = ["bind_to_cores", "check_binding"]
-
 
 def bind_to_cores(cores: Sequence[int]) -> None:
     """Restrict all present and future threads of this process to ``cores``.

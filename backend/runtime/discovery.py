@@ -7,8 +7,6 @@ import pkgutil
 import sys
 from typing import Any
 
-__all__ = ["find_kinds"]
-
 
 def find_kinds(package: str, kind: str) -> list[Any]:
     """Return what the modules of a package define, by the names of the modules.

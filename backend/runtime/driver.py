@@ -26,8 +26,6 @@ from .pipeline.rank import run_rank
 from .tables import Rank, check_tables
 from .transport.mpi import MpiTransport, check_library, library_version, prefer
 
-__all__ = ["main"]
-
 _START_TIMEOUT_S = 120.0
 _ABORT_TIMEOUT_S = 3
 """Aborting can block or miss a board, so the rank ends itself after this time."""

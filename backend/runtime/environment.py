@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["start_again_with"]
-
 
 def start_again_with(variables: dict[str, str]) -> None:
     """Restart this program if variables are missing: the system reads some at its start only."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import signal
 
-__all__ = ["ElsewhereError", "JobError", "reason_of", "signal_name"]
-
 
 class JobError(Exception):
     """The job cannot go on; the message is complete and meant for the user."""

@@ -14,18 +14,6 @@ from numpy.typing import NDArray
 
 from .errors import JobError
 
-__all__ = [
-    "ChannelSpec",
-    "Job",
-    "RankSpec",
-    "SegmentSpec",
-    "TensorSpec",
-    "load_job",
-    "make_job",
-    "rank_name",
-    "read_spec",
-]
-
 _FORMAT = "rankslice-plan"
 _VERSION = 1
 

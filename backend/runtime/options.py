@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Preprocessing", "RunOptions", "parse_options"]
-
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:

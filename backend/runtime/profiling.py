@@ -48,8 +48,6 @@ from .options import RunOptions
 from .pipeline.slots import Ring
 from .sources.random_source import RandomSource
 
-__all__ = ["main"]
-
 Record = dict[str, Any]
 
 _MARK = "rankslice-answer "

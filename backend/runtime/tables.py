@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from .errors import JobError
 from .job import Job
 
-__all__ = ["Rank", "Receive", "Segment", "Send", "check_tables", "tables"]
-
 
 @dataclass(frozen=True, slots=True)
 class Receive:

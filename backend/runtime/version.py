@@ -1,6 +1,4 @@
 """The version of the runtime: of what ranks tell each other and report to the launcher."""
 
-__all__ = ["RUNTIME_VERSION"]
-
 RUNTIME_VERSION = 4
 """Changes when ranks or launchers of different versions would misunderstand each other."""

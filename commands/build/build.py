@@ -35,8 +35,6 @@ from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
-__all__ = ["Build", "BuildOptions", "build"]
-
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:

@@ -20,8 +20,6 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.formats.conversion import KINDS, Conversion
 
-__all__ = ["Quantisation", "conversion_of"]
-
 _MAX_FRAMES = 1000
 _QUANTIZE, _REPRESENTATIVE = "--quantize", "--representative"
 

@@ -14,8 +14,6 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import quoted
 
-__all__ = ["mapping_of_cuts", "parse_cuts"]
-
 _OPTION = "--cuts"
 _MAX_DIGITS = 9
 

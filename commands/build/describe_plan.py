@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.wording import bare
 
-__all__ = ["describe_plan"]
-
 _COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
 
 

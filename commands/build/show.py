@@ -9,8 +9,6 @@ from rankslice.commands.build.build import Build
 from rankslice.commands.build.describe_plan import describe_plan
 from rankslice.commands.output import print_line
 
-__all__ = ["print_build"]
-
 
 def print_build(build: Build, console: Console) -> None:
     """Print what each rank runs, receives and sends."""

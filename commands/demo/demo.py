@@ -31,8 +31,6 @@ from rankslice.networks.digits import (
 )
 from rankslice.networks.zoo import zoo_model
 
-__all__ = ["demo"]
-
 _DIGITS_SCALE = (1 / 256,)
 _RESNET_FRAMES = 80
 

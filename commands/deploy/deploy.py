@@ -20,8 +20,6 @@ from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_p
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["Deployment", "deploy", "plan_deployment"]
-
 
 @dataclass(frozen=True, slots=True)
 class Deployment:

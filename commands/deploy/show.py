@@ -12,8 +12,6 @@ from rankslice.backend.boards.deploy import Deployed
 from rankslice.commands.deploy.deploy import Deployment
 from rankslice.commands.output import print_line, shortened
 
-__all__ = ["print_deployed", "print_deployment"]
-
 
 def print_deployment(deployment: Deployment, console: Console) -> None:
     """Print which package would go where."""

@@ -35,8 +35,6 @@ from rankslice.frontend.formats import Model, format_of
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.throughput import frames_to_fill
 
-__all__ = ["MappingRunner", "MappingSimulator", "mapping_text"]
-
 _SIMULATED_FRAMES = 100
 _RUN_S = 3.0
 _MIN_FRAMES, _MAX_FRAMES = 30, 3000

@@ -41,8 +41,6 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.partition.spans import SpanSegments
 
-__all__ = ["ExploreOptions", "explore", "unfinished_files"]
-
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
 PROFILE, RUNS = "profile.json", "runs.jsonl"
 """What takes long to make: it lies beside the folder until that is complete."""

@@ -14,8 +14,6 @@ from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import read_record
 
-__all__ = ["RunCache"]
-
 _Identity: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 """Keys of a mapping, each with its layers."""
 

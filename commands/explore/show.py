@@ -18,8 +18,6 @@ from rankslice.exploration.results.answer import (
 from rankslice.exploration.results.records import Candidate, Exploration, Figures
 from rankslice.framework.wording import joined
 
-__all__ = ["print_exploration"]
-
 _MAX_KEYS = 6
 
 

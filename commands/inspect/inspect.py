@@ -25,8 +25,6 @@ from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.formats import Model, format_of, read_model
 
-__all__ = ["Inspection", "Totals", "inspect_model"]
-
 
 @dataclass(frozen=True, slots=True)
 class Totals:

@@ -19,18 +19,6 @@ from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.formats.tflite.object import read_object
 
-__all__ = [
-    "Built",
-    "Internals",
-    "Mapped",
-    "Node",
-    "RuntimeTensor",
-    "Wanted",
-    "internals_from_json",
-    "internals_to_json",
-    "look_inside",
-]
-
 FORMAT = "rankslice-internals"
 VERSION = 1
 

@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Lanes", "Row", "assign_lanes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

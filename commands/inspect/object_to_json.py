@@ -8,8 +8,6 @@ from typing import Any
 
 from rankslice.frontend.formats.tflite.object import ModelObject
 
-__all__ = ["FORMAT", "VERSION", "object_to_json"]
-
 FORMAT = "rankslice-object"
 VERSION = 1
 

@@ -26,8 +26,6 @@ from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
 
-__all__ = ["picture_of"]
-
 _ROW = 22
 """Height of a row; this and all other lengths are pixels."""
 _MARGIN = 20

@@ -11,8 +11,6 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan, plan_record
 from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
 
-__all__ = ["RankCost", "layer_places", "rank_costs"]
-
 
 @dataclass(frozen=True, slots=True)
 class RankCost:

@@ -22,15 +22,6 @@ from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
 
-__all__ = [
-    "DEFAULT_CUTS",
-    "plain_table",
-    "print_cuts",
-    "print_inspection",
-    "print_parts",
-    "shape_text",
-]
-
 DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
 

@@ -13,8 +13,6 @@ from rankslice.commands.inspect.show_object import numbers_text, rows
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
 
-__all__ = ["print_internals"]
-
 _ALONE = "the kernels alone"
 _NAMES = 8
 

@@ -26,8 +26,6 @@ from rankslice.frontend.formats.tflite.object import (
 )
 from rankslice.frontend.formats.tflite.settings import Setting
 
-__all__ = ["MAX_ROWS", "numbers_text", "print_object", "rows"]
-
 MAX_ROWS = 100
 """Rows of a table that are printed; the JSON has all."""
 

@@ -14,8 +14,6 @@ from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
 
-__all__ = ["FORMAT", "VERSION", "inspection_to_json"]
-
 FORMAT = "rankslice-inspection"
 VERSION = 1
 

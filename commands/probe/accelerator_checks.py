@@ -11,8 +11,6 @@ from rankslice.commands.probe.findings import DEPLOY_VENV, FAIL, OK, WARN, Answe
 from rankslice.framework.platform import Accelerator, Board
 from rankslice.framework.wording import joined
 
-__all__ = ["accelerator_findings"]
-
 
 def accelerator_findings(answer: Answer, job: Job | None) -> list[Finding]:
     """Return whether the libraries and providers of accelerators are there.

@@ -11,8 +11,6 @@ from rankslice.backend.boards.probed import BoardReport, Device, Environment, Li
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.wording import joined
 
-__all__ = ["Accelerators", "Usable", "accelerators_of"]
-
 _SOFTWARE_DRIVERS = ("lvp", "llvmpipe", "swiftshader", "pocl")
 """Parts of names of Vulkan and OpenCL drivers that compute on the CPU."""
 

@@ -26,8 +26,6 @@ from rankslice.framework.platform import Board
 from rankslice.framework.specs.cores import core_ranges, format_cores
 from rankslice.framework.wording import joined
 
-__all__ = ["board_findings"]
-
 _MIN_PYTHON = (3, 10)
 _MIN_DISK_MB = 200
 _FULL_DISK_MB = 20

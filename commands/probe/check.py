@@ -32,8 +32,6 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed
 
-__all__ = ["check_platform"]
-
 
 def check_platform(
     source: str | Path,

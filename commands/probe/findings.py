@@ -13,19 +13,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
 
-__all__ = [
-    "DEPLOY_VENV",
-    "FAIL",
-    "HERE",
-    "OK",
-    "WARN",
-    "Answer",
-    "Finding",
-    "Job",
-    "failed",
-    "message_of",
-]
-
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 HERE = "this machine"

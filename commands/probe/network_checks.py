@@ -23,8 +23,6 @@ from rankslice.commands.probe.platform_file import Pair, measured_pairs
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
 
-__all__ = ["clock_findings", "network_findings"]
-
 _MAX_CLOCK_S = 1.0
 _MIN_SHARE = 0.5
 """Of the bandwidth in the file, that has to be measured."""

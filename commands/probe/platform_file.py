@@ -25,8 +25,6 @@ from rankslice.commands.probe.accelerators import Usable, accelerators_of
 from rankslice.framework.specs.cores import core_ranges, format_cores
 from rankslice.framework.wording import joined, on_one_line
 
-__all__ = ["Pair", "measured_pairs", "platform_text"]
-
 _BANDWIDTH_DIFFERS = 0.1
 _LATENCY_DIFFERS = 0.5
 _MIN_DIFFERENCE_MS = 0.1

@@ -19,8 +19,6 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import quoted
 
-__all__ = ["HERE", "Probing", "probe"]
-
 HERE = "local"
 """What this machine is called among the hosts."""
 

@@ -16,8 +16,6 @@ from rankslice.framework.engines import ENGINES
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import on_one_line
 
-__all__ = ["print_findings", "print_probed"]
-
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 

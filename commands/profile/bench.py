@@ -34,8 +34,6 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
 
-__all__ = ["Bench"]
-
 _IDLE_S = 1.0
 _ENERGY_S = 0.25
 """For how long a long span runs while its energy is read; short ones are over too soon."""

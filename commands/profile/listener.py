@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankslice.commands.profile.time_limit import Expectation
 
-__all__ = ["Listener"]
-
 
 class Listener:
     """Receives the progress of measuring; this one ignores it."""

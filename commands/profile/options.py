@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ProfileOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:

@@ -9,8 +9,6 @@ from rankslice.commands.profile.time_limit import TimeLimit
 from rankslice.exploration.search.planned import fastest_slices
 from rankslice.exploration.times.refinement import Refinement, Round
 
-__all__ = ["profile_model"]
-
 _FIRST_SHARE = 0.8
 """Of a time limit: what is left after it is for the slices of plans."""
 

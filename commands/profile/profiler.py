@@ -56,8 +56,6 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.partition.spans import SpanSegments
 
-__all__ = ["Profiler"]
-
 _RUNS, _RUNS_AGAIN = Timings(), Timings(min_runs=3)
 _NO_LIMIT = TimeLimit()
 _USUAL = ProfileOptions()

@@ -10,8 +10,6 @@ from rankslice.exploration.times.spans import Span
 from rankslice.framework.profile import ProfiledKind
 from rankslice.framework.profile import Span as ProfiledSpan
 
-__all__ = ["median_s", "moments_of", "with_readings"]
-
 
 def with_readings(kind: ProfiledKind, readings: Iterable[tuple[Span, Reading]]) -> ProfiledKind:
     """Return a kind with readings added to the samples of its spans."""

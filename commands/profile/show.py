@@ -18,8 +18,6 @@ from rankslice.exploration.times.spans import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 
-__all__ = ["ProfileTalk", "print_profile", "profile_summary"]
-
 
 class ProfileTalk(Listener):
     """Shows how far the measuring is."""

@@ -16,8 +16,6 @@ from rankslice.framework.profile import ProfiledKind
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.wording import joined, listed, quoted
 
-__all__ = ["Target", "alike_targets", "changes", "described", "find_targets"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

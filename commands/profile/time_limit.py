@@ -11,8 +11,6 @@ from typing import Any
 from rankslice.exploration.times.spans import Span, first_spans, is_long
 from rankslice.framework.profile import ProfiledKind, ProfiledModel
 
-__all__ = ["MOMENTS", "Expectation", "LeftOut", "Pace", "TimeLimit", "ends_of", "left_out_of"]
-
 MOMENTS = 3
 """How often long spans are measured, each time after all others."""
 

@@ -17,8 +17,6 @@ from rankslice.commands.run.prepare import PreparedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.report import MAX_REPORT_BYTES
 
-__all__ = ["run_across"]
-
 
 def run_across(
     prepared: PreparedRun, boards: CheckedBoards, folder: Path, on_completed: Callable[[int], None]

@@ -14,8 +14,6 @@ from rankslice.commands.run.show import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 
-__all__ = ["check_labels", "classes_csv", "classes_json"]
-
 _COLUMNS = ("frame", "input", "place", "class", "name", "score")
 
 

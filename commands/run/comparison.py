@@ -19,8 +19,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.measurement.verify import Comparison, Verification, explained
 
-__all__ = ["find_reference", "unsliced_outputs", "verified"]
-
 
 def find_reference(prepared: PreparedRun) -> Path:
     """Return the unsliced model of a build folder, converted if its slices are.

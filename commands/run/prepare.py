@@ -21,8 +21,6 @@ from rankslice.commands.run.results_files import check_results
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 
-__all__ = ["PreparedRun", "as_user_errors", "prepare"]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:

@@ -23,8 +23,6 @@ from rankslice.framework.files.output_file import (
     whole_file,
 )
 
-__all__ = ["check_results", "is_npz", "move_results", "write_npz"]
-
 _OPTION = "--results"
 _CHUNK = 1 << 20
 _MOMENT = (1980, 1, 1, 0, 0, 0)

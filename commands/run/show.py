@@ -24,8 +24,6 @@ from rankslice.framework.wording import joined, on_one_line
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
 from rankslice.measurement.verify import Verification
 
-__all__ = ["print_run", "print_top", "print_verdict", "read_labels", "top_classes"]
-
 _MAX_FRAMES_SHOWN = 20
 _MAX_CLASSES = 1_000_000
 

@@ -18,8 +18,6 @@ from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.sources import Source
 from rankslice.commands.run.quiet import without_info
 
-__all__ = ["most_at_once", "unsliced_outputs"]
-
 _SHARE_OF_MEMORY = 0.5
 """Of what is available, for copies of the model."""
 

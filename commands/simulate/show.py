@@ -12,8 +12,6 @@ from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import RankUse
 from rankslice.measurement.throughput import STEADY, TOO_FEW
 
-__all__ = ["print_simulation"]
-
 _MAX_RANKS = 40
 _MAX_LINKS = 16
 

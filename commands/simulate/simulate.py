@@ -35,16 +35,6 @@ from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import find_format
 from rankslice.measurement.throughput import too_few_text
 
-__all__ = [
-    "Scatter",
-    "Simulated",
-    "SimulationOptions",
-    "Traffic",
-    "read_trace",
-    "simulate",
-    "simulate_job",
-]
-
 _FRAMES = 1000
 _MAX_FRAMES = 10_000_000
 

@@ -10,8 +10,6 @@ from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import bare
 
-__all__ = ["timeline_of"]
-
 _LEFT, _RIGHT, _TOP = 220, 1180, 84
 _LANE, _GAP = 24, 6
 _MAX_LANES = 64

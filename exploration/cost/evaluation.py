@@ -18,8 +18,6 @@ from rankslice.exploration.cost.spans import Floats, Indices, span_numbers, span
 from rankslice.exploration.cost.timing import latencies, segment_numbers, segment_times
 from rankslice.exploration.problem.problem import Problem
 
-__all__ = ["SLOTS", "Evaluations", "board_energies", "core_users", "evaluate"]
-
 SLOTS = 2
 """Slots at each end of a channel between neighbouring stages of a chain."""
 

@@ -9,8 +9,6 @@ from rankslice.exploration.cost.slot_memory import slot_bytes
 from rankslice.exploration.cost.spans import Floats, Indices, counts, spans_of, sums
 from rankslice.exploration.problem.problem import Problem
 
-__all__ = ["memory_of", "weights_of"]
-
 
 def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
     """Return what each assignment needs on each board, (assignments, boards), in bytes.

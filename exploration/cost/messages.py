@@ -11,15 +11,6 @@ from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.problem.problem import Problem
 
-__all__ = [
-    "MessageCosts",
-    "Messages",
-    "first_readers",
-    "message_costs",
-    "message_numbers",
-    "messages_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class MessageCosts:

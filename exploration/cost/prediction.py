@@ -5,16 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = [
-    "BoardCost",
-    "ChannelCost",
-    "DeviceCost",
-    "LinkCost",
-    "Prediction",
-    "SegmentCost",
-    "SharedCore",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentCost:

@@ -16,8 +16,6 @@ from rankslice.exploration.cost.messages import Messages, message_numbers
 from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
-__all__ = ["slot_bytes"]
-
 
 def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
     """Return the size of all slots of each device, (assignments, devices), in bytes.

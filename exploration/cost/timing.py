@@ -18,8 +18,6 @@ from rankslice.exploration.cost.spans import Floats, Indices, Spans, counts, spa
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 from rankslice.frontend.partition.segments import fewest_blocks
 
-__all__ = ["SegmentTimes", "blocks_of", "latencies", "segment_numbers", "segment_times"]
-
 
 def segment_numbers(
     problem: Problem, population: Indices, spans: Indices, possible: NDArray[np.bool_]

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 
-__all__ = ["ArgumentError", "Device", "Floats", "LayerChain", "SpanTimes", "raise_faults"]
-
 Floats = NDArray[np.float64]
 SpanTimes = Callable[[int], ArrayLike]
 """Row of the time table -> times of all its spans in s, (layers, layers): [first, last]."""

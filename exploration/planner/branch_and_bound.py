@@ -22,9 +22,6 @@ from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.slices import PlacedSlice
 from rankslice.exploration.planner.state_graph import Grade, Move, StateGraph
 
-__all__ = ["Costs", "OutOfSteps", "Steps", "Walk", "completion_costs", "completions"]
-
-
 _ROUNDING = 1e-13
 """Relative difference of sums of the same numbers, added up in another order, at most."""
 

@@ -16,8 +16,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import joined
 
-__all__ = ["Limit", "NoPlanError", "why_infeasible"]
-
 Limit = Literal["layers", "memory", "links", "cuts", "devices", "throughput", "steps"]
 
 

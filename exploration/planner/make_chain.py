@@ -19,8 +19,6 @@ from rankslice.exploration.planner.chain import Chain
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import bare, quoted
 
-__all__ = ["make_chain"]
-
 
 def make_chain(given: LayerChain, *, counts_power: bool = True) -> Chain:
     """Return a chain whose numbers are checked.

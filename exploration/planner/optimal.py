@@ -19,8 +19,6 @@ from rankslice.exploration.planner.solver import SAME, Found, cheapest, fastest
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["Objective", "Pipeline", "PlannedSlice", "optimal_pipeline"]
-
 Objective = Literal["throughput", "latency", "energy"]
 
 

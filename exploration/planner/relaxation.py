@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
 
-__all__ = ["Relaxation", "relax"]
-
 _MAX_BYTES = 1 << 27
 """Most memory of the tables of all combinations of numbers of devices."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from rankslice.exploration.planner.chain import Chain
 
-__all__ = ["PlacedSlice", "bottleneck_s", "exceeds_memory", "message_s"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedSlice:

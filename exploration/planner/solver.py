@@ -21,8 +21,6 @@ from rankslice.exploration.planner.relaxation import Relaxation, relax
 from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
 from rankslice.exploration.planner.state_graph import StateGraph, state_graph
 
-__all__ = ["SAME", "Found", "cheapest", "fastest", "is_feasible"]
-
 SAME = 1e-12
 """Relative difference below which two times are the same but for rounding."""
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.planner.chain import Chain, Floats
 
-__all__ = ["Grade", "Move", "Roles", "StateGraph", "state_graph"]
-
 Indices = NDArray[np.intp]
 
 

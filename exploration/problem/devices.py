@@ -13,8 +13,6 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.specs.placement import place_ranks
 
-__all__ = ["Accelerators", "Device", "Kind", "default_keys", "kinds_and_devices"]
-
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -8,8 +8,6 @@ from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.quantisers import copied_layers
 from rankslice.frontend.partition.partition import Reads, layer_reads, used_layers
 
-__all__ = ["copies_in", "explored_layers", "reads_of"]
-
 
 def explored_layers(graph: Graph) -> tuple[Layer, ...]:
     """Return the layers to which exploration gives a device, in the graph's order.

@@ -26,8 +26,6 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.costs.costs import held_by
 from rankslice.frontend.partition.partition import crossing_fault
 
-__all__ = ["make_problem"]
-
 
 def make_problem(
     graph: Graph,

@@ -7,14 +7,6 @@ from dataclasses import dataclass, replace
 
 from rankslice.framework.engines import computes
 
-__all__ = [
-    "NO_OVERHEADS",
-    "SLEEPING_OVERHEADS",
-    "USUAL_OVERHEADS",
-    "Overheads",
-    "usual_overheads",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Overheads:

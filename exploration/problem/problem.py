@@ -19,8 +19,6 @@ from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.framework.graph import Graph
 from rankslice.frontend.partition.partition import Grouping
 
-__all__ = ["MODEL_INPUT", "BoardCosts", "LayerTensor", "Problem", "SharedWeight"]
-
 MODEL_INPUT = -1
 """Producer of a model's inputs."""
 

@@ -20,8 +20,6 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile, ProfiledKind
 
-__all__ = ["active_w", "measured_keys", "profiled_problem"]
-
 
 def profiled_problem(
     profile: Profile,

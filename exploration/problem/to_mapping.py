@@ -10,8 +10,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.quantisers import copied_layers
 
-__all__ = ["mapping_of"]
-
 
 def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[str]]:
     """Return a mapping, key to layers, that ``rankslice build`` takes as it is.

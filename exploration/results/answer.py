@@ -9,15 +9,6 @@ from rankslice.exploration.objectives import OBJECTIVES, rate_text
 from rankslice.exploration.results.records import Candidate, Exploration, Failure
 from rankslice.framework.wording import joined
 
-__all__ = [
-    "answer",
-    "boards_text",
-    "failure_texts",
-    "mappings_text",
-    "recommended",
-    "tried_text",
-]
-
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 

@@ -15,9 +15,6 @@ from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.exploration.results.records import Candidate, Figures, RankLoad, RankTraffic
 
-__all__ = ["Selection", "candidates_of", "predicted_candidate", "predicted_figures", "selected"]
-
-
 Selection: TypeAlias = list[tuple[Assignment, bool]]
 """Assignments of layers to devices, (layers,) each, and whether each is on the front."""
 

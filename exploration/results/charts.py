@@ -11,8 +11,6 @@ from rankslice.exploration.objectives import OBJECTIVES, Objective
 from rankslice.exploration.results.answer import boards_text
 from rankslice.exploration.results.records import Exploration
 
-__all__ = ["Chart", "Point", "Tick", "charts_of"]
-
 _WIDTH, _HEIGHT = 460, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 26, 268
 _MAX_TICKS = 6

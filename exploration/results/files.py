@@ -10,8 +10,6 @@ from typing import Any
 from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 
-__all__ = ["FORMAT", "VERSION", "candidates_csv", "exploration_to_json"]
-
 FORMAT = "rankslice-front"
 VERSION = 1
 

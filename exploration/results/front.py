@@ -8,8 +8,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Archive", "Assignment", "Population", "Scores", "nondominated", "spread_out"]
-
 Assignment: TypeAlias = NDArray[np.int64]
 """(layers,): the number of each layer's device."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.records import Candidate, Figures
 
-__all__ = ["MeasuredEnergy", "MeasuredRank", "MeasuredRun", "with_measured"]
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRank:

@@ -24,8 +24,6 @@ from rankslice.framework.files.templates import render_markup
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import joined
 
-__all__ = ["page_of"]
-
 _LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from rankslice.framework.specs.keys import parse_key
 
-__all__ = ["Candidate", "Exploration", "Failure", "Figures", "RankLoad", "RankTraffic"]
-
 
 @dataclass(frozen=True, slots=True)
 class Figures:

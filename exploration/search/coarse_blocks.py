@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["coarse_blocks"]
-
 
 def coarse_blocks(
     work: NDArray[np.float64], crossing: NDArray[np.float64], most: int

@@ -11,8 +11,6 @@ from rankslice.exploration.search.space import Score, SearchSpace
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import count_text
 
-__all__ = ["MAX_MAPPINGS", "every_mapping", "exhaustive"]
-
 MAX_MAPPINGS = 2_000_000
 """Limit of ``--method exhaustive``: about a minute for a small network."""
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from rankslice.exploration.results.front import Archive, Population
 from rankslice.exploration.search.space import Score, SearchSpace
 
-__all__ = ["local_search"]
-
 _AT_ONCE = 128
 """Mappings scored together."""
 

@@ -23,15 +23,6 @@ from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, pl
 from rankslice.exploration.search.space import GeneticOptions
 from rankslice.exploration.search.trials import Trials, most_promising
 
-__all__ = [
-    "EVALUATIONS",
-    "METHODS",
-    "SearchOptions",
-    "SearchResult",
-    "default_genetics",
-    "find_mappings",
-]
-
 METHODS = ("exact", "nsga2", "exhaustive")
 
 EVALUATIONS = {"simulator": 1000, "run": 50}

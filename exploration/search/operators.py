@@ -16,8 +16,6 @@ import numpy as np
 from rankslice.exploration.results.front import Assignment, Population
 from rankslice.exploration.search.space import SearchSpace
 
-__all__ = ["fresh_children", "mutated", "random_slices", "swap_stretches"]
-
 Random: TypeAlias = np.random.Generator
 
 

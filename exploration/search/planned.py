@@ -24,14 +24,6 @@ from rankslice.exploration.problem.problem import LayerTensor, Problem
 from rankslice.exploration.results.front import Assignment
 from rankslice.exploration.times.spans import Slice
 
-__all__ = [
-    "ContiguousPlan",
-    "ContiguousPlanner",
-    "crossing_bytes",
-    "fastest_slices",
-    "without_shared_cores",
-]
-
 Floats = NDArray[np.float64]
 
 _MAX_STEPS = 20_000

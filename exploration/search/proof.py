@@ -21,8 +21,6 @@ from rankslice.exploration.search.planned import ContiguousPlanner
 from rankslice.exploration.search.scoring import occurring
 from rankslice.exploration.search.space import Score
 
-__all__ = ["FastestFound", "Proof", "is_contiguous", "prove"]
-
 Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -20,8 +20,6 @@ from rankslice.exploration.results.front import Population
 from rankslice.exploration.search.operators import fresh_children, mutated, swap_stretches
 from rankslice.exploration.search.space import GeneticOptions, Score, SearchSpace
 
-__all__ = ["nsga2_algorithm"]
-
 
 def nsga2_algorithm(
     score: Score, space: SearchSpace, options: GeneticOptions, first: Population

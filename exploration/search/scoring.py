@@ -16,8 +16,6 @@ from rankslice.exploration.search.coarse_blocks import coarse_blocks
 from rankslice.exploration.search.planned import crossing_bytes
 from rankslice.exploration.search.space import Score, SearchSpace
 
-__all__ = ["clashing_devices", "occurring", "scorer", "space_of"]
-
 _BLOCKS_PER_DEVICE = 4
 """With ``--coarse``: enough to balance the devices, few enough to be searched well."""
 

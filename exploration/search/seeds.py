@@ -20,8 +20,6 @@ from rankslice.exploration.search.planned import (
     without_shared_cores,
 )
 
-__all__ = ["balanced", "balanced_seeds", "device_sets", "planned_seeds", "planned_sweep"]
-
 _HALVINGS = 40
 
 _MAX_SUBSETS = 32

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Population, Scores
 
-__all__ = ["GeneticOptions", "Score", "SearchSpace", "recording"]
-
 Score: TypeAlias = Callable[[Population], Scores]
 
 

@@ -19,8 +19,6 @@ from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.scoring import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
-__all__ = ["Trials", "most_promising"]
-
 _IMPOSSIBLE = 1.0
 
 

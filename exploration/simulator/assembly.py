@@ -18,8 +18,6 @@ from rankslice.exploration.simulator.parts import Core, Pipe, Port, Rank, Ring, 
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan, plan_record
 
-__all__ = ["Parts", "assemble"]
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:

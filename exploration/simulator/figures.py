@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from rankslice.measurement.throughput import STEADY, TOO_FEW
 
-__all__ = ["LinkUse", "RankUse", "Simulation", "Step", "latency_summary"]
-
 Times: TypeAlias = NDArray[np.float64]
 
 _PERCENTS = (50, 90, 99)

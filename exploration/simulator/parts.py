@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-__all__ = ["Core", "Inputs", "Pipe", "Port", "Rank", "Ring", "SimulatedStage"]
-
 
 class Counters:
     """Counters that only go up, by one; the lowest is known without a search."""

@@ -41,14 +41,6 @@ from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage
 from rankslice.framework.plan import Plan
 from rankslice.measurement.throughput import throughput_fps
 
-__all__ = [
-    "Arrivals",
-    "at_rate",
-    "jittered",
-    "sampled",
-    "simulate",
-]
-
 Times: TypeAlias = NDArray[np.float64]
 
 

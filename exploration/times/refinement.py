@@ -13,8 +13,6 @@ import numpy as np
 
 from rankslice.exploration.times.spans import MeasuredTimes, Slice
 
-__all__ = ["Refinement", "Round", "refine"]
-
 
 @dataclass(frozen=True, slots=True)
 class Round:

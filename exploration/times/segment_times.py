@@ -17,8 +17,6 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.profile import Profile, ProfiledKind
 from rankslice.framework.wording import listed, quoted
 
-__all__ = ["KnownTimes", "SegmentTime", "segment_times", "slept_s"]
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentTime:

@@ -22,17 +22,6 @@ from numpy.typing import NDArray
 
 from rankslice.framework.profile import Profile, ProfiledKind
 
-__all__ = [
-    "KindTimes",
-    "MeasuredTimes",
-    "Slice",
-    "Span",
-    "first_spans",
-    "is_long",
-    "kind_times",
-    "measured_times",
-]
-
 _CUTS = 16
 """Cuts, spread over the model, at which all layers before and all layers after are measured."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["summed_spans"]
-
 
 def summed_spans(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return (kinds, layers, layers): the sum over each span, by its first and last layer.

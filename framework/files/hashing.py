@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-__all__ = ["file_sha256"]
-
 _BLOCK = 1 << 18
 """Bytes: small enough to stay in a core's cache between reading and hashing."""
 

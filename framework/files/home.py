@@ -6,8 +6,6 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["has_home", "home_folder"]
-
 
 def has_home() -> bool:
     """Return whether the user's home folder is known."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import string
 
-__all__ = ["safe_file_name"]
-
 _KEPT = frozenset((string.ascii_letters + string.digits + "_-,@.").encode())
 _LONGEST = 150
 _SHORTENED = 100

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["new_folder"]
-
 _ELSEWHERE = "choose another folder"
 
 

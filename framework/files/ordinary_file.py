@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["open_ordinary"]
-
 
 def open_ordinary(path: Path, expected: str) -> int:
     """Return a descriptor to read a regular file; pipes and devices are rejected.

@@ -21,23 +21,6 @@ from typing import BinaryIO
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import harmless
 
-__all__ = [
-    "CLASSES",
-    "JSON",
-    "NPZ",
-    "PLATFORM",
-    "PROFILE",
-    "RESULT",
-    "RESULTS",
-    "STDOUT",
-    "SVG",
-    "Kind",
-    "check_output",
-    "is_null",
-    "whole_file",
-    "write_output",
-]
-
 STDOUT = Path("-")
 """Stands for standard output."""
 

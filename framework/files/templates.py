@@ -6,8 +6,6 @@ from importlib.resources import files
 
 import jinja2
 
-__all__ = ["render_markup", "template_text"]
-
 
 def template_text(name: str) -> str:
     """Return the text of a template file of the package."""

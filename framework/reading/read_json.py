@@ -10,8 +10,6 @@ from typing import Any, NoReturn
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import quoted
 
-__all__ = ["read_json"]
-
 _WORD = re.compile(r"\w+|\S|$", re.ASCII)
 
 

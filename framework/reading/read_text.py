@@ -10,8 +10,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.wording import bare
 
-__all__ = ["MAX_BYTES", "read_text"]
-
 MAX_BYTES = 16 << 20
 """Default limit in bytes; the mapping and the plan of a model with 100,000 layers are smaller."""
 

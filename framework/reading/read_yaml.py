@@ -8,8 +8,6 @@ from yaml.reader import ReaderError
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import bare, quoted
 
-__all__ = ["SHAPE", "read_yaml"]
-
 SHAPE = "expected boards by name, such as `boards: {edge01: {cores: 0-5}}`"
 """What a platform file holds, for messages."""
 

@@ -12,8 +12,6 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.wording import bare, described, joined, quoted
 
-__all__ = ["Only", "between", "document_schema", "read_document", "read_record", "record_schema"]
-
 T = TypeVar("T")
 
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}

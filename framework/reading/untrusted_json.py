@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 from rankslice.framework.wording import printable
 
-__all__ = ["MAX_NUMBER", "UntrustedJsonError", "untrusted_json"]
-
 MAX_NUMBER = 1 << 63
 """Whole numbers are smaller, without their sign."""
 _MAX_DEPTH = 8

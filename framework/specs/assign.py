@@ -11,8 +11,6 @@ from rankslice.framework.mapping import Assignment, Mapping
 from rankslice.framework.quantisers import copied_layers, is_quantiser, quantiser_ranks
 from rankslice.framework.wording import bare, listed, quoted
 
-__all__ = ["assign"]
-
 _MAX_UNKNOWN = 20
 """Unknown names that are listed; a mapping made for another model has hundreds."""
 

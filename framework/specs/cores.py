@@ -7,16 +7,6 @@ from collections import Counter
 
 from rankslice.framework.wording import quoted
 
-__all__ = [
-    "CORES_PATTERN",
-    "MAX_CORES",
-    "core_list",
-    "core_ranges",
-    "count_or_list",
-    "each_once",
-    "format_cores",
-]
-
 MAX_CORES = 8192
 """Largest number of cores that Linux can be built for; guards against ranges without end."""
 

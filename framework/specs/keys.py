@@ -14,8 +14,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["KEY_PATTERN", "Key", "parse_key", "read_cores", "split_keys"]
-
 _RESOURCE = re.compile(
     r"(?P<word>cpu|arm|x86|gpu|npu)(?P<unit>[^@.]*)(?:@(?P<core>[^.]*))?(?:\.(?P<sharer>.*))?",
     re.DOTALL,

@@ -14,8 +14,6 @@ from rankslice.framework.specs.cores import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores
 from rankslice.framework.wording import bare, joined, quoted
 
-__all__ = ["place_ranks"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Claim:

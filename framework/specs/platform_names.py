@@ -9,8 +9,6 @@ import re
 
 from rankslice.framework.wording import quoted
 
-__all__ = ["BOARD_RULE", "PATTERNS", "check_name"]
-
 BOARD_RULE = "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
 
 _FORMS = {

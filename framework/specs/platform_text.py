@@ -19,8 +19,6 @@ from rankslice.framework.specs.cores import count_or_list
 from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import bare, joined, quoted
 
-__all__ = ["parse_platform_text"]
-
 _FORM = "expected a line such as `edge01 arm slots=0-5 NVIDIAVolta CUDA`"
 _SLOTS = re.compile(r"\bslots?\s*=\s*(?P<cores>[^\s;()A-Za-z]*)")
 _GPU_PREFIX = re.compile(r"gpu[=:]?", re.IGNORECASE)

@@ -34,8 +34,6 @@ from rankslice.framework.specs.platform_names import (
 )
 from rankslice.framework.wording import bare, described, joined, quoted
 
-__all__ = ["parse_platform_yaml", "platform_schema"]
-
 
 def parse_platform_yaml(text: str, name: str) -> Platform:
     """Return the platform that a YAML text describes.

@@ -13,8 +13,6 @@ from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.keys import KEY_PATTERN
 from rankslice.framework.wording import bare, described
 
-__all__ = ["mapping_schema", "read_mapping"]
-
 _SHAPE = 'expected an object such as {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}'
 
 

@@ -10,8 +10,6 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.platform_text import parse_platform_text
 
-__all__ = ["local_platform", "read_platform"]
-
 _MAX_BYTES = 1 << 18
 """Largest platform file: a thousand boards have less, and reading YAML is slow."""
 

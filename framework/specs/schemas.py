@@ -17,8 +17,6 @@ from rankslice.framework.profile import profile_schema
 from rankslice.framework.specs.platform_yaml import platform_schema
 from rankslice.framework.specs.read_mapping import mapping_schema
 
-__all__ = ["schema_texts", "write_schemas"]
-
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 

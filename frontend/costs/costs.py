@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
 from rankslice.frontend.formats import format_of
 
-__all__ = ["LayerCost", "held_by", "layer_costs", "parameters_of", "total_size"]
-
 _SHAPES_AND_BIASES = frozenset({"int32", "int64"})
 """Element types of shapes, axes and indices, and of the biases of quantised products."""
 

@@ -11,8 +11,6 @@ from rankslice.frontend.costs.costs import LayerCost, total_size
 from rankslice.frontend.costs.liveness import lifetimes, running_layers
 from rankslice.frontend.partition.partition import crossing_fault
 
-__all__ = ["Cut", "cuts", "notable_cuts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.frontend.partition.partition import used_layers
 
-__all__ = ["Lifetime", "Peak", "largest_tensor", "lifetimes", "peak_memory", "running_layers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-__all__ = ["FLOAT32", "KINDS", "Conversion", "Frames"]
-
 KINDS = ("float32", "float16", "dynamic", "int8")
 """How weights and activations are stored: both in float32; weights in float16; weights in int8,
 activations in float32; both in int8. Inputs and outputs are float32 always."""

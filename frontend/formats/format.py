@@ -15,8 +15,6 @@ from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 from rankslice.frontend.partition.spans import SpanSegment
 
-__all__ = ["Arrangement", "Format", "Model", "Part", "Versions"]
-
 
 class Model(Protocol):
     """A model file that was read. Formats add what their sub-models inherit."""

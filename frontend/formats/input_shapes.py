@@ -9,8 +9,6 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.wording import joined, quoted
 
-__all__ = ["Sizes", "open_shape_mistake", "shape_mistakes", "shape_option"]
-
 Sizes: TypeAlias = Sequence[int | str]
 """Sizes that a file declares for an input; text for one that it leaves open: its name, or ``?``."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankslice.framework.graph import Layer
 
-__all__ = ["UnknownSizeError", "output_shape", "shape_of"]
-
 
 class UnknownSizeError(Exception):
     """A size is not known."""

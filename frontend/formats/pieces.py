@@ -13,16 +13,6 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 
-__all__ = [
-    "Piece",
-    "SubModelFiles",
-    "coalesce",
-    "pieces_length",
-    "read_piece",
-    "write_pieces",
-    "write_submodel",
-]
-
 Piece: TypeAlias = bytes | ByteRange
 
 _BUFFER = 1 << 20

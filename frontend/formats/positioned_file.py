@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from rankslice.framework.files.ordinary_file import open_ordinary
 
-__all__ = ["PositionedFile"]
-
 _Own = TypeVar("_Own", bound="PositionedFile")
 
 

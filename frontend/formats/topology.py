@@ -9,8 +9,6 @@ from rankslice.framework.graph import Layer
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.order import dependency_order
 
-__all__ = ["topological_order"]
-
 
 def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """Return the layers, each after those it reads from, else in the given order.

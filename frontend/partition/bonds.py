@@ -9,9 +9,6 @@ from rankslice.framework.graph import Bond, Graph, Layer
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.partition.order import dependency_order
 
-__all__ = ["bond_mistakes", "bonded", "bound_items"]
-
-
 _MAX_REASONS = 3
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-__all__ = ["dependency_order"]
-
 
 def dependency_order(before: Sequence[set[int]], keys: Sequence[int]) -> list[int]:
     """Return the numbers in a topological order, without those that depend on a circle.

@@ -20,17 +20,6 @@ from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.partition.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
 
-__all__ = [
-    "Grouping",
-    "Partition",
-    "PartitionSegment",
-    "crossing_fault",
-    "layer_reads",
-    "partition",
-    "smallest",
-    "used_layers",
-]
-
 _MAX_BYTES = 2**31 - 1
 """What one MPI message of bytes can carry: its count is a C int."""
 

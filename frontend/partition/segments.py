@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import pairwise
 
-__all__ = ["BUDGET", "Blocks", "fewest_blocks"]
-
 BUDGET = 10_000
 """Default number of states that the exact search expands before it gives up."""
 

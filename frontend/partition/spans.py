@@ -16,8 +16,6 @@ from rankslice.frontend.partition.partition import (
     used_layers,
 )
 
-__all__ = ["SpanSegment", "SpanSegments"]
-
 
 @dataclass(frozen=True, slots=True)
 class SpanSegment:

@@ -12,8 +12,6 @@ from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
-__all__ = ["make_plan"]
-
 
 def make_plan(
     model: ModelInfo,

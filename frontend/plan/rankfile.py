@@ -10,8 +10,6 @@ from rankslice.framework.mapping import Placement
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import quoted
 
-__all__ = ["hostfile", "rankfile"]
-
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _IPV6 = re.compile(r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){2,7}")
 

@@ -11,8 +11,6 @@ from typing import TypeAlias
 
 from rankslice.framework.plan import Plan
 
-__all__ = ["Table", "receiver_table", "sender_table", "table_to_json"]
-
 Table: TypeAlias = dict[str, dict[str, list[int]]]
 """Ranks by tensor by mapping key; every key is present."""
 

@@ -14,8 +14,6 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 
-__all__ = ["run_in_process"]
-
 
 def run_in_process(
     folder: Path, options: RunOptions, *, eager_bytes: int = 4096

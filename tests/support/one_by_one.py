@@ -10,8 +10,6 @@ from itertools import groupby
 from rankslice.exploration.cost.timing import blocks_of
 from rankslice.exploration.problem.problem import MODEL_INPUT, LayerTensor, Problem
 
-__all__ = ["OneByOne"]
-
 
 class OneByOne:
     """Busy times, in seconds, and latency of an assignment."""

@@ -9,8 +9,6 @@ from rankslice.exploration.cost.prediction import Prediction
 from rankslice.exploration.problem.problem import Problem
 from rankslice.framework.plan import Plan
 
-__all__ = ["predict_plan"]
-
 
 def predict_plan(problem: Problem, plan: Plan) -> Prediction:
     """Return what a plan costs whose ranks are the devices of a problem, by their keys."""

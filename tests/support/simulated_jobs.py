@@ -19,8 +19,6 @@ from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform
 
-__all__ = ["simulated_job"]
-
 
 def simulated_job(seed: int) -> Simulation:
     """Return what a random job shows: skips, several boards, shared cores, windows and clocks."""

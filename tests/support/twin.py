@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.transport.transport import Completion, Lane
 
-__all__ = ["ThreadLinks", "TwinTransport"]
-
 _END = -1
 
 

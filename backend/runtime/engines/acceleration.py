@@ -8,8 +8,6 @@ from typing import Any
 
 from ..errors import JobError
 
-__all__ = ["Acceleration", "refuse_fallback", "total"]
-
 
 @dataclass(frozen=True, slots=True)
 class Acceleration:

@@ -26,8 +26,6 @@ from .own_process import read_log
 from .signature import FileTensor, match_tensors
 from .tflite_file import count_operators, kept_by_a_run
 
-__all__ = ["CompiledEngine", "open_engine"]
-
 _VENDORS = {"openvino": "intel_openvino", "qualcomm": "qualcomm"}
 """Option ``vendor`` -> LiteRT's name of it, of its folder and of its group of options."""
 

@@ -25,8 +25,6 @@ from .own_process import OwnProcessEngine, start_processes
 from .signature import FileTensor, match_tensors
 from .tflite_file import kept_by_a_run
 
-__all__ = ["InterpreterEngine", "open_engine", "prepare", "replaced_operators", "version"]
-
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
 """Module that runs compiled models."""

@@ -17,8 +17,6 @@ import numpy as np
 
 from ..errors import JobError
 
-__all__ = ["LiteRtPackage", "find_package", "first_line", "has_compiled_models"]
-
 _PACKAGES = {
     "ai-edge-litert": "ai_edge_litert.interpreter",
     "tflite-runtime": "tflite_runtime.interpreter",

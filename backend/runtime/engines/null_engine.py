@@ -18,8 +18,6 @@ from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
 
-__all__ = ["NullEngine", "open_engine"]
-
 
 def open_engine(settings: EngineSettings) -> NullEngine:
     """Return the engine; its option ``sleep_ms`` is the time of a run in milliseconds.

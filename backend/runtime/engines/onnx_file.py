@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Operator", "find_operators"]
-
 
 class Operator(NamedTuple):
     """An operator as a node calls it."""

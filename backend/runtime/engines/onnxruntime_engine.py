@@ -18,8 +18,6 @@ from .onnx_file import Operator, find_operators
 from .onnxruntime_package import load_onnxruntime
 from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
-__all__ = ["OnnxRuntimeEngine", "open_engine", "version"]
-
 _DTYPES = {
     "tensor(float)": ("float32", 1),
     "tensor(uint8)": ("uint8", 2),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["load_onnxruntime"]
-
 
 def load_onnxruntime() -> Any:
     """Return the package ``onnxruntime``, which tells nobody what it runs.

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..errors import JobError
 
-__all__ = ["PLUGINS", "find_device", "is_library", "is_plugin", "plugin_of"]
-
 PLUGINS = {
     "OpenVINO": "onnxruntime-ep-openvino",
     "QNN": "onnxruntime-qnn",

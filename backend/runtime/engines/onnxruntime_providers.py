@@ -14,8 +14,6 @@ from . import EngineSettings
 from .acceleration import Acceleration
 from .onnxruntime_plugins import PLUGINS, find_device, is_plugin, plugin_of
 
-__all__ = ["CPU", "Provider", "count_operators", "find_provider"]
-
 CPU = "CPUExecutionProvider"
 _SUFFIX = "ExecutionProvider"
 _CUDA = f"CUDA{_SUFFIX}"

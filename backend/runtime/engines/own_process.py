@@ -30,8 +30,6 @@ from ..figures.rank_figures import count_process, forget_process
 from ..job import TensorSpec, typed_view
 from .acceleration import Acceleration
 
-__all__ = ["OwnProcessEngine", "serve", "start_processes"]
-
 _PR_SET_PDEATHSIG = 1
 _ALIGNMENT = 64
 _MAX_LOG_BYTES = 1 << 20

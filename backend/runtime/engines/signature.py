@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from ..errors import JobError
 from ..job import TensorSpec
 
-__all__ = ["FileTensor", "match_tensors"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["count_operators", "kept_by_a_run"]
-
 _T = TypeVar("_T")
 
 _CODES, _SUBGRAPHS = 1, 2

@@ -22,8 +22,6 @@ from pathlib import Path
 from .pages import ALIVE, DONE, FAILED, STOPPED, Status, process_start, read_pages
 from .private import PrivateFolder, make_shared, open_private
 
-__all__ = ["MESSAGES", "SESSION", "printable", "say", "start_guard"]
-
 SESSION = "RANKSLICE_SESSION"
 """Variable that names the folder of a job on this board, if the launcher made one."""
 MESSAGES = "messages"

@@ -15,17 +15,6 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "ALIVE",
-    "DONE",
-    "FAILED",
-    "STOPPED",
-    "Status",
-    "StatusPage",
-    "process_start",
-    "read_pages",
-]
-
 ALIVE, DONE, FAILED, STOPPED = range(4)
 """States of a rank: starting or running; ended well; failed, with a message; told to stop."""
 

@@ -20,8 +20,6 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["PrivateFolder", "in_memory", "make_private", "make_shared", "open_private", "sweep"]
-
 _PREFIX = "rankslice-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 """What ``mkdtemp`` makes of the prefix."""

@@ -23,8 +23,6 @@ from ..pipeline.executor import Executor
 from ..pipeline.loop import Incoming, Outgoing
 from ..pipeline.slots import Ring
 
-__all__ = ["Heartbeat", "ProgressWatch", "StarvationWatch", "Ticker"]
-
 HEARTBEAT_CHANNEL = -1
 _BEAT = TensorSpec("heartbeat", "uint8", (64,))
 _MISSES = 5

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["board_record", "core_kinds"]
-
 _SYSTEM = Path("/sys")
 _MODEL = ("model name", "CPU implementer", "CPU part")
 _SPEED = ("cpu_capacity", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq")

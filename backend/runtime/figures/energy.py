@@ -8,8 +8,6 @@ from typing import Any
 from ..job import RankSpec
 from .sensors import Sensor, SensorError, find_sensor
 
-__all__ = ["BoardEnergy"]
-
 _PERIOD_S = 0.1
 """Between two readings of a power sensor: enough for a run, and little processor time."""
 

@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 
-__all__ = ["Histogram"]
-
 _SMALLEST_S = 1e-7
 _GROWTH = math.log(1.01)
 _BUCKETS = 2600

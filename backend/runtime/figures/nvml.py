@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-__all__ = ["LIBRARY", "Nvml", "find_nvml"]
-
 LIBRARY = "libnvidia-ml.so.1"
 
 _Result = TypeVar("_Result", bound=Any)

@@ -12,18 +12,6 @@ from pathlib import Path
 from .histogram import Histogram
 from .nvml import find_nvml
 
-__all__ = [
-    "MIN_WARM_UP",
-    "ComputeTimes",
-    "GpuMemory",
-    "count_process",
-    "cpu_s",
-    "cpu_s_of",
-    "forget_process",
-    "peak_memory_mb",
-    "stat_fields",
-]
-
 _helpers: set[int] = set()
 """Processes that work for this one."""
 

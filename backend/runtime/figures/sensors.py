@@ -17,8 +17,6 @@ from typing import Protocol
 
 from .nvml import LIBRARY, find_nvml
 
-__all__ = ["Sensor", "SensorError", "find_sensor"]
-
 _SYSTEM = Path("/sys")
 _PERIOD_S = 0.005
 _COUNTER_PERIOD_S = 10.0

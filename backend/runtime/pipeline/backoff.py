@@ -6,8 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["LONGEST_S", "LONG_STEP_S", "NETWORK_S", "RESTS_S", "Backoff", "computing_pause_s"]
-
 LONGEST_S = 25e-3
 """Longest sleep of a rank that waits, or is in a long step."""
 

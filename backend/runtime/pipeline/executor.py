@@ -9,8 +9,6 @@ from typing import Protocol
 
 from .wakeup import Wakeup, sharpen_timers
 
-__all__ = ["Executor", "Messages", "Stage", "step_of"]
-
 _SHORT_STEP_S = 200e-6
 """After a shorter step a look pays off only if the step made something to send. What came during a
 longer step is taken before a wait begins, as it says nothing about waits."""

@@ -12,8 +12,6 @@ from .backoff import LONG_STEP_S, NETWORK_S, RESTS_S, Backoff, computing_pause_s
 from .slots import Ring
 from .wakeup import Wakeup, sharpen_timers
 
-__all__ = ["CommunicationLoop", "Computing", "Incoming", "Outgoing"]
-
 _EAGER = 4096
 """Bytes; Open MPI sends messages up to this size at once on every kind of link, awaited or not."""
 

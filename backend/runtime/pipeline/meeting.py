@@ -16,8 +16,6 @@ from ..options import RunOptions
 from ..transport.transport import Transport
 from ..version import RUNTIME_VERSION
 
-__all__ = ["Peers", "meet", "share", "together"]
-
 _T = TypeVar("_T")
 
 

@@ -28,8 +28,6 @@ from .setup import LoadedSegments, Setup, sink_stage, source_stage
 from .slots import Ring
 from .wiring import Wiring, connect, threadless_stages, wire
 
-__all__ = ["run_rank"]
-
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
 

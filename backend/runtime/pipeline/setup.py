@@ -23,8 +23,6 @@ from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .warm_up import WarmUp
 from .wiring import Reader, StageSpec, Wiring
 
-__all__ = ["LoadedSegments", "Setup", "sink_stage", "source_stage"]
-
 _JUDGED_AFTER_S = 10.0
 """A step's deadline is over by then, and its watch has reported so."""
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ..job import TensorSpec, typed_view
 
-__all__ = ["Ring"]
-
 _ALIGNMENT = 64
 
 

@@ -17,8 +17,6 @@ from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Timed
 from .slots import Ring
 
-__all__ = ["Input", "SegmentStage", "SinkStage", "SourceStage"]
-
 
 class Input:
     """A ring as one of its readers sees it."""

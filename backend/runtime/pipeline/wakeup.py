@@ -6,8 +6,6 @@ import ctypes
 import threading
 from contextlib import suppress
 
-__all__ = ["Wakeup", "sharpen_timers"]
-
 _PR_SET_TIMERSLACK = 29
 
 

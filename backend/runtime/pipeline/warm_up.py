@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from ..engines import Engine
 from .slots import Ring
 
-__all__ = ["WarmUp"]
-
 
 class WarmUp:
     """The runs before frame 0 of a rank's sub-models, on zeros."""

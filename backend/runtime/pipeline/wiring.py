@@ -20,21 +20,6 @@ from numpy.typing import NDArray
 from ..job import ChannelSpec, Job, RankSpec, SegmentSpec, TensorSpec
 from .slots import Ring
 
-__all__ = [
-    "CREDIT",
-    "Reader",
-    "ReceiveSpec",
-    "RingSpec",
-    "SendSpec",
-    "StageSpec",
-    "Wiring",
-    "connect",
-    "slots",
-    "threadless_stages",
-    "wire",
-    "wire_all",
-]
-
 CREDIT = TensorSpec("completion credit", "uint64", (1,))
 """Number of a frame that has left the pipeline, sent from the sink to the source."""
 

@@ -14,8 +14,6 @@ from ..job import Job
 from ..options import RunOptions
 from . import Sink
 
-__all__ = ["SINK", "ProgressSink"]
-
 _EVERY_S = 0.2
 
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import Job, TensorSpec
 
-__all__ = ["HEAD", "MAGIC", "Results", "most_bytes", "read_results", "results_of"]
-
 MAGIC = b"rankslice results 1\n"
 HEAD = struct.Struct("<Qd")
 _MAX_HEAD = 1 << 20

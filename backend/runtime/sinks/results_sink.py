@@ -21,8 +21,6 @@ from ..options import RunOptions
 from . import Sink
 from .results import HEAD, MAGIC
 
-__all__ = ["SINK", "ResultsWriter"]
-
 
 class ResultsWriter(Sink):
     """Appends each frame's outputs to a file."""

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from ..errors import JobError
 
-__all__ = ["PATIENCE_S", "Arrivals", "Pulled", "Timed"]
-
 PATIENCE_S = 40.0
 """Time for the watches to name a silent or hanging rank, which takes them up to 31 s."""
 

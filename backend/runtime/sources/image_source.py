@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..job import TensorSpec
     from ..options import Preprocessing, RunOptions
 
-__all__ = ["SOURCE", "ImageSource", "load_image"]
-
 _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
 _MAX_LOOKED_AT = 100
 """Images, to see whether they have the model's size."""

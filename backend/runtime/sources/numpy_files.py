@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import TensorSpec
 
-__all__ = ["FileStack", "Stack", "open_npy", "open_ordinary", "read_npz"]
-
 MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..options import RunOptions
     from .numpy_files import FileStack, Stack
 
-__all__ = ["SOURCE", "NumpySource"]
-
 _SUFFIXES = (".npy", ".npz")
 
 

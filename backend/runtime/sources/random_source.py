@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..job import TensorSpec
     from ..options import RunOptions
 
-__all__ = ["SOURCE", "RandomSource"]
-
 _FRAMES = 100
 
 

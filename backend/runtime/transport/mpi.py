@@ -12,8 +12,6 @@ import numpy as np
 from ..errors import JobError
 from .transport import Completion, Lane
 
-__all__ = ["MpiTransport", "check_library", "library_version", "prefer"]
-
 _END = -1
 
 _TRIES = 16

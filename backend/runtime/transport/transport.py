@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Completion", "Lane", "Transport"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lane:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-__all__ = ["Call", "CallGraph", "call_graph_of", "replay"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:

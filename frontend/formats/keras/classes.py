@@ -7,11 +7,6 @@ from the file (``Lambda``), read other files (``StringLookup``, ``TFSMLayer``) o
 
 from __future__ import annotations
 
-__all__ = [
-    *("APPLICATION_LAYERS", "CELLS", "FUNCTIONS", "LAYERS", "MODELS", "OPERATION_MODULES"),
-    *("REASONS", "VALUES"),
-]
-
 MODELS = frozenset({"Functional", "Model", "Sequential"})
 
 _BY_DIMENSION = (

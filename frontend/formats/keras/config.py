@@ -19,8 +19,6 @@ from rankslice.frontend.formats.keras.classes import (
     VALUES,
 )
 
-__all__ = ["config_mistakes"]
-
 _ALLOWED = MODELS | LAYERS | CELLS | VALUES
 _KERAS_MODULE = re.compile(r"(keras|tf_keras|tensorflow\.keras)(\.[A-Za-z_]\w*)*")
 _CLASS_NAME = re.compile(r"[A-Z]\w*")

@@ -18,8 +18,6 @@ from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats.keras.config import config_mistakes
 from rankslice.frontend.formats.positioned_file import PositionedFile
 
-__all__ = ["MISSING", "check_keras_file"]
-
 MISSING = "pip install 'rankslice[keras]'"
 """What to do where TensorFlow, or h5py that comes with it, is missing."""
 

@@ -9,8 +9,6 @@ from rankslice.frontend.formats.keras.merging import merge_normalisations, split
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.writer import keras_submodel
 
-__all__ = ["FORMAT"]
-
 FORMAT = Format(
     name="keras",
     submodels="tflite",

@@ -9,8 +9,6 @@ from rankslice.framework.graph import Layer, Weight
 from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS, LAYERS
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
 
-__all__ = ["keras_macs"]
-
 _NOT_COUNTED = frozenset(
     {
         *("AdditiveAttention", "Attention", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D"),

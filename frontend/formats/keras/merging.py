@@ -18,8 +18,6 @@ from rankslice.framework.wording import listed
 from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.partition.partition import Partition, used_layers
 
-__all__ = ["merge_normalisations", "merged_normalisations", "split_warnings"]
-
 
 def merged_normalisations(graph: Graph) -> dict[str, str]:
     """Return the normalisations that converting merges, each with the layer into which."""

@@ -15,8 +15,6 @@ from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_o
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
 
-__all__ = ["KERAS_SUFFIXES", "KerasModel", "read_keras"]
-
 KERAS_SUFFIXES = ("keras", "h5", "hdf5")
 """Suffixes of files of Keras models."""
 

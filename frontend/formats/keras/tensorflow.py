@@ -17,8 +17,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS
 from rankslice.frontend.formats.keras.file import MISSING
 
-__all__ = ["load_keras", "quiet", "tensorflow"]
-
 _SETTINGS = {
     "CUDA_VISIBLE_DEVICES": "",  # nothing is computed here for which a GPU is worth its start
     "KERAS_BACKEND": "tensorflow",

@@ -19,8 +19,6 @@ from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tenso
 from rankslice.frontend.formats.pieces import Piece, SubModelFiles
 from rankslice.frontend.formats.tflite.renamed import renamed_model
 
-__all__ = ["keras_submodel"]
-
 
 def keras_submodel(
     model: KerasModel,

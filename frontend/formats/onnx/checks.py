@@ -20,8 +20,6 @@ from rankslice.frontend.formats.onnx.nodes import (
     layer_names,
 )
 
-__all__ = ["function_mistakes", "header_mistakes", "is_text", "tensor_mistakes"]
-
 _MAX_CALLS = 50_000
 
 

@@ -32,8 +32,6 @@ from onnx import (
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
 
-__all__ = ["follow_types", "is_fixed"]
-
 _MAX_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
 

@@ -8,9 +8,6 @@ from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warning
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.formats.onnx.writer import segment_pieces
 
-__all__ = ["FORMAT"]
-
-
 FORMAT = Format(
     name="onnx",
     submodels="onnx",

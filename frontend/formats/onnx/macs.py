@@ -10,8 +10,6 @@ import onnx.defs
 from rankslice.framework.graph import Layer
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
 
-__all__ = ["onnx_macs"]
-
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _WITHOUT_PRODUCTS = frozenset(
     f"com.microsoft.{name}"

@@ -9,21 +9,6 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 
 from rankslice.framework.graph import AttributeValue
 
-__all__ = [
-    "FunctionKey",
-    "Functions",
-    "attributes_of",
-    "bodies_of",
-    "called_functions",
-    "directly_called",
-    "draws_random_numbers",
-    "function_table",
-    "inner_tensors",
-    "inputs_of",
-    "layer_names",
-    "operator",
-]
-
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a local function."""
 

@@ -14,8 +14,6 @@ from rankslice.framework.quantisers import is_dequantiser, is_quantiser
 from rankslice.framework.wording import listed
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
-__all__ = ["parted_groups", "parted_signed_averages", "quantised_cut_warnings"]
-
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 """Layers that round otherwise as integers."""
 

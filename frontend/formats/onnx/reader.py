@@ -32,8 +32,6 @@ from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
 from rankslice.frontend.formats.topology import topological_order
 
-__all__ = ["OnnxModel", "read_onnx"]
-
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:

@@ -33,8 +33,6 @@ from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import SMALL
 from rankslice.frontend.formats.pieces import read_piece
 
-__all__ = ["bind_inputs", "infer_tensors", "input_mistakes"]
-
 Dimension = TensorShapeProto.Dimension
 
 _INFERENCE_ERRORS = (

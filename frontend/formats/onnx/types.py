@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-__all__ = ["dtype_of", "element_type"]
-
 _NUMPY_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 _DTYPES: dict[int, str] = {
     number: _NUMPY_NAMES.get(name, name.lower())

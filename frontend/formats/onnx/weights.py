@@ -15,8 +15,6 @@ from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of
 from rankslice.frontend.formats.onnx.wire import BYTES, Field, Scan, WireFile
 
-__all__ = ["inner_data", "is_external", "read_weights"]
-
 _RAW_DATA = 9
 _PAYLOADS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
 _PACKED_LITTLE_ENDIAN = {"float32": 4, "complex64": 4, "float64": 10, "complex128": 10}

@@ -21,8 +21,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.positioned_file import PositionedFile
 
-__all__ = ["SMALL", "Field", "Scan", "WireFile", "scan_model", "varint"]
-
 SMALL = 1024
 """Messages up to this many bytes are kept whole in the skeleton; longer ones lose payloads."""
 

@@ -30,8 +30,6 @@ from rankslice.frontend.formats.pieces import (
     read_piece,
 )
 
-__all__ = ["SINGLE_FILE_LIMIT", "segment_pieces"]
-
 SINGLE_FILE_LIMIT = 1_000_000_000
 """Bytes; a sub-model that would be longer keeps its weights in a second file."""
 

@@ -8,8 +8,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.formats.tflite.references import called_subgraphs
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["Bodies"]
-
 _MAX_VISITS = 3_000_000
 """Records of subgraphs looked at, all operators together: models need some ten thousand."""
 

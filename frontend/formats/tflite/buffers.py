@@ -8,8 +8,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
-__all__ = ["buffer_contents", "large_options"]
-
 _INSIDE = 1  # an offset of 0 or 1 means that the data stand in the flatbuffer
 
 

@@ -11,8 +11,6 @@ from rankslice.frontend.formats.pieces import Piece
 from rankslice.frontend.formats.tflite.schema import SCALARS, TABLES
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["ALIGNMENT", "flatbuffer"]
-
 ALIGNMENT = 16
 """Bytes; the schema demands it of buffers (``force_align``), and all payloads get it here."""
 

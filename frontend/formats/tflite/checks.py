@@ -10,8 +10,6 @@ from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats.tflite.references import references
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["flow_mistakes", "header_mistakes", "reference_mistakes"]
-
 _VERSION = 3
 _COMPRESSED = "COMPRESSION_METADATA"
 

@@ -16,8 +16,6 @@ from rankslice.frontend.formats.tflite.reader import TfliteModel
 from rankslice.frontend.formats.tflite.wire import Table
 from rankslice.frontend.partition.partition import Partition
 
-__all__ = ["flex_mistakes"]
-
 _FLEX = "Flex"
 
 

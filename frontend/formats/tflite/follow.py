@@ -22,8 +22,6 @@ from rankslice.frontend.formats.tflite.rules import RULES, Call, Shape, slices
 from rankslice.frontend.formats.tflite.shapes import BY_VALUE, dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
-__all__ = ["open_tensors", "settled_shapes"]
-
 _MAX_FOLLOWED = 1 << 10
 """Elements of a value that is computed."""
 _MAX_OPERATORS = 200_000

@@ -9,9 +9,6 @@ from rankslice.frontend.formats.tflite.macs import tflite_macs
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.writer import submodel_pieces
 
-__all__ = ["FORMAT"]
-
-
 FORMAT = Format(
     name="tflite",
     submodels="tflite",

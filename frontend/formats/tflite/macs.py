@@ -9,8 +9,6 @@ from rankslice.framework.graph import Layer
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 
-__all__ = ["tflite_macs"]
-
 _BUILTIN = frozenset(OPERATORS)
 _NOT_COUNTED = frozenset(
     {

@@ -21,19 +21,6 @@ from rankslice.frontend.formats.tflite.settings import Setting, settings
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
-__all__ = [
-    "BufferEntry",
-    "MetadataEntry",
-    "ModelObject",
-    "OperatorCodeEntry",
-    "OperatorEntry",
-    "Quantisation",
-    "SignatureEntry",
-    "SubgraphEntry",
-    "TensorEntry",
-    "read_object",
-]
-
 _CUSTOM = OPERATORS.index("CUSTOM")
 
 

@@ -9,8 +9,6 @@ from rankslice.framework.graph import AttributeValue
 from rankslice.frontend.formats.tflite.schema import OPERATORS, SCALARS, TABLES
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["attributes", "operator_name", "unique_names"]
-
 _CUSTOM = "CUSTOM"
 _LONGEST_ATTRIBUTE = 256  # bytes
 

@@ -38,8 +38,6 @@ from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes
 from rankslice.frontend.formats.tflite.state import bonds, states
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
-__all__ = ["MAIN", "TfliteModel", "read_tflite"]
-
 MAIN = 0
 """Number of the subgraph that is sliced; the others are bodies of control flow."""
 

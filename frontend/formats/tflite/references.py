@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from rankslice.frontend.formats.tflite.schema import TABLES, UNIONS, Field
 from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 
-__all__ = ["Reference", "called_subgraphs", "references", "renumbered"]
-
 _KINDS = ("tensor", "subgraph", "buffer", "opcode")
 _IMPLIED = {("Operator", "opcode_index"), ("BlockwiseQuantization", "scales")}
 """Fields that mean record 0 where they are left out."""

@@ -14,8 +14,6 @@ from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, packed, read_tables
 
-__all__ = ["renamed_model"]
-
 _RESHAPE = OPERATORS.index("RESHAPE")
 _RESHAPE_OPTIONS = UNIONS["BuiltinOptions"].index("ReshapeOptions") + 1
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
-__all__ = ["resized_shapes", "shapes_in_a_run"]
-
 _PACKAGE = "ai_edge_litert"
 _PATIENCE_S = 300
 

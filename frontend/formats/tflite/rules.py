@@ -13,8 +13,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RULES", "Call", "Shape", "broadcast", "kept_axes", "slices"]
-
 Shape: TypeAlias = tuple[int, ...]
 
 _SAME = 0

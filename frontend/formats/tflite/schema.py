@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CODES", "DTYPES", "OPERATORS", "SCALARS", "TABLES", "UNIONS", "Field"]
-
 _TABLES = """
 CustomQuantization custom:payload
 BlockwiseQuantization scales:tensor zero_points:tensor block_size:i block_shape:[i]

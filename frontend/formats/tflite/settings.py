@@ -9,8 +9,6 @@ from typing import TypeAlias
 from rankslice.frontend.formats.tflite.schema import CODES, DTYPES, TABLES, Field
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["DEFAULTS", "NAMES", "Setting", "settings"]
-
 Setting: TypeAlias = bool | int | float | str | list[int] | list[float]
 """A value of a setting, as JSON has it."""
 

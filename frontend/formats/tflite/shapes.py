@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["BY_VALUE", "dtype_of", "known_shapes"]
-
 BY_VALUE = {
     "BATCH_TO_SPACE_ND": (1, 2),
     "BROADCAST_TO": (1,),

@@ -14,8 +14,6 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import Table
 
-__all__ = ["bonds", "states"]
-
 _HANDLES = ("resource", "variant")
 
 

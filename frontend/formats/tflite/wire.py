@@ -21,8 +21,6 @@ from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.positioned_file import PositionedFile
 from rankslice.frontend.formats.tflite.schema import CODES, SCALARS, TABLES, UNIONS, Field
 
-__all__ = ["FlatFile", "Table", "Value", "packed", "read_tables"]
-
 Value: TypeAlias = Union[bytes, ByteRange, "Table", tuple["Table", ...]]
 """What a field holds: a scalar, a string or a vector of scalars as bytes; a payload; tables."""
 

@@ -14,8 +14,6 @@ from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
 from rankslice.frontend.formats.tflite.references import references, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 
-__all__ = ["FLATBUFFER_LIMIT", "submodel_pieces"]
-
 _MAX_TABLES_SIZE = 1 << 26
 FLATBUFFER_LIMIT = (1 << 31) - _MAX_TABLES_SIZE
 """Bytes; buffers that have more than that together lie behind the flatbuffer."""

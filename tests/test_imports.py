@@ -214,18 +214,12 @@ def circles(folder: str) -> set[str]:
     return left
 
 
-KNOWN_CIRCLES = {
-    # mpirun and boards' agents look for libmpi in the same way.
-    "backend": {"boards", "launch"},
-    # Options name the sources that there are; the watch looks at rings and executors.
-    "backend/runtime": {"faults", "options", "pipeline", "sources"},
-}
 FOLDERS = sorted({parent.as_posix() for name in MODULES for parent in Path(name).parents[:-1]})
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_arrows_between_the_parts_of_a_folder_run_one_way(folder: str) -> None:
-    assert set() == circles(folder) - KNOWN_CIRCLES.get(folder, set())
+    assert set() == circles(folder)
 
 
 def test_nothing_is_imported_by_its_bare_name() -> None:
@@ -257,7 +251,7 @@ def test_onnxruntime_is_imported_where_its_telemetry_is_switched_off_first() -> 
         found |= {name_of(file): off in text[: place.start()] for place in loads.finditer(text)}
     assert {
         "backend/runtime/engines/onnxruntime_package.py": True,
-        "backend/boards/agent/probe/environments.py": True,  # sent to boards by itself
+        "backend/agent/probe/environments.py": True,  # sent to boards by itself
         "benchmarks/bare_loop.py": True,  # runs without RankSlice
         "tests/test_telemetry.py": False,  # the control
     } == found

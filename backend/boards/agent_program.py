@@ -1,4 +1,4 @@
-"""The text of a program for boards, made of the files of :mod:`rankslice.backend.boards.agent`."""
+"""The text of a program for boards, made of the files of :mod:`rankslice.backend.agent`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-_FOLDER = Path(__file__).with_name("agent")
+_FOLDER = Path(__file__).parents[1] / "agent"
 
 
 def agent_program(part: str, call: str) -> bytes:

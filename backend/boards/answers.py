@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from rankslice.backend.boards.agent.protocol import MARK
+from rankslice.backend.agent.protocol import MARK
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.records import Only, between, read_record
 from rankslice.framework.reading.untrusted_json import (

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
+from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Done, Received
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import BoardShell

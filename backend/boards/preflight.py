@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.boards.agent.jobs.folders import MAX_BASES, SHORT
+from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import BoardCheck
 from rankslice.backend.boards.deploy import Package
 from rankslice.backend.boards.parallel import on_all

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankslice.backend.boards.agent.jobs.folders import DISK_FULL
-from rankslice.backend.boards.agent.system import shell_words
+from rankslice.backend.agent.jobs.folders import DISK_FULL
+from rankslice.backend.agent.system import shell_words
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
 from rankslice.backend.boards.reach import Reach

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.boards.agent.system import libmpi_of
+from rankslice.backend.agent.system import libmpi_of
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.home import has_home, home_folder
 from rankslice.framework.plan import Plan

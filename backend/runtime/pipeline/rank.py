@@ -15,7 +15,6 @@ import numpy as np
 
 from ..affinity import bind_to_cores, check_binding
 from ..errors import JobError, reason_of
-from ..faults.watch import Heartbeat, ProgressWatch, Ticker
 from ..figures.energy import BoardEnergy
 from ..figures.rank_figures import cpu_s, peak_memory_mb
 from ..job import Job
@@ -26,6 +25,7 @@ from .loop import CommunicationLoop, Incoming, Outgoing
 from .meeting import Peers, meet, share, together
 from .setup import LoadedSegments, Setup, sink_stage, source_stage
 from .slots import Ring
+from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Wiring, connect, threadless_stages, wire
 
 _JOIN_TIMEOUT_S = 1.0

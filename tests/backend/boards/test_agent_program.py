@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import rankslice.backend.boards.agent
+import rankslice.backend.agent
 from rankslice.backend.boards.agent_program import agent_modules, agent_program
 
-AGENT = Path(rankslice.backend.boards.agent.__file__).parent
+AGENT = Path(rankslice.backend.agent.__file__).parent
 FILES = sorted(AGENT.rglob("*.py"))
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from probed_boards import CPU, JETSON, PC, RASPBERRY_PI, RUBIK_PI, make_tree, policy
 
-from rankslice.backend.boards.agent.probe.environments import environment, open_mpi
-from rankslice.backend.boards.agent.probe.files import by_number
-from rankslice.backend.boards.agent.probe.hardware import clusters, core_numbers, hardware
-from rankslice.backend.boards.agent.probe.network import interfaces
+from rankslice.backend.agent.probe.environments import environment, open_mpi
+from rankslice.backend.agent.probe.files import by_number
+from rankslice.backend.agent.probe.hardware import clusters, core_numbers, hardware
+from rankslice.backend.agent.probe.network import interfaces
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.probe import packages_of_jobs
 

@@ -16,9 +16,14 @@ import psutil
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.faults.watch import Heartbeat, ProgressWatch, StarvationWatch, Ticker
 from rankslice.backend.runtime.job import RankSpec
 from rankslice.backend.runtime.pipeline.executor import Executor
+from rankslice.backend.runtime.pipeline.watch import (
+    Heartbeat,
+    ProgressWatch,
+    StarvationWatch,
+    Ticker,
+)
 
 
 class Clock:

@@ -19,9 +19,9 @@ import numpy as np
 from ..errors import JobError
 from ..figures.rank_figures import cpu_s_of, stat_fields
 from ..job import RankSpec, TensorSpec
-from ..pipeline.executor import Executor
-from ..pipeline.loop import Incoming, Outgoing
-from ..pipeline.slots import Ring
+from .executor import Executor
+from .loop import Incoming, Outgoing
+from .slots import Ring
 
 HEARTBEAT_CHANNEL = -1
 _BEAT = TensorSpec("heartbeat", "uint8", (64,))

@@ -92,7 +92,7 @@ def _time_mistakes(
         found = f"the times have the shape {times.shape}"
         yield Mistake(source, found, f"expected {shape}: kinds of accelerators and layers")
     elif np.isnan(times).any() or (times < 0).any():
-        yield Mistake(source, "some times are no numbers, or below 0", "expected seconds")
+        yield Mistake(source, "some times are not numbers, or below 0", "expected seconds")
 
 
 def _board_costs(board: Board) -> BoardCosts:

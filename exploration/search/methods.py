@@ -296,7 +296,7 @@ class _Searching:
         yield _certain(proof)
         if fastest_s < proof.bottleneck_s * (1 - _SAME):
             yield (
-                "Mappings in which a rank's layers are no neighbours can be faster: the fastest one"
+                "Mappings with ranks whose layers are not neighbours can be faster: the fastest one"
                 f" found gives {rate_text(1 / fastest_s)} frames/s by the cost model; that is not"
                 " proven to be the best."
             )

@@ -32,7 +32,7 @@ class WarmUp:
             try:
                 engine.run([ring.slots[0] for ring in inputs], [ring.slots[0] for ring in outputs])
             except Exception as error:  # engines' exceptions have no common base class
-                hindrance = f"zeros are no input for it: {' '.join(str(error).split())}"
+                hindrance = f"it fails on zeros: {' '.join(str(error).split())}"
             self.seconds += time.perf_counter() - begin
             for ring in outputs:
                 ring.raw[0].fill(0)

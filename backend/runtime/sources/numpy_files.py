@@ -172,7 +172,7 @@ def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
     except _UNREADABLE as error:
         file.close()
         raise JobError(
-            f"{path}: is no .npy file of a plain array{_reason(error)}; numpy.save makes one"
+            f"{path}: is not an .npy file of a plain array{_reason(error)}; numpy.save makes one"
         ) from None
     file.close()
     return Stack(_shaped(values, head, frames, spec))
@@ -193,7 +193,8 @@ def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
                 return [_read_member(path, archive, *pair) for pair in pairs]
         except _UNREADABLE as error:
             raise JobError(
-                f"{path}: is no .npz file of plain arrays{_reason(error)}; numpy.savez makes one"
+                f"{path}: is not an .npz file of plain arrays{_reason(error)};"
+                " numpy.savez makes one"
             ) from None
 
 

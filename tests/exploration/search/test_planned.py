@@ -180,7 +180,7 @@ def test_interleaved_mappings_are_found_and_not_called_proven(
     assert rate == pytest.approx(0.5, rel=0.01)
     assert told == (
         "By the cost model no mapping of contiguous slices gives more than 0.10 frames/s:"
-        " that is proven. Mappings in which a rank's layers are no neighbours can be faster: the"
+        " that is proven. Mappings with ranks whose layers are not neighbours can be faster: the"
         " fastest one found gives 0.50 frames/s by the cost model; that is not proven to be the"
         " best."
     )

@@ -199,14 +199,14 @@ def folder(path: Path) -> None:
 )
 def test_a_file_that_is_no_archive_of_plain_arrays_is_told(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "frames.npz")
-    expected = r"frames\.npz: is no (\.npz file of plain arrays|ordinary file)"
+    expected = r"frames\.npz: is not (an \.npz file of plain arrays|a regular file)"
     with pytest.raises(JobError, match=expected):
         open_source([str(tmp_path / "frames.npz")], [X])
 
 
 def test_a_member_that_is_no_array_does_not_fit_the_model(tmp_path: Path) -> None:
     with_text(tmp_path / "frames.npz")
-    assert "is no .npz file of plain arrays" in message([str(tmp_path / "frames.npz")], [X])
+    assert "is not an .npz file of plain arrays" in message([str(tmp_path / "frames.npz")], [X])
 
 
 def test_a_folder_gives_its_images_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_an_npy_file_that_is_none_is_told(tmp_path: Path) -> None:
     contents += [whole.replace(b"(12, 1, 2), ", b"(99999999999, 1, 2), ")]
     for content in contents:
         path.write_bytes(content)
-        assert "is no .npy file of a plain array" in message([str(path)], [X])
+        assert "is not an .npy file of a plain array" in message([str(path)], [X])
     np.save(path, np.array([{}], dtype=object))
     assert "values of type object" in message([str(path)], [X])
     assert "pickle" not in message([str(path)], [X])
@@ -349,7 +349,7 @@ def test_an_npz_that_would_take_gigabytes_is_refused_by_its_header(tmp_path: Pat
     lie = lying_zip(tmp_path / "lie.npz", head + bytes(80), 208)
     assert "has 208 bytes, its header promises 4000000128" in message([lie], [X])
     bomb = lying_zip(tmp_path / "bomb.npz", head_of((10, 1, 2)) + bytes(1 << 24), 208)
-    assert "is no .npz file of plain arrays (Bad CRC-32" in message([bomb], [X])
+    assert "is not an .npz file of plain arrays (Bad CRC-32" in message([bomb], [X])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before_kb + 100_000
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankslice.backend.boards.reach import FILE as BOARDS_FILE
+from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.framework.engines import submodel_formats
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256

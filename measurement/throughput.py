@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP
+
 STEADY = "steady state"
 TOO_FEW = "too few frames"
-
-_MIN_WARM_UP = 10
 
 
 def frames_to_fill(window: int) -> int:
     """Return how many of the first frames are left out: while they pass, the pipeline fills."""
-    return max(window, _MIN_WARM_UP)
+    return max(window, MIN_WARM_UP)
 
 
 def too_few_text(frames: int, window: int) -> str:

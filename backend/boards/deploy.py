@@ -161,7 +161,7 @@ def _deploy(
     on_step("done")
     return Deployed(
         board=package.board,
-        host=shell.reach.host,
+        host=shell.login.host,
         state="copied" if answer.state == "wanted" else "there",
         manifest_sha256=package.manifest_sha256,
         package_bytes=package.nbytes,

@@ -39,7 +39,7 @@ class CheckedBoards:
     def of(self, board: str) -> tuple[BoardShell, BoardCheck]:
         """Return the shell and the answer of a board."""
         pairs = zip(self.work, self.looks, strict=True)
-        return next((shell, look) for (shell, _), look in pairs if shell.reach.board == board)
+        return next((shell, look) for (shell, _), look in pairs if shell.login.board == board)
 
     def file(self, name: str) -> str:
         """Return the path of a file of the run on each board, for messages."""
@@ -99,16 +99,16 @@ def check_boards(
     if mpirun.version[0] < 5:
         raise_mistakes(
             Mistake(
-                shell.reach.full_name,
+                shell.login.full_name,
                 "Open MPI 4.1 cannot use IPv6 addresses",
                 "use a name of your ssh configuration as its host, or Open MPI 5",
             )
             for shell, _ in work
-            if ":" in shell.reach.host
+            if ":" in shell.login.host
         )
     answers = on_all(look, work)
     raise_mistakes(
-        Mistake(shell.reach.full_name, problem)
+        Mistake(shell.login.full_name, problem)
         for (shell, _), answer in zip(work, answers, strict=True)
         for problem in answer.problems
     )

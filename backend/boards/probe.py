@@ -57,7 +57,7 @@ class Conversation:
         """
         told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
         if len(told) != count:
-            board = self.shell.reach.full_name
+            board = self.shell.login.full_name
             raise invalid_answer(board, f"{len(told)} complaints about {count} things")
         return list(told)
 

@@ -17,7 +17,7 @@ from rankslice.backend.agent.jobs.folders import DISK_FULL
 from rankslice.backend.agent.system import shell_words
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
-from rankslice.backend.boards.reach import Reach
+from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.home import home_folder
@@ -97,21 +97,21 @@ def ssh_options(config: Path | None) -> list[str]:
     return [*named, *(f"-o{option}" for option in _OPTIONS)]
 
 
-def write_ssh_config(path: Path, reaches: Sequence[Reach], config: Path | None) -> Path | None:
+def write_ssh_config(path: Path, logins: Sequence[Login], config: Path | None) -> Path | None:
     """Return the ssh configuration to use: the given one, or a new file that adds accounts to it.
 
     The file is for mpirun, which cannot name accounts.
 
     Args:
         path: of the new file; it is written if some board has an account.
-        reaches: the boards.
+        logins: the boards.
         config: given by the user; ``None``: those of the home folder and of the system.
     """
-    users = [reach for reach in reaches if reach.user]
+    users = [login for login in logins if login.user]
     if not users:
         return config
     files = [config] if config else [home_folder() / ".ssh" / "config", Path("/etc/ssh/ssh_config")]
-    lines = [f"Host {reach.host}\n  User {reach.user}\n" for reach in users]
+    lines = [f"Host {login.host}\n  User {login.user}\n" for login in users]
     lines += ["Match all\n", *(f'  Include "{file.absolute()}"\n' for file in files)]
     path.write_text("".join(lines))
     return path
@@ -131,13 +131,13 @@ class Copied:
 class BoardShell:
     """Runs programs on a board; this machine is reached without ssh."""
 
-    reach: Reach
+    login: Login
     config: Path | None = None
 
     @property
     def is_here(self) -> bool:
         """Whether the board is this machine."""
-        return is_this_machine(self.reach.host)
+        return is_this_machine(self.login.host)
 
     def command(self, python: str = _CHOOSE_PYTHON) -> list[str]:
         """Return the command that runs a program from stdin on the board.
@@ -152,12 +152,12 @@ class BoardShell:
         return ["ssh", *ssh_options(self.config), "--", self._target(), line]
 
     def _target(self) -> str:
-        user = f"{self.reach.user}@" if self.reach.user else ""
-        return f"{user}{self.reach.host}"
+        user = f"{self.login.user}@" if self.login.user else ""
+        return f"{user}{self.login.host}"
 
     def request(self, action: str, **details: Any) -> bytes:
         """Return the stdin of :meth:`command`: the agent's program and a request."""
-        record = {"action": action, "over_ssh": not self.is_here, "address": self.reach.host}
+        record = {"action": action, "over_ssh": not self.is_here, "address": self.login.host}
         request = json.dumps({**record, **details})
         return agent_program("jobs", f"import json\nmain(json.loads({request!r}))")
 
@@ -177,7 +177,7 @@ class BoardShell:
         try:
             return RemoteProcess(
                 command or self.command(),
-                self.reach.full_name,
+                self.login.full_name,
                 folder=folder,
                 environment=environment,
                 outlives_ctrl_c=outlives_ctrl_c,
@@ -199,7 +199,7 @@ class BoardShell:
 
     def mistake(self, found: str) -> RankSliceError:
         """Return an error that names the board."""
-        return RankSliceError(Mistake(self.reach.full_name, found))
+        return RankSliceError(Mistake(self.login.full_name, found))
 
     def put(
         self,
@@ -265,8 +265,8 @@ class BoardShell:
         if self.is_here:
             end = str(home_folder() / end)
         else:
-            host = f"[{self.reach.host}]" if ":" in self.reach.host else self.reach.host
-            end = f"{self.reach.user}@{host}:{end}" if self.reach.user else f"{host}:{end}"
+            host = f"[{self.login.host}]" if ":" in self.login.host else self.login.host
+            end = f"{self.login.user}@{host}:{end}" if self.login.user else f"{host}:{end}"
             command += ["--rsh", shell_words("ssh", *ssh_options(self.config))]
         command += ["--", f"{source}/", end]
         variables = {**os.environ, "LC_ALL": "C"}

@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 
 from rankslice.backend.boards.answers import Answer, WatchReport, complaint_of, read_answer
 from rankslice.backend.boards.preflight import CheckedBoards
@@ -100,7 +99,7 @@ class _Watch:
         """Return what has ended there, for the user."""
         hint = "" if self.error else "dmesg there tells whether memory ran out"
         what = self.loss.what if self.loss else "mpirun's daemon there has ended while the job ran"
-        return Mistake(self.shell.reach.full_name, what, hint)
+        return Mistake(self.shell.login.full_name, what, hint)
 
     def _take(self, answer: Answer) -> None:
         """Process a report.
@@ -108,7 +107,7 @@ class _Watch:
         Raises:
             RankSliceError: it is an error, or not a report.
         """
-        heard = read_answer(WatchReport, answer, self.shell.reach.full_name)
+        heard = read_answer(WatchReport, answer, self.shell.login.full_name)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
         if heard.state == "alive":
@@ -190,7 +189,7 @@ class Watches:
                 watch.ready.wait(max(0.0, deadline - time.monotonic()))
             raise_mistakes(
                 Mistake(
-                    watch.shell.reach.full_name, watch.error or "the watch cannot be started there"
+                    watch.shell.login.full_name, watch.error or "the watch cannot be started there"
                 )
                 for watch in self._watches
                 if watch.is_lost or not watch.ready.is_set()
@@ -200,12 +199,7 @@ class Watches:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Have the job's processes ended on all boards."""
         self._stop.set()
         if isinstance(error, RankSliceError):
@@ -255,18 +249,18 @@ class Watches:
 
     def lost_boards(self) -> list[str]:
         """Return the names of boards that did not answer at the end."""
-        return [watch.shell.reach.board for watch in self._lost]
+        return [watch.shell.login.board for watch in self._lost]
 
     def explained(self, error: RankSliceError) -> RankSliceError:
         """Return the error of a job, completed or replaced by what is known of the boards."""
         if self._without_rank and not self._lost and not self._has_message():
             return RankSliceError(
                 *(
-                    Mistake(w.shell.reach.full_name, self._no_rank, _UNHEARD)
+                    Mistake(w.shell.login.full_name, self._no_rank, _UNHEARD)
                     for w in self._without_rank
                 )
             )
-        places = [watch.shell.reach.full_name for watch in self._lost if watch.loss is None]
+        places = [watch.shell.login.full_name for watch in self._lost if watch.loss is None]
         if not places:
             return self._told_of_loss() or self._told_by_ranks() or error
         hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"
@@ -292,7 +286,7 @@ class Watches:
         messages = [line for line in self.lines if MESSAGE in line]
         has_told = not all(map(is_sudden, messages))
         # A guard that is alive reports the end of its ranks.
-        has_guard = any(f" on {first.shell.reach.host})" in line for line in messages)
+        has_guard = any(f" on {first.shell.login.host})" in line for line in messages)
         is_cause = first in self._lost or (first.loss is not None and first.loss.is_daemon)
         if is_cause or not (has_told or has_guard):
             return RankSliceError(first.mistake())
@@ -303,7 +297,7 @@ class Watches:
         found = (_LOST_DAEMON.search(line) for line in self.lines)
         node = next((match[1] for match in found if match), "")
         pairs = zip(self._watches, self._boards.looks, strict=False)
-        named = [watch for watch, look in pairs if node in (watch.shell.reach.host, look.hostname)]
+        named = [watch for watch, look in pairs if node in (watch.shell.login.host, look.hostname)]
         return named[0] if node and len(named) == 1 else None
 
     def _has_message(self) -> bool:

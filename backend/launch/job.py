@@ -18,6 +18,7 @@ from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
 from rankslice.backend.runtime.faults.guard import SESSION
 from rankslice.backend.runtime.faults.private import in_memory
+from rankslice.backend.runtime.figures.rank_figures import stat_fields
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import RankSliceError
 
@@ -153,6 +154,5 @@ def end_session(process: subprocess.Popen[str]) -> None:
 def _kill_session(session: int) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
+            if int(stat_fields(folder)[3]) == session:
                 os.kill(int(folder.name), signal.SIGKILL)

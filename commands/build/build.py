@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rankslice.backend.boards.reach import FILE as BOARDS_FILE
-from rankslice.backend.boards.reach import reaches_to_json
+from rankslice.backend.boards.login import FILE as BOARDS_FILE
+from rankslice.backend.boards.login import logins_to_json
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
@@ -125,7 +125,7 @@ def build(
         sha256 = aside.submit(file_sha256, loaded.path)
         _write_submodels(folder, loaded, cut, plan, conversion, on_step)
         _write_tables(folder, plan)
-        (folder / BOARDS_FILE).write_text(reaches_to_json(boards, plan), encoding="ascii")
+        (folder / BOARDS_FILE).write_text(logins_to_json(boards, plan), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         on_step("generating the driver")
         write_driver(folder, plan)

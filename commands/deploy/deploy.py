@@ -13,7 +13,7 @@ from rankslice.backend.boards.deploy import (
     package_folder,
     read_package,
 )
-from rankslice.backend.boards.reach import board_reaches
+from rankslice.backend.boards.login import board_logins
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan
@@ -45,21 +45,21 @@ def plan_deployment(
     """
     plan = read_plan(folder)
     check_ssh_config(ssh_config)
-    reaches = board_reaches(folder, plan)
-    known = [reach.board for reach in reaches]
+    logins = board_logins(folder, plan)
+    known = [login.board for login in logins]
     for board in boards:
         if board not in known:
             hint = nearest(board, known) or f"the boards are {joined(known)}"
             raise RankSliceError(Mistake("--boards", f"no board {quoted(board)}", hint))
-    config = write_ssh_config(folder / SSH_CONFIG, reaches, ssh_config)
+    config = write_ssh_config(folder / SSH_CONFIG, logins, ssh_config)
     return Deployment(
         tuple(
             (
-                BoardShell(reach, config),
-                read_package(package_folder(folder, reach.board), reach.board),
+                BoardShell(login, config),
+                read_package(package_folder(folder, login.board), login.board),
             )
-            for reach in reaches
-            if not boards or reach.board in boards
+            for login in logins
+            if not boards or login.board in boards
         ),
         config,
     )

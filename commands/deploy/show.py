@@ -19,8 +19,8 @@ def print_deployment(deployment: Deployment, console: Console) -> None:
         way = "this machine" if shell.is_here else "over ssh"
         print_line(
             console,
-            f"{shell.reach.board}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
-            f" to {shell.reach.host} ({way}), ~/.rankslice/packages/{package.short_name}",
+            f"{shell.login.board}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
+            f" to {shell.login.host} ({way}), ~/.rankslice/packages/{package.short_name}",
         )
 
 

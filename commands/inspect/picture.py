@@ -15,8 +15,8 @@ from rich.cells import cell_len
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import Row, assign_lanes
-from rankslice.commands.inspect.rank_costs import layer_places
-from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text
+from rankslice.commands.inspect.rank_costs import layer_segments
+from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text, size_text
 from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.graph import Layer, Tensor
@@ -199,7 +199,7 @@ def _picture(inspection: Inspection) -> _Picture:
 def _items(inspection: Inspection) -> list[_Item]:
     """Return what is drawn, from top to bottom."""
     graph, plan = inspection.graph, inspection.plan
-    places = layer_places(plan) if plan else {}
+    segments = layer_segments(plan) if plan else {}
     cost_of = {cost.layer: cost for cost in inspection.costs}
     running = running_layers(graph)
     drawn = {t.name for t in graph.inputs} | {t.name for layer in running for t in layer.outputs}
@@ -209,7 +209,7 @@ def _items(inspection: Inspection) -> list[_Item]:
         for tensor in graph.inputs
     ]
     layers = [
-        _layer_item(layer, drawn, cost_of[layer.name], places.get(layer.name, ()))
+        _layer_item(layer, drawn, cost_of[layer.name], segments.get(layer.name, ()))
         for layer in running
     ]
     outputs = [
@@ -220,9 +220,9 @@ def _items(inspection: Inspection) -> list[_Item]:
 
 
 def _layer_item(
-    layer: Layer, drawn: set[str], cost: LayerCost, places: Sequence[tuple[int, int]]
+    layer: Layer, drawn: set[str], cost: LayerCost, segments: Sequence[tuple[int, int]]
 ) -> _Item:
-    rank, segment = places[0] if places else (None, None)
+    rank, segment = segments[0] if segments else (None, None)
     return _Item(
         kind="layer",
         name=layer.name,
@@ -405,7 +405,7 @@ def _borders(
         yield _Border(
             y=heights[row[cut.after]] + _ROW // 2,
             width=0 if cut.obstacle else max(1, round(_BAR * (cut.nbytes or 0) / most)),
-            text="no cut" if cut.obstacle else f"{_size(cut.nbytes)}, {share_text(cut.share)}",
+            text="no cut" if cut.obstacle else f"{size_text(cut.nbytes)}, {share_text(cut.share)}",
             notable=cut.after in notable,
             tooltip=_border_tooltip(cut, "MACs" if inspection.totals.macs else "layers"),
         )
@@ -415,12 +415,14 @@ def _border_tooltip(cut: Cut, share_of: str) -> str:
     if cut.obstacle:
         return f"the model cannot be cut here: {shortened(cut.obstacle, _TOOLTIP)}"
     shown = cut.tensors[:_MAX_TOLD]
-    names = [f"  {shortened(tensor.name, _TOOLTIP)}, {_size(tensor.nbytes)}" for tensor in shown]
+    names = [
+        f"  {shortened(tensor.name, _TOOLTIP)}, {size_text(tensor.nbytes)}" for tensor in shown
+    ]
     if len(cut.tensors) > len(shown):
         names.append(f"  and {len(cut.tensors) - len(shown)} more")
     return "\n".join(
         (
-            f"a cut here would send {_size(cut.nbytes)} per frame:",
+            f"a cut here would send {size_text(cut.nbytes)} per frame:",
             *names,
             f"{share_text(cut.share)} of the {share_of} and {share_text(cut.parameter_share)}"
             " of the parameters are above it",
@@ -437,7 +439,7 @@ def _arrivals(
     size = {tensor.name: tensor.nbytes for tensor in plan.tensors} if plan else {}
     for index, channels in arriving.items():
         for number, channel in enumerate(channels):
-            nbytes = _size(size[channel.tensor])
+            nbytes = size_text(size[channel.tensor])
             yield _Arrival(
                 y=heights[index] - _ROW * (len(channels) - number),
                 x=tensor_xs[channel.tensor],
@@ -456,7 +458,7 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
     keys = [shortened(placement.key, _KEY) for placement in plan.ranks]
     widths = (60, _width(keys, _KEY), 80, 70, 100, _BAR + 70, 90, 90, 90)
     words = ("rank", "key", "segments", "layers", "MACs", "share", "weights", "receives", "sends")
-    places = [_MARGIN + 22 + sum(widths[:index]) for index in range(len(widths))]
+    xs = [_MARGIN + 22 + sum(widths[:index]) for index in range(len(widths))]
     most = max((cost.share for cost in inspection.ranks), default=0) or 1
     rows = tuple(
         _LegendRow(
@@ -471,7 +473,7 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
         )
         for number, cost in enumerate(inspection.ranks)
     )
-    return tuple(zip(places, words, strict=True)), rows
+    return tuple(zip(xs, words, strict=True)), rows
 
 
 def _subtitle(inspection: Inspection) -> str:
@@ -501,10 +503,6 @@ def _shape(item: _Item) -> str:
     tensors = item.makes or item.reads
     first = shape_text(tensors[0], full=False) if tensors else ""
     return f"{first} +{len(tensors) - 1}" if len(tensors) > 1 else first
-
-
-def _size(nbytes: int | None) -> str:
-    return "?" if nbytes is None else bytes_text(nbytes)
 
 
 def _names(tensors: Iterable[Tensor]) -> tuple[str, ...]:

@@ -33,16 +33,16 @@ class RankCost:
     """Size of the slots that hold its tensors while it runs, with the plan's window."""
 
 
-def layer_places(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
+def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return where each layer runs, as pairs of a rank and the index of its segment.
 
-    Constant layers can run in several places; layers that no output needs run nowhere.
+    Constant layers can run in several segments; layers that no output needs run in none.
     """
-    places: dict[str, tuple[tuple[int, int], ...]] = {}
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
     for segment in plan.segments:
         for layer in segment.layers:
-            places[layer] = (*places.get(layer, ()), (segment.rank, segment.index))
-    return places
+            found[layer] = (*found.get(layer, ()), (segment.rank, segment.index))
+    return found
 
 
 def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[RankCost, ...]:

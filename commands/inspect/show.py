@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.rank_costs import RankCost, layer_places
+from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
 from rankslice.commands.layer_numbers import layer_numbers
 from rankslice.commands.output import print_line
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
@@ -107,9 +107,9 @@ def print_parts(parts: Iterable[Table | str], console: Console) -> None:
 
 def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     graph = inspection.graph
-    places = layer_places(inspection.plan) if inspection.plan else None
+    segments = layer_segments(inspection.plan) if inspection.plan else None
     table = plain_table(printable(graph.name))
-    if places is not None:
+    if segments is not None:
         table.add_column("rank", justify="right")
     table.add_column("layer", overflow="fold")
     table.add_column("operator", overflow="fold")
@@ -119,7 +119,7 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     for heading in ("MACs", "params", "weights", "makes"):
         table.add_column(heading, justify="right", no_wrap=True)
     for layer, cost in zip(graph.layers, inspection.costs, strict=True):
-        ranks = () if places is None else (_ranks(places.get(layer.name, ())),)
+        ranks = () if segments is None else (_ranks(segments.get(layer.name, ())),)
         made = Text("\n".join(printable(tensor.name) for tensor in layer.outputs))
         table.add_row(
             *ranks,
@@ -145,7 +145,7 @@ def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[Text | str, 
         "?" if cost.macs is None else count_text(cost.macs) if cost.macs else "",
         count_text(cost.parameters) if cost.parameters else "",
         bytes_text(cost.weight_bytes) if cost.weight_bytes else "",
-        _size(cost.output_bytes),
+        size_text(cost.output_bytes),
     )
 
 
@@ -161,13 +161,13 @@ def _summary(inspection: Inspection) -> Iterator[str]:
     if totals.uncounted:
         yield f"the MACs of {_some(totals.uncounted, 'layer')} are not known and not in the sum"
     if totals.constant_bytes != 0:
-        yield f"constant layers besides weights make {_size(totals.constant_bytes)}"
+        yield f"constant layers besides weights make {size_text(totals.constant_bytes)}"
     largest = largest_tensor(graph)
     if largest is not None:
         yield (
             f"activations: at most {bytes_text(peak.nbytes)} at once, while"
             f" {printable(peak.layer)} runs; the largest is {printable(largest.name)},"
-            f" {_size(largest.nbytes)}"
+            f" {size_text(largest.nbytes)}"
         )
     if peak.unsized:
         yield f"the size of {_some(peak.unsized, 'tensor')} is not known and not in the sum"
@@ -208,7 +208,7 @@ def _cut_table(found: Iterable[tuple[int, Cut]], share_of: str) -> Table:
     for number, cut in found:
         table.add_row(
             str(number),
-            _size(cut.nbytes),
+            size_text(cut.nbytes),
             share_text(cut.share),
             share_text(cut.parameter_share),
             Text(printable(cut.after)),
@@ -251,11 +251,12 @@ def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
     return table
 
 
-def _ranks(places: Iterable[tuple[int, int]]) -> str:
-    return ", ".join(f"{rank}.{segment}" for rank, segment in places)
+def _ranks(segments: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{rank}.{segment}" for rank, segment in segments)
 
 
-def _size(nbytes: int | None) -> str:
+def size_text(nbytes: int | None) -> str:
+    """Return a number of bytes with three digits, or ``?``."""
     return "?" if nbytes is None else bytes_text(nbytes)
 
 

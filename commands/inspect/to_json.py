@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.rank_costs import RankCost, layer_places
+from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
 from rankslice.framework.graph import AttributeValue, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import LayerCost
@@ -18,7 +18,7 @@ FORMAT = "rankslice-inspection"
 VERSION = 1
 
 _Object = dict[str, Any]
-_Places = dict[str, tuple[tuple[int, int], ...]]
+_Segments = dict[str, tuple[tuple[int, int], ...]]
 
 
 def inspection_to_json(inspection: Inspection) -> _Object:
@@ -71,13 +71,13 @@ def _layers(inspection: Inspection) -> list[_Object]:
     graph = inspection.graph
     constant = constant_layers(graph)
     running = {layer.name for layer in running_layers(graph)}
-    places = layer_places(inspection.plan) if inspection.plan else None
+    segments = layer_segments(inspection.plan) if inspection.plan else None
     return [
         {
             **_layer(layer, cost),
             "constant": layer.name in constant,
             "runs": layer.name in running,
-            "places": None if places is None else _places(layer, places),
+            "places": None if segments is None else _segments_of(layer, segments),
         }
         for layer, cost in zip(graph.layers, inspection.costs, strict=True)
     ]
@@ -98,8 +98,8 @@ def _layer(layer: Layer, cost: LayerCost) -> _Object:
     }
 
 
-def _places(layer: Layer, places: _Places) -> list[_Object]:
-    return [{"rank": rank, "segment": segment} for rank, segment in places.get(layer.name, ())]
+def _segments_of(layer: Layer, segments: _Segments) -> list[_Object]:
+    return [{"rank": rank, "segment": segment} for rank, segment in segments.get(layer.name, ())]
 
 
 def _cut(cut: Cut) -> _Object:

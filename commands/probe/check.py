@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rankslice.backend.boards.deploy import package_folder, read_package
+from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import conversations, report_of
 from rankslice.backend.boards.probed import BoardReport
-from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.commands.build_folder import check_ssh_config, read_plan
@@ -60,9 +60,9 @@ def check_platform(
     launcher, own = _launcher(mpirun)
     findings += own
     boards = [board for board in platform.boards if job is None or board.name in job.packages]
-    reaches = [Reach(board.name, board.host, board.user) for board in boards]
-    here = Reach(HERE, "localhost")
-    shells = [BoardShell(reach, ssh_config) for reach in [*reaches, here]]
+    logins = [Login(board.name, board.host, board.user) for board in boards]
+    here = Login(HERE, "localhost")
+    shells = [BoardShell(login, ssh_config) for login in [*logins, here]]
     with conversations(shells) as talks:
         on_step("asking boards")
         reports = outcomes(report_of, talks[:-1])

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.boards.links import BoardLinks, measure_routes
+from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import Conversation, address_towards, conversations, report_of
 from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
-from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.commands.build_folder import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -50,9 +50,9 @@ def probe(
     Raises:
         RankSliceError: a host is none, or appears twice.
     """
-    reaches = _reaches(hosts)
+    logins = _logins(hosts)
     check_ssh_config(ssh_config)
-    with conversations(BoardShell(reach, ssh_config) for reach in reaches) as boards:
+    with conversations(BoardShell(login, ssh_config) for login in logins) as boards:
         on_step("asking boards")
         answers = outcomes(report_of, boards)
         errors = tuple(each for each in answers if isinstance(each, RankSliceError))
@@ -77,7 +77,7 @@ def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) ->
     return measure_routes(BoardLinks(talks, addresses), list(addresses))
 
 
-def _reaches(hosts: Sequence[str]) -> list[Reach]:
+def _logins(hosts: Sequence[str]) -> list[Login]:
     """Return how the hosts are reached.
 
     Raises:
@@ -95,7 +95,7 @@ def _reaches(hosts: Sequence[str]) -> list[Reach]:
         for host, count in times.items()
         if count > 1
     )
-    return [Reach(host, "localhost" if host == HERE else host, user) for user, host in pairs]
+    return [Login(host, "localhost" if host == HERE else host, user) for user, host in pairs]
 
 
 def _user_and_host(text: str) -> tuple[str, str]:
@@ -123,19 +123,19 @@ def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedB
     taken: set[str] = set()
     boards = []
     for talk, report in reports:
-        reach = talk.shell.reach
+        login = talk.shell.login
         address = report.address or _own_address(talk, [each for _, each in reports])
-        name = _free(_name(reach, report), taken)
+        name = _free(_name(login, report), taken)
         taken.add(name)
         # To other boards, localhost is themselves.
-        host = address if len(reports) > 1 and reach.host == "localhost" else reach.host
-        boards.append(ProbedBoard(name, host, reach.user, address, report))
+        host = address if len(reports) > 1 and login.host == "localhost" else login.host
+        boards.append(ProbedBoard(name, host, login.user, address, report))
     return tuple(boards)
 
 
 def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
     """Return this machine's address in the boards' network."""
-    host = talk.shell.reach.host
+    host = talk.shell.login.host
     return host if _is_address(host) else address_towards(talk, reports)
 
 
@@ -147,9 +147,9 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _name(reach: Reach, report: BoardReport) -> str:
+def _name(login: Login, report: BoardReport) -> str:
     """Return what to call a board: as it was typed, or as it calls itself if that is a number."""
-    typed = report.hostname if _is_address(reach.board) else reach.board
+    typed = report.hostname if _is_address(login.board) else login.board
     label = typed.partition(".")[0]
     try:
         return check_name("board", label)

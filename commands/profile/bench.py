@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 
-from rankslice.backend.boards.deploy import Package
-from rankslice.backend.boards.profiler import (
+from rankslice.backend.boards.accelerator import (
     Accelerator,
     Greeting,
     Reading,
@@ -17,7 +16,8 @@ from rankslice.backend.boards.profiler import (
     deploy_profiler,
     profiler_package,
 )
-from rankslice.backend.boards.reach import Reach
+from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
@@ -165,6 +165,6 @@ class Bench:
 
 
 def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:
-    reach = Reach(board.name, board.host, board.user)
+    login = Login(board.name, board.host, board.user)
     file = folder / f"{SSH_CONFIG}-{safe_file_name(board.name)}"
-    return BoardShell(reach, write_ssh_config(file, [reach], config))
+    return BoardShell(login, write_ssh_config(file, [login], config))

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 
-from rankslice.backend.boards.profiler import Greeting, Reading, Timings
+from rankslice.backend.boards.accelerator import Greeting, Reading, Timings
 from rankslice.commands.build_folder import check_ssh_config, converted_name
 from rankslice.commands.profile.bench import Bench
 from rankslice.commands.profile.listener import Listener
@@ -171,12 +170,7 @@ class Profiler:
         keys = dict.fromkeys((*kind.keys, *(key for key in old.keys if key not in claimed)))
         return replace(old, keys=tuple(keys))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         """End the programs on the boards, and write the profile."""
         try:
             self.save()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rankslice.backend.boards.profiler import Reading
+from rankslice.backend.boards.accelerator import Reading
 from rankslice.exploration.times.spans import Span
 from rankslice.framework.profile import ProfiledKind
 from rankslice.framework.profile import Span as ProfiledSpan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rankslice.backend.boards.profiler import Greeting
+from rankslice.backend.boards.accelerator import Greeting
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.framework.engines import default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes

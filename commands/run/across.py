@@ -70,11 +70,11 @@ def _fetch_after_failure(
 ) -> list[Mistake | str]:
     """Fetch the results of finished frames; return where they are if that is not possible."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
-    if shell.reach.board not in watches.lost_boards():
+    if shell.login.board not in watches.lost_boards():
         with suppress(RankSliceError):  # there may be none
             _fetch(prepared, boards, folder, (RESULTS,))
         return []
     return [
-        f"results of finished frames may be on {shell.reach.full_name} in {boards.file(RESULTS)};"
+        f"results of finished frames may be on {shell.login.full_name} in {boards.file(RESULTS)};"
         " fetch them once it answers"
     ]

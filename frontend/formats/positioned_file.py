@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from rankslice.framework.files.ordinary_file import open_ordinary
@@ -32,12 +31,7 @@ class PositionedFile:
     def __enter__(self: _Own) -> _Own:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         os.close(self._descriptor)
 
     def bytes_at(self, start: int, length: int) -> bytes:

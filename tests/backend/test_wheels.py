@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.boards.profiler import profiler_package
+from rankslice.backend.boards.accelerator import profiler_package
 from rankslice.backend.wheels import collect_wheels, wheels_for
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Placement

@@ -18,7 +18,6 @@ import stat
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 _PREFIX = "rankslice-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
@@ -52,12 +51,7 @@ class PrivateFolder:
     def __enter__(self) -> PrivateFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self.release()
 
     def release(self, patience_s: float = 0.0) -> None:

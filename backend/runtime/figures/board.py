@@ -23,7 +23,7 @@ def board_record() -> dict[str, Any]:
         "python": platform.python_version(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "cores": [_core(number) for number in range(os.cpu_count() or 1)],
-        "core_kinds": core_kinds(_SYSTEM, _text(Path("/proc/cpuinfo")), os.cpu_count() or 1),
+        "core_kinds": core_kinds(_SYSTEM, file_text(Path("/proc/cpuinfo")), os.cpu_count() or 1),
     }
 
 
@@ -47,17 +47,17 @@ def core_kinds(system: Path, cpuinfo: str, cores: int) -> list[str]:
     found = []
     for number in range(cores):
         folder = system / f"devices/system/cpu/cpu{number}"
-        files = (_text(folder / name) for name in _SPEED)
+        files = (file_text(folder / name) for name in _SPEED)
         found.append(", ".join((*models.get(number, []), *files)))
     return found
 
 
 def _processor() -> str:
     """Return the name of the board, or else of its processor; empty if it does not tell."""
-    named = _text(Path("/proc/device-tree/model")).strip("\0")
+    named = file_text(Path("/proc/device-tree/model")).strip("\0")
     if named:
         return named
-    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    lines = file_text(Path("/proc/cpuinfo")).splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "")
 
@@ -65,11 +65,12 @@ def _processor() -> str:
 def _core(number: int) -> list[Any]:
     """Return a core's number, its clock's policy, and the highest clock in kHz under it."""
     policy = Path(f"/sys/devices/system/cpu/cpu{number}/cpufreq")
-    most = _text(policy / "scaling_max_freq")
-    return [number, _text(policy / "scaling_governor") or None, int(most) if most else None]
+    most = file_text(policy / "scaling_max_freq")
+    return [number, file_text(policy / "scaling_governor") or None, int(most) if most else None]
 
 
-def _text(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """Return what a file of the system says; empty if it may not be read, or is no text."""
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text().strip()
     return ""

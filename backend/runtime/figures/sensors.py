@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
+from .board import file_text
 from .nvml import LIBRARY, find_nvml
 
 _SYSTEM = Path("/sys")
@@ -48,12 +48,7 @@ class Sensor(Protocol):
     def __enter__(self) -> Sensor:
         """Begin to count."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         """Stop."""
 
     def joules(self) -> float:
@@ -92,7 +87,7 @@ def find_sensor(
 def _processor(system: Path) -> _Watched | None:
     """Return Linux' powercap zones, such as Intel's RAPL: the whole system, or all packages."""
     zones = {
-        zone: _text(zone / "name")
+        zone: file_text(zone / "name")
         for zone in sorted((system / "class" / "powercap").glob("*:*"))
         if zone.name.count(":") == 1 and _number(zone / "energy_uj") is not None
     }
@@ -163,16 +158,16 @@ def _chosen(channels: Iterable[_Channel]) -> _Channel | None:
 def _direct(system: Path, quantity: str) -> Iterator[_Channel]:
     """Yield hardware monitors' channels of power or energy."""
     for path in sorted((system / "class" / "hwmon").glob(f"hwmon*/{quantity}*_input")):
-        label = _text(path.with_name(path.name.replace("_input", "_label"))) or path.name
-        yield _Channel(f"hwmon {_text(path.with_name('name'))}", label, (path,))
+        label = file_text(path.with_name(path.name.replace("_input", "_label"))) or path.name
+        yield _Channel(f"hwmon {file_text(path.with_name('name'))}", label, (path,))
 
 
 def _voltages_and_currents(system: Path) -> Iterator[_Channel]:
     """Yield channels of monitors that tell millivolts and milliamperes, as the INA3221 does."""
     for current in sorted((system / "class" / "hwmon").glob("hwmon*/curr*_input")):
         voltage = current.with_name(current.name.replace("curr", "in"))
-        label = _text(current.with_name(voltage.name.replace("_input", "_label")))
-        device = f"hwmon {_text(current.with_name('name'))}"
+        label = file_text(current.with_name(voltage.name.replace("_input", "_label")))
+        device = f"hwmon {file_text(current.with_name('name'))}"
         yield _Channel(device, label or f"{voltage.name} x {current.name}", (voltage, current))
 
 
@@ -181,7 +176,7 @@ def _older_ina(system: Path) -> Iterator[_Channel]:
     drivers = system / "bus" / "i2c" / "drivers"
     for path in sorted(drivers.glob("ina*/*/iio:device*/in_power*_input")):
         label = path.name.replace("in_power", "rail_name_").replace("_input", "")
-        name = _text(path.with_name(label)) or path.name
+        name = file_text(path.with_name(label)) or path.name
         yield _Channel(path.parents[2].name, name, (path,), 1e-3)
 
 
@@ -221,12 +216,7 @@ class _Watched(ABC):
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self._stop.set()
 
     def joules(self) -> float:
@@ -327,23 +317,12 @@ class _Together:
             part.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         for part in self._parts:
-            part.__exit__(kind, error, trace)
+            part.__exit__(*ended)
 
     def joules(self) -> float:
         return sum(part.joules() for part in self._parts)
-
-
-def _text(path: Path) -> str:
-    with contextlib.suppress(OSError, ValueError):
-        return path.read_text().strip()
-    return ""
 
 
 def _number(path: Path) -> int | None:

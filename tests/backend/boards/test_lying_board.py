@@ -26,6 +26,7 @@ from command_line import rankslice
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from probed_boards import RUBIK_PI, environment, report_of
 
+from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings
 from rankslice.backend.boards.answers import (
     BoardCheck,
     Done,
@@ -37,6 +38,7 @@ from rankslice.backend.boards.answers import (
 )
 from rankslice.backend.boards.deploy import Package, deploy_packages
 from rankslice.backend.boards.links import BoardLinks
+from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.preflight import CheckedBoards, check_boards, copy_inputs
 from rankslice.backend.boards.probe import (
     Conversation,
@@ -54,8 +56,6 @@ from rankslice.backend.boards.probed import (
     Probed,
     ProbedBoard,
 )
-from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings
-from rankslice.backend.boards.reach import Reach
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.mpirun import MpiRun
@@ -95,7 +95,7 @@ class Liar:
 
     folder: Path
     shell: BoardShell = field(
-        default_factory=lambda: BoardShell(Reach("edge01", "liar.invalid", "pi"))
+        default_factory=lambda: BoardShell(Login("edge01", "liar.invalid", "pi"))
     )
 
     def says(self, *answers: str) -> None:
@@ -448,6 +448,6 @@ def test_a_file_that_is_not_there_is_a_mistake_on_this_machine_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    own = BoardShell(Reach("here", "localhost"))
+    own = BoardShell(Login("here", "localhost"))
     with pytest.raises(RankSliceError, match=r"board here .*No such file or directory"):
         own.get("0-0", "results.bin", tmp_path / "fetched", most_bytes=1)

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 from real_jobs import give_sensors
 
-from rankslice.backend.boards.profiler import Accelerator, SubModel, Timings, profiler_package
-from rankslice.backend.boards.reach import Reach
+from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings, profiler_package
+from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.figures.board import core_kinds
@@ -45,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def accelerator(folder: Path, model: Path, rank: Placement = RANK) -> Accelerator:
-    shell = BoardShell(Reach("local", "localhost"))
+    shell = BoardShell(Login("local", "localhost"))
     return Accelerator(shell, profiler_package(folder, "local", [rank], [model]), rank, [model])
 
 

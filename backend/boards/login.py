@@ -22,7 +22,7 @@ _SHAPE = 'expected {"<board>": {"user": "<account>"}, ...}'
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Login:
     """Host of a board, and the account for logging in there."""
 
     board: str
@@ -36,14 +36,14 @@ class Reach:
         return f"board {self.board} ({self.host})"
 
 
-def reaches_to_json(boards: Sequence[Board], plan: Plan) -> str:
+def logins_to_json(boards: Sequence[Board], plan: Plan) -> str:
     """Return the text of :data:`FILE` for the boards that a plan uses."""
     used = {placement.board for placement in plan.ranks}
     users = {board.name: {"user": board.user} for board in boards if board.name in used}
     return json.dumps(users, indent=1) + "\n"
 
 
-def board_reaches(folder: Path, plan: Plan) -> tuple[Reach, ...]:
+def board_logins(folder: Path, plan: Plan) -> tuple[Login, ...]:
     """Return the boards of a build folder, in the order of the ranks.
 
     Raises:
@@ -51,27 +51,27 @@ def board_reaches(folder: Path, plan: Plan) -> tuple[Reach, ...]:
     """
     users = _users(folder / FILE)
     hosts = {placement.board: placement.host for placement in plan.ranks}
-    reaches = tuple(Reach(board, host, users.get(board, "")) for board, host in hosts.items())
+    logins = tuple(Login(board, host, users.get(board, "")) for board, host in hosts.items())
     raise_mistakes(
         Mistake(str(folder / "plan.json"), complaint, "build it again")
-        for reach in reaches
-        for complaint in _complaints(reach)
+        for login in logins
+        for complaint in _complaints(login)
     )
     owners: dict[str, str] = {}
-    for reach in reaches:
-        other = owners.setdefault(reach.host, reach.board)
-        if other != reach.board:
-            found = f"boards {quoted(other)} and {quoted(reach.board)} have the same host"
+    for login in logins:
+        other = owners.setdefault(login.host, login.board)
+        if other != login.board:
+            found = f"boards {quoted(other)} and {quoted(login.board)} have the same host"
             raise RankSliceError(
                 Mistake(str(folder / "plan.json"), found, "make them one board in the platform")
             )
-    return reaches
+    return logins
 
 
-def _complaints(reach: Reach) -> list[str]:
+def _complaints(login: Login) -> list[str]:
     """Return what is wrong with the names of a board, which become arguments of ssh."""
     found = []
-    for kind, name in (("board", reach.board), ("host", reach.host)):
+    for kind, name in (("board", login.board), ("host", login.host)):
         try:
             check_name(kind, name)
         except ValueError as error:

@@ -205,7 +205,7 @@ class Accelerator:
         return self._record(Greeting, answer)
 
     def _record(self, kind: type[T], answer: Answer) -> T:
-        return read_answer(kind, answer, self._shell.reach.full_name)
+        return read_answer(kind, answer, self._shell.login.full_name)
 
     def measure(self, model: SubModel, timings: Timings, *, timeout_s: float = 120.0) -> Reading:
         """Return the times of a sub-model.

@@ -146,7 +146,7 @@ def test_a_build_replaces_no_folder_in_which_a_run_goes_on(tmp_path: Path) -> No
     with run_folder(out):
         ended = rankslice(*again, "--share-cores", "--out", out, "--force")
         assert 1 == ended.code
-        assert "a run goes on in it" in ended.err
+        assert "a run is in progress in it" in ended.err
     assert 0 == rankslice(*again, "--share-cores", "--out", out, "--force").code
 
 

@@ -112,7 +112,7 @@ def test_times_of_another_shape_are_refused():
 
 @pytest.mark.parametrize("wrong", [-1.0, float("nan")])
 def test_times_that_are_no_times_are_refused(wrong):
-    with pytest.raises(RankSliceError, match="no numbers, or below 0"):
+    with pytest.raises(RankSliceError, match="not numbers, or below 0"):
         problem(times_s=[[1.0, wrong, 2.0]])
 
 

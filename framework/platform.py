@@ -46,6 +46,12 @@ class Board:
     busy_w: float | None = None
     """Power of the board with all accelerators busy, in watts."""
 
+    @property
+    def gpus_and_npus(self) -> dict[str, Accelerator]:
+        """Its GPUs and NPUs by their names in mapping keys: ``gpu``, ``gpu1``, ``npu``."""
+        kinds = (("gpu", self.gpus), ("npu", self.npus))
+        return {f"{kind}{n or ''}": unit for kind, units in kinds for n, unit in enumerate(units)}
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

@@ -21,6 +21,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.files.home import home_folder
+from rankslice.framework.files.output_file import whole_file
 from rankslice.networks.calibration import fill_weights
 
 RECIPE = 2
@@ -95,7 +96,9 @@ def zoo_model(name: str, folder: Path | None = None) -> Path:
     if not target.exists():
         model = _without_generators(_light_model(network))
         fill_weights(model, network.spread, network.seed)
-        _write_at_once(target, model.SerializeToString())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(target) as file:
+            file.write(model.SerializeToString())
     return target
 
 
@@ -147,13 +150,3 @@ def _generates(node: NodeProto) -> bool:
 def _weight_of_shape(name: str, shape: TensorProto) -> TensorProto:
     sizes = numpy_helper.to_array(shape).tolist()
     return TensorProto(name=name, data_type=TensorProto.FLOAT, dims=sizes)
-
-
-def _write_at_once(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(content)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.specs.platform_names import check_name
+from rankslice.framework.specs.platform_names import check_name, name_complaints
 from rankslice.framework.wording import quoted
 
 FILE = "boards.json"
@@ -55,7 +55,7 @@ def board_logins(folder: Path, plan: Plan) -> tuple[Login, ...]:
     raise_mistakes(
         Mistake(str(folder / "plan.json"), complaint, "build it again")
         for login in logins
-        for complaint in _complaints(login)
+        for complaint in name_complaints(board=login.board, host=login.host)
     )
     owners: dict[str, str] = {}
     for login in logins:
@@ -66,17 +66,6 @@ def board_logins(folder: Path, plan: Plan) -> tuple[Login, ...]:
                 Mistake(str(folder / "plan.json"), found, "make them one board in the platform")
             )
     return logins
-
-
-def _complaints(login: Login) -> list[str]:
-    """Return what is wrong with the names of a board, which become arguments of ssh."""
-    found = []
-    for kind, name in (("board", login.board), ("host", login.host)):
-        try:
-            check_name(kind, name)
-        except ValueError as error:
-            found.append(str(error))
-    return found
 
 
 def _users(path: Path) -> dict[str, str]:

@@ -73,14 +73,9 @@ def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, 
     Raises:
         RankSliceError: there is no ssh on this machine.
     """
-    begun: list[Conversation] = []
-    try:
-        for shell in shells:
-            begun.append(Conversation(shell))
-        yield tuple(begun)
-    finally:
-        for conversation in begun:
-            conversation.close()
+    with contextlib.ExitStack() as stack:
+        closing = contextlib.closing
+        yield tuple([stack.enter_context(closing(Conversation(shell))) for shell in shells])
 
 
 def report_of(conversation: Conversation) -> BoardReport:

@@ -41,7 +41,7 @@ def mapping_of_cuts(
     are taken again and again.
 
     Args:
-        cuts: as :func:`rankslice.commands.layer_numbers.layer_numbers` counts.
+        cuts: as :func:`rankslice.commands.inspect.show.layer_numbers` counts.
         share_cores: whether several ranks may have the same cores.
     """
 
@@ -70,7 +70,8 @@ def _mistakes(graph: Graph, cuts: Sequence[int]) -> Iterator[Mistake]:
 
 def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
     """Return mapping keys for a number of slices."""
-    if platform.name == "local":
+    is_local = platform.name == "local"
+    if is_local:
         cores = platform.boards[0].cores or tuple(sorted(os.sched_getaffinity(0)))
         keys = [f"local_cpu{core}" for core in cores]
     else:
@@ -79,34 +80,21 @@ def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
         rounds = range(1, -(-count // len(keys)) + 1)
         keys = [key if turn == 1 else f"{key}.{turn}" for turn in rounds for key in keys]
     if count > len(keys):
-        found = f"{count} slices for the {len(keys)} {_kind(platform)} of {quoted(platform.name)}"
-        expected = "give fewer cuts, or --share-cores" if _is_local(platform) else "give fewer cuts"
+        kind = "cores" if is_local else "accelerators"
+        found = f"{count} slices for the {len(keys)} {kind} of {quoted(platform.name)}"
+        expected = "give fewer cuts, or --share-cores" if is_local else "give fewer cuts"
         raise RankSliceError(Mistake(_OPTION, found, f"{expected}, or a --mapping"))
     return keys[:count]
 
 
-def _is_local(platform: Platform) -> bool:
-    return platform.name == "local"
-
-
-def _kind(platform: Platform) -> str:
-    return "cores" if _is_local(platform) else "accelerators"
-
-
 def _accelerator_keys(boards: Sequence[Board], count: int) -> list[str]:
     """Return the keys of the first ``count`` accelerators, of fewer if there are not so many."""
-    units = [(board, unit) for board in boards for unit in _units(board)][:count]
+    units = [(board, unit) for board in boards for unit in ("cpu", *board.gpus_and_npus)][:count]
     driven = Counter(board.name for board, unit in units if unit != "cpu")
     return [
         f"{board.name}_{unit}{_cores(board, driven[board.name]) if unit == 'cpu' else ''}"
         for board, unit in units
     ]
-
-
-def _units(board: Board) -> Iterator[str]:
-    yield "cpu"
-    for kind, units in (("gpu", board.gpus), ("npu", board.npus)):
-        yield from (f"{kind}{number or ''}" for number in range(len(units)))
 
 
 def _cores(board: Board, driving: int) -> str:

@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from rich.console import Console
 from rich.markup import escape
 
 from rankslice.commands.build.build import Build
-from rankslice.commands.build.describe_plan import describe_plan
 from rankslice.commands.output import print_line
+from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.wording import bare
+
+_COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
 
 
 def print_build(build: Build, console: Console) -> None:
     """Print what each rank runs, receives and sends."""
     console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
     print_line(console, f"written to {build.folder!s}")
+
+
+def describe_plan(plan: Plan) -> str:
+    """Return the plan as text: a summary, and a line per rank."""
+    count = "the fewest possible" if plan.minimal else "perhaps not the fewest possible"
+    summary = (
+        f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; segments: {len(plan.segments)} "
+        f"({count}); channels: {len(plan.channels)}; window: {plan.window}",
+        f"frames enter at rank {plan.source}, results come out at rank {plan.sink}",
+    )
+    rows = (_COLUMNS, *_rows(plan))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join((*summary, *lines)) + "\n"
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    """Yield for each rank what it runs, and what it receives and sends every frame."""
+    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    for rank, placement in enumerate(plan.ranks):
+        segments = plan.of_rank(rank)
+        yield (
+            str(rank),
+            bare(placement.key),
+            str(len(segments)),
+            str(sum(len(segment.layers) for segment in segments)),
+            _traffic((c for c in plan.channels if c.destination == rank), size),
+            _traffic((c for c in plan.channels if c.source == rank), size),
+        )
+
+
+def _traffic(channels: Iterable[Channel], size: dict[str, int]) -> str:
+    """Return how much the channels carry per frame: ``3 tensors, 1.2 MB``."""
+    sizes = [size[channel.tensor] for channel in channels]
+    if not sizes:
+        return "-"
+    return f"{len(sizes)} tensor{'s'[: len(sizes) > 1]}, {_bytes(sum(sizes))}"
+
+
+def _bytes(number: int) -> str:
+    """Return a number of bytes with three digits and a decimal prefix."""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number} B"

@@ -9,14 +9,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.reading.records import as_record
 from rankslice.frontend.formats.tflite.object import read_object
 
 FORMAT = "rankslice-internals"
@@ -24,7 +24,6 @@ VERSION = 1
 
 _CHILD = "rankslice.commands.inspect.internals_process"
 _PATIENCE_S = 300
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +165,5 @@ def internals_to_json(found: Internals) -> dict[str, Any]:
 
 def internals_from_json(record: Mapping[str, Any]) -> Internals:
     """Return what :func:`internals_to_json` made a JSON object of."""
-    return _record(Internals, record)
-
-
-def _record(kind: type[_T], values: Mapping[str, Any]) -> _T:
-    assert is_dataclass(kind)
-    hints = get_type_hints(kind)
-    return kind(**{item.name: _value(hints[item.name], values[item.name]) for item in fields(kind)})
-
-
-def _value(kind: Any, value: Any) -> Any:
-    if get_origin(kind) is UnionType:
-        kind = get_args(kind)[0]
-    if value is None:
-        return None
-    if get_origin(kind) is tuple:
-        return tuple(_value(get_args(kind)[0], item) for item in value)
-    return _record(kind, value) if is_dataclass(kind) and isinstance(kind, type) else value
+    found: Internals = as_record(Internals, record)
+    return found

@@ -14,15 +14,15 @@ VERSION = 1
 
 def object_to_json(found: ModelObject) -> dict[str, Any]:
     """Return all of a model object as a JSON object."""
-    return {"format": FORMAT, "version": VERSION, **_plain(asdict(found))}
+    return {"format": FORMAT, "version": VERSION, **plain(asdict(found))}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value as JSON has it, which knows neither infinity nor tuples."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

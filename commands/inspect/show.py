@@ -12,7 +12,6 @@ from rich.text import Text
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
-from rankslice.commands.layer_numbers import layer_numbers
 from rankslice.commands.output import print_line
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
@@ -82,6 +81,15 @@ def _print_cuts(inspection: Inspection, console: Console, most_cuts: int) -> Non
     console.print()
     console.print(_cut_table([(numbers[cut.before], cut) for cut in chosen], share_of))
     print_line(console, _cut_caption(len(chosen), len(inspection.cuts)))
+
+
+def layer_numbers(graph: Graph) -> dict[str, int]:
+    """Return the number by which ``--cuts`` knows each layer: from 1, in the graph's order.
+
+    In a Keras model with one input, not nested, this is the index in ``model.layers``, where the
+    input layer is 0.
+    """
+    return {layer.name: number for number, layer in enumerate(graph.layers, 1)}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from rankslice.commands.inspect.internals import Built, Internals, Node, Runtime
 from rankslice.commands.inspect.show import print_parts
 from rankslice.commands.inspect.show_object import numbers_text, rows
 from rankslice.framework.quantities import bytes_text
+from rankslice.framework.specs.cores import run_texts
 from rankslice.framework.wording import printable
 
 _ALONE = "the kernels alone"
@@ -53,13 +54,7 @@ def _built(found: Internals) -> str:
 
 def _span(plan: Sequence[int]) -> str:
     """Return numbers of nodes with runs of them shortened: ``0..6 14 9``."""
-    runs: list[list[int]] = []
-    for number in plan:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs]
+    texts = run_texts(plan, "..")
     more = len(texts) - _NAMES
     return " ".join([*texts[:_NAMES], *([f"... and {more} more runs"] if more > 0 else [])])
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 from rankslice.commands.inspect.inspect import Inspection
+from rankslice.commands.inspect.object_to_json import plain
 from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
-from rankslice.framework.graph import AttributeValue, Layer, Tensor, constant_layers
+from rankslice.framework.graph import Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut
@@ -89,7 +89,7 @@ def _layer(layer: Layer, cost: LayerCost) -> _Object:
         "op": layer.op,
         "inputs": _tensors(layer.inputs),
         "outputs": _tensors(layer.outputs),
-        "attributes": {name: _plain(value) for name, value in layer.attributes},
+        "attributes": {name: plain(value) for name, value in layer.attributes},
         "macs": cost.macs,
         "parameters": cost.parameters,
         "moments": cost.moments,
@@ -163,12 +163,3 @@ def _tensor(tensor: Tensor) -> _Object:
         "shape": None if tensor.shape is None else list(tensor.shape),
         "bytes": tensor.nbytes,
     }
-
-
-def _plain(value: AttributeValue) -> object:
-    """Return a setting as JSON has it, which knows neither infinity nor tuples."""
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

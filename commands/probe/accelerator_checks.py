@@ -46,8 +46,7 @@ def _units(board: Board, job: Job | None) -> Iterator[tuple[str, Accelerator]]:
         return
     if board.cpu is not None:
         yield "cpu", board.cpu
-    for kind, specs in (("gpu", board.gpus), ("npu", board.npus)):
-        yield from ((f"{kind}{number or ''}", spec) for number, spec in enumerate(specs))
+    yield from board.gpus_and_npus.items()
 
 
 def _library_of(spec: Accelerator) -> str:

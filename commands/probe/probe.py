@@ -16,7 +16,7 @@ from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Ro
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.commands.build_folder import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.specs.platform_names import check_name
+from rankslice.framework.specs.platform_names import check_name, name_complaints
 from rankslice.framework.wording import quoted
 
 HERE = "local"
@@ -87,7 +87,7 @@ def _logins(hosts: Sequence[str]) -> list[Login]:
     raise_mistakes(
         Mistake("HOST", complaint, "expected a host, user@host, or local")
         for user, host in pairs
-        for complaint in _complaints(user, host)
+        for complaint in name_complaints(**({"user": user} if user else {}), host=host)
     )
     times = Counter(host for _, host in pairs)
     raise_mistakes(
@@ -101,18 +101,6 @@ def _logins(hosts: Sequence[str]) -> list[Login]:
 def _user_and_host(text: str) -> tuple[str, str]:
     user, _, host = text.rpartition("@")
     return user, host
-
-
-def _complaints(user: str, host: str) -> list[str]:
-    """Return what is wrong with the names of a board: they become arguments of ssh."""
-    found = []
-    for kind, name in (("user", user), ("host", host)):
-        try:
-            if name or kind == "host":
-                check_name(kind, name)
-        except ValueError as error:
-            found.append(str(error))
-    return found
 
 
 # Names and addresses

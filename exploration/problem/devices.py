@@ -66,8 +66,7 @@ def _units(board: Board, per_core: bool) -> Iterator[str]:
         yield from (f"cpu{core}" for core in cores)
     else:
         yield f"cpu{core_ranges(cores)}"
-    for kind, units in (("gpu", board.gpus), ("npu", board.npus)):
-        yield from (f"{kind}{number or ''}" for number in range(len(units)))
+    yield from board.gpus_and_npus
 
 
 def _cores_of(board: Board) -> tuple[int, ...]:

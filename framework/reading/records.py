@@ -56,7 +56,7 @@ def read_record(kind: type[T], value: object, where: str) -> T:
         Mistake(f"{where}: {path}" if path else where, found, expected)
         for path, found, expected in _faults(kind, value, "")
     )
-    record: T = _read(kind, value)
+    record: T = as_record(kind, value)
     return record
 
 
@@ -202,18 +202,20 @@ def _object_faults(hint: Any, value: object, path: str) -> Iterator[tuple[str, s
             yield from _faults(inner, value[name], f"{path}.{name}" if path else bare(name))
 
 
-def _read(hint: Any, value: Any) -> Any:
-    """Return a value without mistakes as its type has it."""
+def as_record(hint: Any, value: Any) -> Any:
+    """Return a JSON value without mistakes as its type has it."""
     if value is None:
         return None
     if _is_optional(hint) or get_origin(hint) is Annotated:
-        return _read(get_args(hint)[0], value)
+        return as_record(get_args(hint)[0], value)
     if hint == _PAIRS:
         return tuple(value.items())
     if is_dataclass(hint):
         hints = get_type_hints(hint)
-        read = {field.name: _read(hints[field.name], value[field.name]) for field in fields(hint)}
+        read = {
+            field.name: as_record(hints[field.name], value[field.name]) for field in fields(hint)
+        }
         return hint(**read)  # type: ignore[operator]
     if get_origin(hint) is tuple:
-        return tuple(_read(get_args(hint)[0], item) for item in value)
+        return tuple(as_record(get_args(hint)[0], item) for item in value)
     return value

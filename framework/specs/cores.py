@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from rankslice.framework.wording import quoted
 
@@ -40,13 +41,23 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def core_ranges(cores: tuple[int, ...]) -> str:
     """Return ascending cores with their runs joined: ``4``, ``0-3,6``."""
+    return ",".join(run_texts(cores, "-"))
+
+
+def run_texts(numbers: Sequence[int], to: str) -> list[str]:
+    """Return numbers with runs of them joined: ``4``, ``0-3``.
+
+    Args:
+        numbers: in any order.
+        to: what stands between the first and the last number of a run.
+    """
     runs: list[list[int]] = []
-    for core in cores:
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            runs.append([core])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+            runs.append([number])
+    return [f"{run[0]}{to}{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
 
 
 def format_cores(cores: tuple[int, ...]) -> str:

@@ -46,3 +46,14 @@ def check_name(kind: str, name: str) -> str:
     if re.fullmatch(_FORMS[kind], name):
         return name
     raise ValueError(f"{quoted(name)} cannot be {_TITLES[kind]}")
+
+
+def name_complaints(**names: str) -> list[str]:
+    """Return what :func:`check_name` says of names, by their kinds."""
+    found = []
+    for kind, name in names.items():
+        try:
+            check_name(kind, name)
+        except ValueError as error:
+            found.append(str(error))
+    return found

@@ -6,7 +6,7 @@ The runtime does not read them: :mod:`rankslice.framework.plan` is authoritative
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from rankslice.framework.plan import Plan
@@ -21,19 +21,18 @@ def sender_table(plan: Plan) -> Table:
     Model inputs on their way from the source and model outputs on their way to the sink are
     tensors like any other.
     """
-    table: Table = {placement.key: {} for placement in plan.ranks}
-    for channel in plan.channels:
-        sent = table[plan.ranks[channel.source].key]
-        sent.setdefault(channel.tensor, []).append(channel.destination)
-    return table
+    return _table(plan, ((each.source, each.tensor, each.destination) for each in plan.channels))
 
 
 def receiver_table(plan: Plan) -> Table:
     """Return, for each key, the tensors that its rank receives and the ranks they come from."""
+    return _table(plan, ((each.destination, each.tensor, each.source) for each in plan.channels))
+
+
+def _table(plan: Plan, rows: Iterable[tuple[int, str, int]]) -> Table:
     table: Table = {placement.key: {} for placement in plan.ranks}
-    for channel in plan.channels:
-        received = table[plan.ranks[channel.destination].key]
-        received.setdefault(channel.tensor, []).append(channel.source)
+    for rank, tensor, other in rows:
+        table[plan.ranks[rank].key].setdefault(tensor, []).append(other)
     return table
 
 

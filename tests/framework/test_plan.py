@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
 
-from rankslice.commands.build.describe_plan import describe_plan
+from rankslice.commands.build.show import describe_plan
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json, plan_to_json
 

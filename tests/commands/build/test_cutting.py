@@ -16,7 +16,7 @@ from jobs import figure_2
 from line_graphs import line_graph
 
 from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
-from rankslice.commands.layer_numbers import layer_numbers
+from rankslice.commands.inspect.show import layer_numbers
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Platform

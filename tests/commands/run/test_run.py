@@ -22,7 +22,9 @@ from PIL import Image
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.run.run import prepare, run
+from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
 
 TIMEOUT_S = 20
@@ -90,6 +92,18 @@ def processes_of(folder: Path) -> list[list[str]]:
         except psutil.Error:
             continue
     return found
+
+
+def test_a_folder_counts_by_the_version_of_its_runtime_and_not_by_the_wording(
+    copied: Path,
+) -> None:
+    version = copied / "runtime" / "version.py"
+    version.write_text(f'__all__ = ["RUNTIME_VERSION"]\n\nRUNTIME_VERSION = {RUNTIME_VERSION}\n')
+    prepare(copied, RunOptions(frames=1))
+
+    version.write_text(f"RUNTIME_VERSION = {RUNTIME_VERSION}0\n")
+    with pytest.raises(RankSliceError, match="another version of RankSlice; build it again"):
+        prepare(copied, RunOptions(frames=1))
 
 
 def test_the_command_line_builds_and_runs_and_every_bit_is_the_unsliced_models(

@@ -91,4 +91,4 @@ def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
 def check_ssh_config(path: Path | None) -> None:
     """Raise if a configuration for ssh is given that is not there."""
     if path is not None and not path.is_file():
-        raise RankSliceError(Mistake(str(path), "no such file", "another --ssh-config?"))
+        raise RankSliceError(Mistake(str(path), "no such file", "choose another --ssh-config"))

@@ -190,7 +190,7 @@ def profile_from_json(text: str, where: str = "profile.json") -> Profile:
     """
     readable = (VERSION, *_OLDER)
     record, version = read_document(
-        text, where, "profile", readable, "rankslice profile", "measure anew"
+        text, where, "profile", readable, "rankslice profile", "measure again"
     )
     if version in _OLDER:
         _bring_up(record)
@@ -244,9 +244,9 @@ def _span_fault(span: Span, layers: int) -> tuple[str, str] | None:
     if not span.samples_ns and span.problem is None:
         return "it has neither times nor a problem", ""
     if sum(span.moments) != len(span.samples_ns) or min(span.moments, default=1) < 1:
-        return "its moments do not have as many samples as there are", "measure anew"
+        return "its moments do not have as many samples as there are", "measure again"
     figures = (span.memory_bytes, span.energy_uj, span.gpu_bytes)
     amounts = (*span.samples_ns, *(figure or 0 for figure in figures))
     if min(amounts) < 0 or min(span.samples_ns, default=1) == 0:
-        return "a time, memory or energy is below zero, or no time at all", "measure anew"
+        return "a time, memory or energy is below zero, or no time at all", "measure again"
     return None

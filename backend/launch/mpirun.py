@@ -47,7 +47,7 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
     match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
     if match is None or match[1] not in ("4", "5"):
         first = answer.strip().partition("\n")[0]
-        told = f"is {quoted(first)}" if first else "does not tell its version"
+        told = f"reports {quoted(first)} as its version" if first else "does not print its version"
         raise RankSliceError(Mistake(str(found), told, _WANTED))
     path = Path(found)
     library = None if path == beside else libmpi_of(path)
@@ -83,7 +83,7 @@ def _version_text(mpirun: str) -> str:
             Mistake(mpirun, f"cannot be started: {error.strerror}", _WANTED)
         ) from None
     except subprocess.TimeoutExpired:
-        raise RankSliceError(Mistake(mpirun, "does not tell its version", _WANTED)) from None
+        raise RankSliceError(Mistake(mpirun, "does not print its version", _WANTED)) from None
 
 
 def home_variable(fallback: Path) -> dict[str, str]:

@@ -238,10 +238,9 @@ class _Measured:
     def _measure(self, listener: Listener) -> Profile:
         """Return what layers take, measured as ``rankslice profile`` does, or known already."""
         file = _begun(self.out, PROFILE)
-        known = "what is not known yet of what" if file.exists() else "what"
+        missing = "missing times of layers" if file.exists() else "the times of all layers"
         listener.note(
-            f"no --profile is given: {known} layers take is measured first, and kept as"
-            f" {self.out / PROFILE}"
+            f"no --profile is given: {missing} are measured first, and kept as {self.out / PROFILE}"
         )
         profiler = Profiler(
             self.model,

@@ -39,7 +39,8 @@ def find_targets(
     ranks = place_ranks(mapping, platform, share_cores=True, default_engine=engine).ranks
     raise_mistakes(
         Mistake(
-            f"--accelerators: {rank.key}", f"its engine {quoted(rank.engine)} runs no such model"
+            f"--accelerators: {rank.key}",
+            f"its engine {quoted(rank.engine)} cannot run models of this format",
         )
         for rank in ranks
         if rank.engine not in engines_for(submodels)

@@ -115,7 +115,7 @@ def _absolute(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError):  # a link that leads to itself
-        raise RankSliceError(Mistake(str(path), "is a link that leads nowhere")) from None
+        raise RankSliceError(Mistake(str(path), "is a link that leads to itself")) from None
 
 
 def _check_runtime(folder: Path) -> None:

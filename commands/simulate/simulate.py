@@ -213,7 +213,7 @@ def _plan(
             expected = "expected a model file, or a folder made by 'rankslice build'"
             raise RankSliceError(Mistake(str(target), "no such file or folder", expected))
         expected = "give a mapping file, or a folder made by 'rankslice build'"
-        raise RankSliceError(Mistake("--mapping", "is missing: where do the layers run?", expected))
+        raise RankSliceError(Mistake("--mapping", "is missing", expected))
     kind = find_format(target)
     engine = default_engine(kind.submodels if kind else "")
 

@@ -112,7 +112,7 @@ def _unknown(
         if kind is None and profile is None:
             yield Mistake(
                 f"rank {number}, key {quoted(key)}",
-                "nobody knows how long its layers take",
+                "the times of its layers are unknown",
                 "give --profile, a file that `rankslice profile` made",
             )
         elif kind is None:

@@ -55,14 +55,14 @@ def _fault(error: json.JSONDecodeError, shape: str) -> tuple[str, str]:
     if not error.doc[: error.pos].strip():
         return found, shape
     for beginning, fault in {
-        "Unterminated string": ("a string begins and does not end", "expected a closing '\"'"),
+        "Unterminated string": ("a string is not closed", "expected a closing '\"'"),
         "Invalid control character": (
             "a string holds a line break or another control character",
             "write \\n for a line break",
         ),
         "Invalid \\escape": ("a string holds a backslash", "write \\\\ for one"),
         "Invalid \\uXXXX": ("a string holds an incomplete \\u", "expected four digits after it"),
-        "Extra data": (f"{found} after the end", "expected one object alone"),
+        "Extra data": (f"{found} after the end", "expected only one object"),
         "Expecting ','": (found, "expected a comma or a closing bracket"),
         "Expecting ':'": (found, "expected a colon"),
         "Expecting property name": (found, 'expected a name in double quotes, such as "conv1"'),

@@ -42,7 +42,7 @@ def _content(path: Path, expected: str, most: int) -> bytes:
     try:
         size = os.fstat(descriptor).st_size
         if size > most:
-            found = f"has {size} bytes, and {most} are the most"
+            found = f"has {size} bytes; the maximum is {most}"
             raise RankSliceError(Mistake(str(path), found, expected))
         return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
     except OSError as error:

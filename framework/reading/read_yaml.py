@@ -56,7 +56,7 @@ def read_yaml(text: str, name: str) -> object:
 def _syntax_mistake(error: yaml.YAMLError, text: str, name: str) -> Mistake:
     if isinstance(error, ReaderError):
         line = text.count("\n", 0, error.position) + 1
-        found = f"{quoted(text[error.position])} cannot stand in YAML"
+        found = f"{quoted(text[error.position])} is not allowed in YAML"
         return Mistake(f"{name}: line {line}", found, "remove it")
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or "something is wrong"
@@ -64,7 +64,7 @@ def _syntax_mistake(error: yaml.YAMLError, text: str, name: str) -> Mistake:
     if isinstance(error, _AliasError):
         return Mistake(where, problem, "write the value itself")
     if problem == "but found another document":
-        return Mistake(where, "a second document begins", "expected one alone")
+        return Mistake(where, "a second document begins", "expected only one")
     if "'\\t'" in problem:
         return Mistake(where, "found a tab", "expected spaces before the first letter of a line")
     expected, but, found = problem.replace("but got", "but found").partition(", but found ")

@@ -47,13 +47,13 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     """Return the layers of each rank: names, names of output tensors and ranges resolved.
 
     A text is a layer's name or the name of a tensor that a layer makes; if it is neither, it
-    can be a range ``first..last`` in the graph's order. Every layer must stand in one key;
-    constant layers (see :func:`rankslice.framework.graph.constant_layers`) may stand in none
+    can be a range ``first..last`` in the graph's order. Every layer must be in one key;
+    constant layers (see :func:`rankslice.framework.graph.constant_layers`) may be in none
     or in several, since they are copied to where they are needed. Layers that only quantise or
     dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go then.
 
     Raises:
-        RankSliceError: A text names no layer or two, a layer stands in no key or in several,
+        RankSliceError: A text names no layer or two, a layer is in no key or in several,
             or a rank has no layers. All mistakes at once.
     """
     names = _names(graph)
@@ -163,7 +163,7 @@ def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
         return Mistake(where, found, "expected a layer's name, or a range `first..last`")
     if name in names.inputs:
         found = f"{quoted(name)} is an input of the model"
-        return Mistake(where, found, "expected layers alone; leave it out")
+        return Mistake(where, found, "expected only layers; leave it out")
     found = f"no layer {quoted(name)} in {names.model}"
     close = nearest(name, {**names.position, **names.maker}) if hint else ""
     return Mistake(where, found, close or "`rankslice inspect` lists the layers")
@@ -186,7 +186,7 @@ def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mista
 
 
 def _counted(layers: list[str]) -> str:
-    word, verb = ("layer", "stands") if len(layers) == 1 else ("layers", "stand")
+    word, verb = ("layer", "is") if len(layers) == 1 else ("layers", "are")
     return f"{word} {listed(layers)} {verb}"
 
 
@@ -219,7 +219,7 @@ def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> list[Mi
         return []
     model = bare(graph.name)
     if len(missing) == 1:
-        found = f"layer {quoted(missing[0])} of {model} stands in no key"
+        found = f"layer {quoted(missing[0])} of {model} is in no key"
     else:
-        found = f"{len(missing)} layers of {model} stand in no key: {listed(missing)}"
+        found = f"{len(missing)} layers of {model} are in no key: {listed(missing)}"
     return [Mistake(mapping.name, found, "add what is missing to the lists")]

@@ -18,7 +18,7 @@ def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         layers: in the file's order; each tensor is made by one of them at most.
 
     Raises:
-        RankSliceError: layers read from each other in a circle, which is named.
+        RankSliceError: layers depend on each other in a cycle, which is named.
     """
     maker = {tensor.name: index for index, layer in enumerate(layers) for tensor in layer.outputs}
     sources = [
@@ -26,15 +26,15 @@ def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     ]
     order = dependency_order(sources, range(len(layers)))
     if len(order) < len(layers):
-        circle = _circle(sources, set(order))
-        names = " -> ".join(quoted(layers[index].name) for index in circle)
-        found = f"the layers {names} read from each other in a circle"
+        cycle = _cycle(sources, set(order))
+        names = " -> ".join(quoted(layers[index].name) for index in cycle)
+        found = f"the layers {names} depend on each other in a cycle"
         raise RankSliceError(Mistake(where, found, "expected each to read from earlier ones"))
     return tuple(layers[index] for index in order)
 
 
-def _circle(sources: Sequence[set[int]], done: set[int]) -> list[int]:
-    """Return a circle among the layers that are not done, in the order data would flow."""
+def _cycle(sources: Sequence[set[int]], done: set[int]) -> list[int]:
+    """Return a cycle among the layers that are not done, in the order data would flow."""
     index = min(set(range(len(sources))) - done)
     path: list[int] = []
     while index not in path:

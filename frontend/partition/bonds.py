@@ -24,7 +24,7 @@ def bound_items(
     """Return the positions of the layers, those together that have to be in one segment.
 
     Besides the layers of a bond these are the ones on a way from one of them to another, and
-    those of other bonds with which they would wait for each other in a circle. The items come in
+    those of other bonds with which they would wait for each other in a cycle. The items come in
     a topological order, each with its positions ascending.
 
     Args:

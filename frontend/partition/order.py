@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def dependency_order(before: Sequence[set[int]], keys: Sequence[int]) -> list[int]:
-    """Return the numbers in a topological order, without those that depend on a circle.
+    """Return the numbers in a topological order, without those that depend on a cycle.
 
     Args:
         before: for each number those that come before it.

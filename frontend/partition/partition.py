@@ -1,7 +1,7 @@
 """Which layers run together: each rank's layers as segments that never wait for each other.
 
 A segment runs from its first layer to its last once its inputs are there. So the segments may
-not depend on each other in a circle: it is not enough that each is convex, for two convex ones
+not depend on each other in a cycle: it is not enough that each is convex, for two convex ones
 can still wait for each other. :mod:`rankslice.frontend.partition.segments` finds as few as it can.
 """
 

@@ -1,6 +1,6 @@
 """The fewest convex pieces into which each rank's layers can be grouped.
 
-The pieces may not depend on each other in a circle. That is so exactly if the layers have a
+The pieces may not depend on each other in a cycle. That is so exactly if the layers have a
 topological order in which each piece is one run of neighbours; so a solution is a sequence of
 *blocks*, each of one rank, that executes the whole graph, and we look for a shortest one. With
 three and more ranks that is hard in general. What makes it easy for networks as they are:

@@ -150,7 +150,7 @@ def test_its_tables_are_autodices(tmp_path: Path) -> None:
 def test_layers_that_the_mapping_omits_are_listed_and_nothing_is_built(tmp_path: Path) -> None:
     kept = {"lenovo_cpu0": names("conv1_1 .. conv5_2"), "lenovo_cpu1": ["fc6_3", *names(TAIL)[3:]]}
     assert [
-        "mapping.json: 6 layers of model.onnx stand in no key: 'MaxPool_14', 'Flatten_15',"
+        "mapping.json: 6 layers of model.onnx are in no key: 'MaxPool_14', 'Flatten_15',"
         " 'Gemm_16', 'Relu_17', 'Gemm_19', ... and 1 more; add what is missing to the lists"
     ] == refusal(tmp_path, kept, "lenovo\n")
 
@@ -159,7 +159,7 @@ def test_a_layer_under_a_wrong_name_is_told_with_the_nearest_one(tmp_path: Path)
     wrong = {"lenovo_cpu0": names(HEAD), "lenovo_cpu1": ["fc6_03", *names("fc7_1 .. prob_1")]}
     assert [
         "mapping.json: lenovo_cpu1[0]: no layer 'fc6_03' in model.onnx; did you mean 'fc6_3'?",
-        "mapping.json: layer 'Dropout_18' of model.onnx stands in no key;"
+        "mapping.json: layer 'Dropout_18' of model.onnx is in no key;"
         " add what is missing to the lists",
     ] == refusal(tmp_path, wrong, "lenovo\n")
 
@@ -170,7 +170,7 @@ def test_a_mapping_that_omits_layers_ends_the_command_with_code_1(tmp_path: Path
     mapping = ("--mapping", tmp_path / "mapping.json")
     end = rankslice("build", tmp_path / "model.onnx", *mapping, "--out", tmp_path / "out")
     assert 1 == end.code
-    assert "6 layers of model.onnx stand in no key" in end.err
+    assert "6 layers of model.onnx are in no key" in end.err
     assert ["mapping.json", "model.onnx"] == sorted(path.name for path in tmp_path.iterdir())
 
 

@@ -107,7 +107,7 @@ def test_a_text_that_is_no_profile_is_refused_as_such(text: str) -> None:
 
 
 def test_a_profile_of_another_version_asks_to_be_measured_anew() -> None:
-    expected = ["profile.json: this is a profile of version 4; expected 3; measure anew"]
+    expected = ["profile.json: this is a profile of version 4; expected 3; measure again"]
     assert expected == mistakes(changed("version", 4))
 
 
@@ -138,12 +138,13 @@ def test_profiles_of_older_versions_have_one_moment_and_no_memory_of_gpus(versio
         ),
         (
             ("kinds", 0, "spans", 0, "moments", [2]),
-            "kinds[0].spans[0]: its moments do not have as many samples as there are; measure anew",
+            "kinds[0].spans[0]: its moments do not have as many samples as there are;"
+            " measure again",
         ),
         (
             ("kinds", 0, "spans", 0, "samples_ns", [5, 0, 6]),
             "kinds[0].spans[0]: a time, memory or energy is below zero, or no time at all;"
-            " measure anew",
+            " measure again",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def function_mistakes(where: str, model: ModelProto) -> Iterator[Mistake]:
         order = [*TopologicalSorter(calls).static_order()]
     except CycleError as error:
         names = " -> ".join(quoted(name) for _, name, _ in reversed(error.args[1]))
-        yield Mistake(where, f"its functions call each other in a circle: {names}")
+        yield Mistake(where, f"its functions call each other in a cycle: {names}")
         return
     total: dict[FunctionKey, int] = {}
     for key in order:

@@ -193,7 +193,7 @@ def _inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelP
 
 
 def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
-    """Return the nodes in an order in which they can run; as they are if they form a circle."""
+    """Return the nodes in an order in which they can run; as they are if they form a cycle."""
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     sources = {
         index: [maker[name] for name in inputs_of(node) if name in maker]

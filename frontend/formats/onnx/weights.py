@@ -194,7 +194,7 @@ def _inside(where: str, folder: Path, location: str) -> Path:
         raise RankSliceError(
             Mistake(
                 where,
-                f"its values are said to lie in {quoted(location)}",
+                f"its external location is {quoted(location)}",
                 "expected a file inside the model's folder",
             )
         )

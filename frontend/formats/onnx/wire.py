@@ -111,7 +111,7 @@ class WireFile(PositionedFile):
         return RankSliceError(
             Mistake(
                 str(self.path),
-                f"no ONNX model, or a damaged one: {found} (at byte {offset})",
+                f"not an ONNX model, or damaged: {found} (at byte {offset})",
                 "expected a file that was exported as .onnx",
             )
         )
@@ -128,7 +128,7 @@ class WireFile(PositionedFile):
                 window, base = self.read(position, min(position + _WINDOW, end)), position
             field = self._field(window, base, position)
             if field.end > end:
-                raise self.malformed(position, "a record is longer than what holds it")
+                raise self.malformed(position, "a record is longer than its container")
             yield field
             position = field.end
 
@@ -159,7 +159,7 @@ class WireFile(PositionedFile):
             number |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
                 return number, cursor + index + 1
-        raise self.malformed(base + cursor, "a number without end")
+        raise self.malformed(base + cursor, "a number does not end")
 
 
 @dataclass(frozen=True, slots=True)

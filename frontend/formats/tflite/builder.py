@@ -25,7 +25,7 @@ def flatbuffer(root: Table, identifier: bytes) -> list[Piece]:
     tree gives the same bytes.
 
     Args:
-        root: tables that refer to each other in no circle.
+        root: tables that refer to each other in no cycle.
         identifier: four bytes that tell what kind of file it is.
     """
     builder = _Builder(bytearray(4) + identifier)

@@ -2,7 +2,7 @@
 
 Such a file is a flatbuffer (https://flatbuffers.dev/internals): tables that refer to each other by
 offsets, and somewhere among them the weights. Nothing in it can be trusted, so every offset is
-checked before it is followed. A reference only ever leads forward, so none leads in a circle; what
+checked before it is followed. A reference only ever leads forward, so none leads in a cycle; what
 many references lead to is read as often, up to a limit. Bytes that are only ever copied are not
 read at all, so a model of any size costs as much memory as its tables do.
 """
@@ -120,7 +120,7 @@ class FlatFile(PositionedFile):
     def check(self, start: int, length: int) -> None:
         """Raise unless the file has ``length`` bytes from offset ``start``."""
         if start < 0 or start + length > self.size:
-            raise self.malformed(start, "the file ends before what an offset in it leads to")
+            raise self.malformed(start, "an offset points beyond the end of the file")
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
         """Return the error that the file is not a model, with the offset where that shows."""

@@ -161,23 +161,23 @@ def test_without_any_mpirun_the_message_says_how_to_get_one(
 def test_another_mpi_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "echo 'HYDRA build details:'; echo 'Version: 4.1'")
     assert (
-        f"{path}: is 'HYDRA build details:'; expected the mpirun of Open MPI 4.1 or 5"
-        == refusal(path)
+        f"{path}: reports 'HYDRA build details:' as its version;"
+        " expected the mpirun of Open MPI 4.1 or 5" == refusal(path)
     )
 
 
 def test_an_older_open_mpi_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "echo 'mpirun (Open MPI) 3.1.6'")
     assert (
-        f"{path}: is 'mpirun (Open MPI) 3.1.6'; expected the mpirun of Open MPI 4.1 or 5"
-        == refusal(path)
+        f"{path}: reports 'mpirun (Open MPI) 3.1.6' as its version;"
+        " expected the mpirun of Open MPI 4.1 or 5" == refusal(path)
     )
 
 
 def test_a_program_that_tells_no_version_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "exit 3")
     assert (
-        f"{path}: does not tell its version; expected the mpirun of Open MPI 4.1 or 5"
+        f"{path}: does not print its version; expected the mpirun of Open MPI 4.1 or 5"
         == refusal(path)
     )
 

@@ -237,7 +237,7 @@ def test_without_a_profile_layers_are_measured_first(folder: Path) -> None:
     sleeping_board(folder)
     ended = explore_unmeasured()
     assert 0 == ended.code
-    assert "no --profile is given: what layers take is measured first" in ended.err
+    assert "no --profile is given: the times of all layers are measured first" in ended.err
     assert "kept as explored/profile.json" in ended.err
     assert "expected and measured times differ by" in ended.err
     profile = read_profile(folder / "explored" / "profile.json")
@@ -256,7 +256,7 @@ def test_what_was_measured_is_gone_on_with(folder: Path) -> None:
     explore_unmeasured()
     first = read_profile(folder / "explored" / "profile.json")
     ended = explore_unmeasured("--force")
-    assert "what is not known yet of what layers take is measured first" in ended.err
+    assert "missing times of layers are measured first" in ended.err
     again = read_profile(folder / "explored" / "profile.json")
     # The fastest pipeline's one slice alone is looked at once more.
     assert 1 == sum(

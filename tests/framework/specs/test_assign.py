@@ -98,14 +98,14 @@ def test_all_mistakes_are_told_at_once() -> None:
         "mapping.json: a_cpu0[1]: no layer 'conv3' in model.onnx; did you mean 'conv2'?",
         "mapping.json: a_cpu0[2]: no layer 'nothing' in model.onnx;"
         " `rankslice inspect` lists the layers",
-        "mapping.json: a_cpu2[0]: layer 'conv1' stands in a_cpu0 too;"
+        "mapping.json: a_cpu2[0]: layer 'conv1' is in a_cpu0 too;"
         " a layer in several keys is not supported yet, so keep it in one",
-        "mapping.json: a_cpu3[0]: layer 'pool1' stands in a_cpu2 too;"
+        "mapping.json: a_cpu3[0]: layer 'pool1' is in a_cpu2 too;"
         " a layer in several keys is not supported yet, so keep it in one",
         "mapping.json: a_cpu4: the rank has no layers; give it a layer, or leave the key out",
         "mapping.json: a_cpu5: the rank has no layers but constant ones, which are copied to where"
         " they are needed; give it a layer, or leave the key out",
-        "mapping.json: 2 layers of model.onnx stand in no key: 'conv2', 'fc';"
+        "mapping.json: 2 layers of model.onnx are in no key: 'conv2', 'fc';"
         " add what is missing to the lists",
     ] == mistakes_of(mapping)
 
@@ -117,20 +117,20 @@ LONG = line_graph(
 
 def test_long_lists_of_missing_layers_are_shortened_but_counted() -> None:
     assert [
-        "mapping.json: 41 layers of model.onnx stand in no key: 'n1', 'n2', 'n3', 'n4', 'n5',"
+        "mapping.json: 41 layers of model.onnx are in no key: 'n1', 'n2', 'n3', 'n4', 'n5',"
         " ... and 36 more; add what is missing to the lists"
     ] == mistakes_of({"a_cpu0": ["n0"]}, LONG)
 
 
 def test_one_missing_layer_is_named() -> None:
     assert [
-        "mapping.json: layer 'n41' of model.onnx stands in no key; add what is missing to the lists"
+        "mapping.json: layer 'n41' of model.onnx is in no key; add what is missing to the lists"
     ] == mistakes_of({"a_cpu0": ["n0..n40"]}, LONG)
 
 
 def test_long_lists_of_layers_in_two_keys_are_shortened_but_counted() -> None:
     assert [
-        "mapping.json: a_cpu1[0]: layers 'n1', 'n2', 'n3', 'n4', 'n5', ... and 36 more stand in"
+        "mapping.json: a_cpu1[0]: layers 'n1', 'n2', 'n3', 'n4', 'n5', ... and 36 more are in"
         " a_cpu0 too; a layer in several keys is not supported yet, so keep it in one"
     ] == mistakes_of({"a_cpu0": ["n0..n41"], "a_cpu1": ["n1..n41"]}, LONG)
 

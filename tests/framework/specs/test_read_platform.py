@@ -271,7 +271,8 @@ def test_all_mistakes_of_a_text_file_are_told_at_once(tmp_path: Path) -> None:
     assert [
         f"platform.txt: line 2: '-x' cannot be the name of a board; {LINE}",
         f"platform.txt: line 3: the range '5-0' runs backwards; {LINE}",
-        f"platform.txt: line 4: 'a', 'b' and 'c' is more than a GPU and its library; {LINE}",
+        f"platform.txt: line 4: 'a', 'b' and 'c' are too many words for a GPU and its"
+        f" library; {LINE}",
         f"platform.txt: line 5: no cores after 'slots='; {LINE}",
         f"platform.txt: line 6: '-oProxy' cannot be a host name or address; {LINE}",
         "platform.txt: board nx01 appears 2 times; expected every board once",

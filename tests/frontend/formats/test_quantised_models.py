@@ -108,8 +108,7 @@ def test_a_layer_that_computes_is_still_missed_and_its_quantisers_are_not_told(
     with pytest.raises(RankSliceError) as caught:
         cut(read(tmp_path, PAIRS).graph, a_cpu0="first second third")
     assert (
-        "mapping.json: layer 'fourth' of model.onnx stands in no key;"
-        " add what is missing to the lists"
+        "mapping.json: layer 'fourth' of model.onnx is in no key; add what is missing to the lists"
     ) == str(caught.value)
 
 

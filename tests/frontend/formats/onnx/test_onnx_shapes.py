@@ -200,7 +200,7 @@ def functions(*bodies: str) -> str:
 def test_functions_that_call_each_other_in_a_circle_are_named(tmp_path: Path):
     text = functions("u = local.F1(v)", "u = local.F2(v)", "u = local.F1(v)")
     with pytest.raises(
-        RankSliceError, match=r"in a circle: 'F(1' -> 'F2' -> 'F1|2' -> 'F1' -> 'F2)'"
+        RankSliceError, match=r"in a cycle: 'F(1' -> 'F2' -> 'F1|2' -> 'F1' -> 'F2)'"
     ):
         read(tmp_path, text)
 

@@ -99,7 +99,7 @@ def test_the_skeleton_lacks_large_payloads_wherever_they_stand(tmp_path):
 def test_a_length_beyond_the_end_is_refused_without_reading_it(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\x08\x08" + b"\x3a" + varint(1 << 62) + b"\x0a")
-    with pytest.raises(RankSliceError, match="longer than what holds it"):
+    with pytest.raises(RankSliceError, match="longer than its container"):
         read_onnx(path)
 
 

@@ -59,7 +59,7 @@ from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Tra
 from rankslice.exploration.cost.cost_model import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import SLEEPING_OVERHEADS, USUAL_OVERHEADS
+from rankslice.exploration.problem.overheads import DEFAULT_OVERHEADS, SLEEPING_OVERHEADS
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.times.spans import measured_times
@@ -105,7 +105,7 @@ def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -
         times.times_s,
         accelerators=accelerators,
         spans_s=times.spans_s,
-        overheads=USUAL_OVERHEADS,
+        overheads=DEFAULT_OVERHEADS,
         times_source=file.name,
     )
 

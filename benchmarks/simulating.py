@@ -16,7 +16,7 @@ from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import USUAL_OVERHEADS
+from rankslice.exploration.problem.overheads import DEFAULT_OVERHEADS
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.simulator.simulator import jittered, simulate
 from rankslice.framework.graph import Tensor
@@ -66,7 +66,7 @@ def simulated(ranks: int) -> tuple[str, ...]:
     random = np.random.default_rng(0)
     times = [jittered(0.01, 0.1, FRAMES, random) for _ in plan.segments]
     begin = time.perf_counter()
-    found = simulate(plan, times, LinkSpeeds(platform), frames=FRAMES, overheads=USUAL_OVERHEADS)
+    found = simulate(plan, times, LinkSpeeds(platform), frames=FRAMES, overheads=DEFAULT_OVERHEADS)
     took = time.perf_counter() - begin
     steps = FRAMES * ranks
     return (

@@ -33,7 +33,7 @@ from rankslice.commands.profile.time_limit import (
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import usual_overheads
+from rankslice.exploration.problem.overheads import default_overheads
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.times.refinement import Refinement, Round, refine
 from rankslice.exploration.times.spans import (
@@ -200,7 +200,7 @@ class Profiler:
                 alike=[target.keys for target in self._targets],
             ),
             spans_s=times.spans_s,
-            overheads=usual_overheads(target.rank.engine for target in self._targets),
+            overheads=default_overheads(target.rank.engine for target in self._targets),
             times_source=str(self._out),
         )
 

@@ -15,7 +15,7 @@ from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_o
 from rankslice.commands.planning import plan_model
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import Overheads, usual_overheads
+from rankslice.exploration.problem.overheads import Overheads, default_overheads
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled
 from rankslice.exploration.simulator.simulator import simulate as simulate_plan
@@ -176,7 +176,7 @@ def simulate_job(
     """
     times = segment_times(plan, known, source)
     traffic, scatter = options.traffic, options.scatter
-    taken = options.overheads or usual_overheads(rank.engine for rank in plan.ranks)
+    taken = options.overheads or default_overheads(rank.engine for rank in plan.ranks)
     links = LinkSpeeds(_with_boards(boards, plan))
     window = traffic.window or plan.window
     frames, arrivals = _arrivals(traffic, window)

@@ -35,11 +35,11 @@ SLEEPING_OVERHEADS = Overheads(
 )
 """Default overheads of a rank that sleeps."""
 
-USUAL_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte=3e-9)
+DEFAULT_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte=3e-9)
 """Default overheads of a rank that computes; ``benchmarks/message_cost.py`` measures them."""
 
 
-def usual_overheads(engines: Iterable[str]) -> Overheads:
+def default_overheads(engines: Iterable[str]) -> Overheads:
     """Return the default overheads of ranks of these engines."""
     computing = {computes(engine) for engine in engines}
-    return SLEEPING_OVERHEADS if computing == {False} else USUAL_OVERHEADS
+    return SLEEPING_OVERHEADS if computing == {False} else DEFAULT_OVERHEADS

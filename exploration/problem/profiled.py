@@ -11,7 +11,7 @@ import numpy as np
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import Overheads, usual_overheads
+from rankslice.exploration.problem.overheads import Overheads, default_overheads
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.engines import USUAL_ENGINE
@@ -68,7 +68,7 @@ def profiled_problem(
         times.times_s,
         accelerators=accelerators,
         spans_s=times.spans_s,
-        overheads=overheads or usual_overheads(kind.engine for kind in kinds),
+        overheads=overheads or default_overheads(kind.engine for kind in kinds),
         times_source=source,
     )
     return _with_measured(problem, profile)

@@ -14,7 +14,7 @@ from random_problems import random_problem
 
 from rankslice.exploration.cost.cost_model import evaluate, predict
 from rankslice.exploration.problem.links import LOCAL_LINK
-from rankslice.exploration.problem.overheads import Overheads, usual_overheads
+from rankslice.exploration.problem.overheads import Overheads, default_overheads
 from rankslice.exploration.times.summed import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
@@ -289,8 +289,8 @@ def test_each_run_of_layers_takes_longer_in_a_pipeline_than_by_itself():
 
 
 def test_ranks_that_sleep_lose_nothing_by_interruptions():
-    assert 0.0 == usual_overheads(["null", "null"]).slice_s
-    assert 0.0 < usual_overheads(["onnxruntime", "null"]).slice_s
+    assert 0.0 == default_overheads(["null", "null"]).slice_s
+    assert 0.0 < default_overheads(["onnxruntime", "null"]).slice_s
 
 
 def test_figures_of_many_at_once_hold_with_values_of_nothing_and_without_end():

@@ -22,8 +22,8 @@ def temporary_folder(parent: Path | None = None) -> PrivateFolder:
     except OSError as error:
         raise RankSliceError(
             Mistake(
-                str(parent or "the place for temporary files"),
+                str(parent or "the folder for temporary files"),
                 f"no folder can be made there: {error.strerror or error}",
-                "make room there, or name another place with the variable TMPDIR",
+                "make room there, or name another folder with the variable TMPDIR",
             )
         ) from None

@@ -12,7 +12,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 COMMANDS = (
-    *("inspect", "build", "run", "deploy", "profile", "probe", "simulate", "explore", "demo"),
+    *("inspect", "build", "run", "probe", "deploy", "profile", "explore", "simulate", "demo"),
 )
 """In the order of the help. Each is a folder beside this file: its docstring is the line in the
 help, and the function of its name in ``cli.py`` takes the options."""

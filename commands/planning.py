@@ -53,7 +53,7 @@ def plan_model(
         model: the model file.
         mapping: a JSON file: accelerators and their layers; or what makes it.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
-        where: finds the places of the mapping's ranks.
+        where: finds the placements of the mapping's ranks.
         shapes: sizes of model inputs that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
         literally: leave normalisations of a Keras model on the ranks that the mapping says.
@@ -90,7 +90,7 @@ def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) ->
     Args:
         model: the model.
         mapping: which layers go where.
-        placements: the places of the mapping's ranks.
+        placements: of the mapping's ranks.
 
     Raises:
         RankSliceError: with all mistakes that were found.

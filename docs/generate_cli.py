@@ -25,13 +25,13 @@ def generated_page(page: str) -> str:
     """Return the page with the text between its markers made anew.
 
     Raises:
-        ValueError: a command has no place on the page, or several.
+        ValueError: the page lacks a command's markers, or has them several times.
     """
     for command in COMMANDS:
         begin, end = f"<!-- {command} -->\n", f"<!-- end of {command} -->\n"
         parts = re.split(f"(?s){re.escape(begin)}.*?{re.escape(end)}", page)
         if len(parts) != 2:
-            raise ValueError(f"{PAGE.name} has {len(parts) - 1} places for {command}")
+            raise ValueError(f"{PAGE.name} has {len(parts) - 1} pairs of markers for {command}")
         page = f"{parts[0]}{begin}\n{_description(command)}\n{end}{parts[1]}"
     return page
 

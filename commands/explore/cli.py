@@ -104,8 +104,8 @@ def explore(
         _Evaluate,
         Option(
             help="How to evaluate mappings. model: cost model; simulator: simulate each; run:"
-            " build, deploy and run each. nsga2 and exhaustive search with these figures;"
-            " exact searches with the cost model and ranks the result by them."
+            " build, deploy and run each. nsga2 and exhaustive use these figures in the search;"
+            " exact uses the cost model, and then ranks its result by these figures."
         ),
     ] = _Evaluate.model,
     evaluations: Annotated[

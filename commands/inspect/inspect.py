@@ -101,7 +101,7 @@ def inspect_model(
 
 
 def _anywhere(mapping: LayerMapping, platform: Platform) -> Placements:
-    """Return the places of ranks that may share cores and need no engine."""
+    """Return the placements of ranks that may share cores and need no engine."""
     return place_ranks(mapping, platform, share_cores=True)
 
 

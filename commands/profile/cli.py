@@ -92,7 +92,7 @@ def profile(
         str,
         Option(
             metavar="DIR|download",
-            help="Create it without internet access of the board: from a folder of wheels, or from"
+            help="Like --venv, for boards without internet access: from a folder of wheels, or from"
             " wheels that this machine downloads.",
         ),
     ] = "",

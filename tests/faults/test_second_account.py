@@ -157,8 +157,7 @@ def test_a_typed_mpirun_line_does_without_names_that_another_user_has_taken(
         assert 0 == ended.returncode, ended.stderr
         assert "completed 3" in ended.stdout
         assert (
-            "rankslice: there is no place that is this user's own for status pages: no guard"
-            " watches this job"
+            "rankslice: there is no private folder for status pages: no guard watches this job"
         ) in ended.stderr
         assert victim.poll() is None
     assert b"p" * 5000 == precious.read_bytes()

@@ -66,7 +66,7 @@ def start_guard() -> PrivateFolder | None:
             start_new_session=True,
         )
     elif is_lowest:
-        say("there is no place that is this user's own for status pages: no guard watches this job")
+        say("there is no private folder for status pages: no guard watches this job")
     return folder
 
 

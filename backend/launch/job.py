@@ -44,7 +44,7 @@ def run_job(
     """Run an mpirun command to its end.
 
     Args:
-        command: from :func:`launch_command`.
+        command: from :func:`.mpirun.launch_command`.
         on_completed: called now and then with the number of frames that have come out.
         alone: all ranks are on this machine.
         lines: takes the lines of stderr; others may add messages of ranks to it.

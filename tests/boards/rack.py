@@ -78,7 +78,7 @@ class Boards:
         rack: number of the rack, which is part of all names and addresses; without it, the first
             from 1 on that no process holds. Rack 0 is that of ``make boards``.
         roots: folders with the root file systems of the first boards, ``/`` for this machine's
-            own, which the others have, too. Another one is for aarch64: :func:`make_root`.
+            own, which the others have, too. Another one is for aarch64: :func:`roots.make_root`.
 
     Raises:
         BoardsError: there can be none here, and why.

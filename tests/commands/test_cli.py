@@ -192,7 +192,7 @@ def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
         "COMP_WORDS": "rankslice pro",
         "COMP_CWORD": "1",
     }
-    assert ["profile", "probe"] == ran(**line).split()
+    assert ["probe", "profile"] == ran(**line).split()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

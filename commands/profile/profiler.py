@@ -331,7 +331,8 @@ class Profiler:
     ) -> Refinement:
         """Have a planner's slices measured until what it expects of them is true.
 
-        See :func:`rankslice.exploration.times.refinement.refine`; kinds are counted as in :attr:`keys`.
+        See :func:`rankslice.exploration.times.refinement.refine`; kinds are counted as in
+        :attr:`keys`.
         """
         return refine(
             self.times(),

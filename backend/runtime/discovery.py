@@ -1,4 +1,4 @@
-"""Finds what may be added as a single file: kinds of sources and of sinks."""
+"""Finds what may be added as a single file: engines, kinds of sources and of sinks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ import importlib
 import pkgutil
 import sys
 from typing import Any
+
+
+def find_names(package: str, kind: str) -> list[str]:
+    """Return the names that modules of a package give to what they define, sorted.
+
+    Args:
+        package: full name of an imported package.
+        kind: ``source``, say: then ``random_source`` is the module of ``random``.
+    """
+    modules = (module.name for module in pkgutil.iter_modules(sys.modules[package].__path__))
+    return sorted(name.removesuffix(f"_{kind}") for name in modules if name.endswith(f"_{kind}"))
+
+
+def import_kind(package: str, name: str, kind: str) -> Any:
+    """Return the module of a package that defines what has a name."""
+    return importlib.import_module(f"{package}.{name}_{kind}")
 
 
 def find_kinds(package: str, kind: str) -> list[Any]:
@@ -16,9 +32,5 @@ def find_kinds(package: str, kind: str) -> list[Any]:
         kind: ``source``, say: then modules have names like ``random_source`` and define
             ``SOURCE``.
     """
-    names = [module.name for module in pkgutil.iter_modules(sys.modules[package].__path__)]
-    return [
-        getattr(importlib.import_module(f"{package}.{name}"), kind.upper())
-        for name in sorted(names)
-        if name.endswith(f"_{kind}")
-    ]
+    names = find_names(package, kind)
+    return [getattr(import_kind(package, name, kind), kind.upper()) for name in names]

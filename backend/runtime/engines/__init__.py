@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from ..discovery import find_names, import_kind
 from ..errors import JobError
 from ..job import RankSpec, TensorSpec
 from ..version import RUNTIME_VERSION
@@ -25,8 +24,6 @@ __all__ = [
     "open_engine",
     "prepare_engine",
 ]
-
-_SUFFIX = "_engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +125,8 @@ def engine_version(name: str) -> str:
 
 
 def _names() -> list[str]:
-    files = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+    return find_names(__name__, "engine")
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f".{name}{_SUFFIX}", __package__)
+    return import_kind(__name__, name, "engine")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from itertools import combinations
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,19 @@ def slots(written: _Levels, last_read: _Levels) -> _Levels:
     return last_read - written + 1
 
 
+Pairs: TypeAlias = frozenset[tuple[int, int]]
+"""Pairs of ranks, the lower one first, that share memory: channels between them are direct."""
+
+
+def pairs_within_boards(job: Job) -> Pairs:
+    """Return the pairs of ranks that are on the same board, as the plan says."""
+    return frozenset(
+        (one.rank, other.rank)
+        for one, other in combinations(job.ranks, 2)
+        if one.board == other.board
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RingSpec:
     """One ring of slots."""
@@ -47,6 +61,10 @@ class RingSpec:
     tensor: TensorSpec
     depth: int
     readers: int
+    is_shared: bool = False
+    """Whether other ranks read its slots."""
+    home: int | None = None
+    """The rank whose ring this one shows; ``None``: it has slots of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +85,7 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True)
 class SendSpec:
-    """An outgoing channel."""
+    """An outgoing channel: by messages, or of a ring whose slots the destination reads itself."""
 
     channel: int
     destination: int
@@ -76,7 +94,7 @@ class SendSpec:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveSpec:
-    """An incoming channel."""
+    """An incoming channel: by messages, or of a ring that shows one of ``sender``."""
 
     channel: int
     sender: int
@@ -95,119 +113,192 @@ class Wiring:
     """Reads the model outputs; its output is the completion credit."""
     sends: tuple[SendSpec, ...]
     receives: tuple[ReceiveSpec, ...]
+    shares: tuple[SendSpec, ...]
+    """Direct channels from this rank; also those of tensors that it has received by a message."""
+    views: tuple[ReceiveSpec, ...]
+    """Direct channels to this rank."""
 
 
 class _Rings:
     """Collects the rings of a rank while their readers register."""
 
-    def __init__(self, window: int) -> None:
-        self.window = window
-        self.tensors: list[TensorSpec] = []
-        self.writer_levels: list[int] = []
-        self.reader_levels: dict[int, list[int]] = defaultdict(list)
-        self.of_tensor: dict[str, int] = {}
+    def __init__(self) -> None:
+        self._specs: list[RingSpec] = []
+        self._of_tensor: dict[str, int] = {}
 
-    def add(self, tensor: TensorSpec, writer_level: int) -> int:
-        self.tensors.append(tensor)
-        self.writer_levels.append(writer_level)
-        self.of_tensor[tensor.name] = len(self.tensors) - 1
-        return len(self.tensors) - 1
+    def add(self, tensor: TensorSpec, depth: int, home: int | None = None) -> int:
+        """Add a ring and return its index; its slots are on another rank if it has a ``home``."""
+        self._specs.append(RingSpec(tensor, depth, readers=0, home=home))
+        self._of_tensor[tensor.name] = len(self._specs) - 1
+        return len(self._specs) - 1
 
-    def reader(self, ring: int, level: int) -> Reader:
-        self.reader_levels[ring].append(level)
-        return Reader(ring, len(self.reader_levels[ring]) - 1)
+    def reader(self, ring: int, *, elsewhere: bool = False) -> Reader:
+        """Add a reader; ``elsewhere``: on another rank, which reads the slots themselves."""
+        spec = self._specs[ring]
+        self._specs[ring] = replace(
+            spec, readers=spec.readers + 1, is_shared=spec.is_shared or elsewhere
+        )
+        return Reader(ring, spec.readers)
 
-    def reader_of(self, tensor: str, level: int) -> Reader:
-        return self.reader(self.of_tensor[tensor], level)
+    def reader_of(self, tensor: str, *, elsewhere: bool = False) -> Reader:
+        """Add a reader to a tensor's ring."""
+        return self.reader(self._of_tensor[tensor], elsewhere=elsewhere)
 
     def stage(self, segment: SegmentSpec) -> StageSpec:
         return StageSpec(
-            tuple(self.reader_of(name, segment.level) for name in segment.inputs),
-            tuple(self.of_tensor[name] for name in segment.outputs),
+            tuple(self.reader_of(name) for name in segment.inputs),
+            tuple(self._of_tensor[name] for name in segment.outputs),
         )
 
     def specs(self) -> tuple[RingSpec, ...]:
-        specs = []
-        for ring, (tensor, level) in enumerate(zip(self.tensors, self.writer_levels, strict=True)):
-            readers = self.reader_levels[ring]
-            depth = slots(level, max(readers, default=level))
-            specs.append(RingSpec(tensor, min(self.window, depth), len(readers)))
-        return tuple(specs)
+        return tuple(self._specs)
 
 
-def wire(job: Job, rank: int, window: int) -> Wiring:
-    """Return what ``rank`` sets up to run ``job`` with at most ``window`` frames inside."""
-    return _wire(job, rank, window, _producer_levels(job))
+class _Ways:
+    """How tensors get to the ranks that read them, and how long their slots are needed."""
+
+    def __init__(self, job: Job, direct: Pairs) -> None:
+        self._direct = direct
+        self.homes: dict[int, int] = {}
+        """By channel, the rank whose slots its destination reads: its own if a message comes."""
+        self._home_of: dict[tuple[str, int], int] = {}
+        self._made_at = {tensor.name: 0 for tensor in job.inputs}
+        """By tensor, the level of what makes it."""
+        for segment in job.segments:
+            self._made_at.update(dict.fromkeys(segment.outputs, segment.level))
+        messages = self._find_homes(job)
+        self._received = {(channel.destination, channel.tensor) for channel in messages}
+        self._last_read: dict[tuple[int, str], int] = {}
+        """By home and tensor, the highest level of a reader."""
+        for segment in job.segments:
+            for name in segment.inputs:
+                self._read(segment.rank, name, segment.level)
+        for each in job.outputs:
+            self._read(job.sink_rank, each.name, job.path_length + 1)
+        for channel in messages:
+            self._read(channel.sender, channel.tensor, self._made_at[channel.tensor] + 1)
+
+    def is_direct(self, one: int, other: int) -> bool:
+        """Whether two ranks share memory."""
+        return (min(one, other), max(one, other)) in self._direct
+
+    def _find_homes(self, job: Job) -> list[ChannelSpec]:
+        """Find the homes; return the channels by messages.
+
+        A tensor travels once to ranks that share memory: the first of them gets the message.
+        """
+        messages: dict[str, list[ChannelSpec]] = defaultdict(list)
+        for channel in job.channels:
+            name, rank = channel.tensor, channel.destination
+            if self.is_direct(channel.sender, rank):
+                home = channel.sender
+            else:
+                others = (each.destination for each in messages[name])
+                home = next((other for other in others if self.is_direct(other, rank)), rank)
+                if home == rank:
+                    messages[name].append(channel)
+            self.homes[channel.number] = self._home_of[name, rank] = home
+        return [channel for channels in messages.values() for channel in channels]
+
+    def _read(self, rank: int, tensor: str, level: int) -> None:
+        key = self._home_of.get((tensor, rank), rank), tensor
+        self._last_read[key] = max(level, self._last_read.get(key, 0))
+
+    def depth(self, home: int, tensor: str) -> int:
+        """Return how many slots a tensor needs on a rank whose slots it is read from."""
+        written = self._made_at[tensor] + ((home, tensor) in self._received)
+        return slots(written, self._last_read.get((home, tensor), written))
 
 
-def wire_all(job: Job, window: int) -> tuple[Wiring, ...]:
+def wire(job: Job, rank: int, window: int, direct: Pairs = frozenset()) -> Wiring:
+    """Return what ``rank`` sets up to run ``job`` with at most ``window`` frames inside.
+
+    Args:
+        job: the plan.
+        rank: whose wiring it is.
+        window: frames inside at most.
+        direct: pairs of ranks that share memory; others exchange messages.
+    """
+    return _wire(job, rank, window, _Ways(job, direct))
+
+
+def wire_all(job: Job, window: int, direct: Pairs = frozenset()) -> tuple[Wiring, ...]:
     """Return what each rank sets up: :func:`wire` of all, in a time that grows with the job."""
-    levels = _producer_levels(job)
+    ways = _Ways(job, direct)
     segments: dict[int, list[SegmentSpec]] = defaultdict(list)
     channels: dict[int, list[ChannelSpec]] = defaultdict(list)
     for segment in job.segments:
         segments[segment.rank].append(segment)
     for channel in job.channels:
-        channels[channel.sender].append(channel)
-        channels[channel.destination].append(channel)
+        for one in {channel.sender, channel.destination, ways.homes[channel.number]}:
+            channels[one].append(channel)
     return tuple(
         _wire(
             replace(job, segments=tuple(segments[rank]), channels=tuple(channels[rank])),
             rank,
             window,
-            levels,
+            ways,
         )
         for rank in range(len(job.ranks))
     )
 
 
-def _wire(job: Job, rank: int, window: int, levels: Mapping[str, int]) -> Wiring:
+def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
     """Return the wiring of a rank whose segments and channels, at least, a job has."""
-    rings = _Rings(window)
-    segments = job.segments_of(rank)
+    rings = _Rings()
     is_source, is_sink = rank == job.source_rank, rank == job.sink_rank
 
-    source_outputs = tuple(rings.add(tensor, 0) for tensor in job.inputs) if is_source else ()
-    for segment in segments:
+    def add(name: str, home: int = rank) -> int:
+        depth = min(window, ways.depth(home, name))
+        return rings.add(job.tensors[name], depth, None if home == rank else home)
+
+    source_outputs = tuple(add(tensor.name) for tensor in job.inputs) if is_source else ()
+    for segment in job.segments_of(rank):
         for name in segment.outputs:
-            rings.add(job.tensors[name], segment.level)
-    receives = [
-        ReceiveSpec(c.number, c.sender, rings.add(job.tensors[c.tensor], levels[c.tensor] + 1))
-        for c in job.channels
-        if c.destination == rank
-    ]
+            add(name)
+    receives, views = [], []
+    for c in (each for each in job.channels if each.destination == rank):
+        home = ways.homes[c.number]
+        if home == rank:
+            receives.append(ReceiveSpec(c.number, c.sender, add(c.tensor)))
+        else:
+            views.append(ReceiveSpec(c.number, home, add(c.tensor, home)))
     # All rings are there before the first reader.
-    stages = tuple((segment, rings.stage(segment)) for segment in segments)
-    sends = [
-        SendSpec(c.number, c.destination, rings.reader_of(c.tensor, levels[c.tensor] + 1))
-        for c in job.channels
-        if c.sender == rank
-    ]
-    outputs = job.outputs if is_sink else ()
-    sink_inputs = tuple(rings.reader_of(each.name, job.path_length + 1) for each in outputs)
+    stages = tuple((segment, rings.stage(segment)) for segment in job.segments_of(rank))
+    sends, shares = [], []
+    for c in job.channels:
+        home = ways.homes[c.number]
+        if home == rank and c.destination != rank:
+            reader = rings.reader_of(c.tensor, elsewhere=True)
+            shares.append(SendSpec(c.number, c.destination, reader))
+        elif c.sender == rank and home == c.destination:
+            sends.append(SendSpec(c.number, c.destination, rings.reader_of(c.tensor)))
+    sink_inputs = tuple(rings.reader_of(each.name) for each in job.outputs) if is_sink else ()
 
     # The credit's ring is as deep as the window on both sides, so it never holds up the sink.
-    credit = rings.add(CREDIT, 0) if is_source or is_sink else -1
+    credit, is_direct = -1, ways.is_direct(job.source_rank, job.sink_rank)
+    if is_sink or is_source:
+        is_view = is_source and not is_sink and is_direct
+        credit = rings.add(CREDIT, window, job.sink_rank if is_view else None)
     if is_sink and not is_source:
-        reader = rings.reader(credit, window)
-        sends.append(SendSpec(CREDIT_CHANNEL, job.source_rank, reader))
+        reader = rings.reader(credit, elsewhere=is_direct)
+        (shares if is_direct else sends).append(
+            SendSpec(CREDIT_CHANNEL, job.source_rank, reader)
+        )
     if is_source and not is_sink:
-        receives.append(ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit))
+        (views if is_direct else receives).append(
+            ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit)
+        )
     return Wiring(
         segments=stages,
-        source=StageSpec((rings.reader(credit, window),), source_outputs) if is_source else None,
+        source=StageSpec((rings.reader(credit),), source_outputs) if is_source else None,
         sink=StageSpec(sink_inputs, (credit,)) if is_sink else None,
         sends=tuple(sends),
         receives=tuple(receives),
+        shares=tuple(shares),
+        views=tuple(views),
         rings=rings.specs(),
     )
-
-
-def _producer_levels(job: Job) -> dict[str, int]:
-    levels = {tensor.name: 0 for tensor in job.inputs}
-    for segment in job.segments:
-        levels.update(dict.fromkeys(segment.outputs, segment.level))
-    return levels
 
 
 def connect(

@@ -8,14 +8,14 @@ import os
 import shutil
 import tarfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.engines import ENGINES
-from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan, plan_to_json
@@ -46,6 +46,7 @@ def write_packages(
     *,
     archive: bool = False,
     add_wheels: AddWheels | None = None,
+    hashes: FileHashes | None = None,
 ) -> tuple[Path, ...]:
     """Write ``packages/<board>/`` for each board of the plan; return the folders.
 
@@ -54,9 +55,13 @@ def write_packages(
         plan: which boards there are, and which segments each one runs.
         archive: also write ``packages/<board>.tar``.
         add_wheels: called with a board, what pip installs there, and a folder to fill with it.
+        hashes: where the hashes of some files may be known already, or on their way.
     """
     boards = dict.fromkeys(placement.board for placement in plan.ranks)
-    return tuple(_write_package(folder, plan, board, archive, add_wheels) for board in boards)
+    with nullcontext(hashes) if hashes else FileHashes() as known:
+        return tuple(
+            _write_package(folder, plan, board, archive, add_wheels, known) for board in boards
+        )
 
 
 def _write_package(
@@ -65,6 +70,7 @@ def _write_package(
     board: str,
     archive: bool,
     add_wheels: AddWheels | None,
+    hashes: FileHashes,
 ) -> Path:
     package = folder / "packages" / safe_file_name(board)
     ranks = {placement.rank for placement in plan.ranks if placement.board == board}
@@ -83,7 +89,7 @@ def _write_package(
         _link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
     _write_requirements(package, board, wanted, add_wheels)
-    _write_manifest(package, board)
+    _write_manifest(package, board, hashes)
     if archive:
         _write_archive(package)
     return package
@@ -118,7 +124,8 @@ def write_profiler_package(
     for number, source in enumerate(sources):
         _link_or_copy(source.resolve(), folder / "sources" / str(number))
     _write_requirements(folder, board, wanted, add_wheels)
-    _write_manifest(folder, board)
+    with FileHashes() as hashes:
+        _write_manifest(folder, board, hashes)
 
 
 def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:
@@ -142,12 +149,14 @@ def _needs(rank: Placement) -> tuple[str, ...]:
     return engine.special_requirements.get(provider, engine.requirements)
 
 
-def _write_manifest(package: Path, board: str) -> None:
+def _write_manifest(package: Path, board: str, hashes: FileHashes) -> None:
     paths = [path for path in sorted(package.rglob("*")) if path.is_file()]
-    with ThreadPoolExecutor() as pool:
-        digests = list(pool.map(file_sha256, paths))
+    digests = [hashes.begin(path) for path in paths]
     contents = {
-        path.relative_to(package).as_posix(): {"sha256": digest, "bytes": path.stat().st_size}
+        path.relative_to(package).as_posix(): {
+            "sha256": digest.result(),
+            "bytes": path.stat().st_size,
+        }
         for path, digest in zip(paths, digests, strict=True)
     }
     record = {"board": board, "files": contents}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
 from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, converted_name
 from rankslice.commands.own_folder import other_entries, other_maker
-from rankslice.commands.planning import MakeMapping, plan_model
+from rankslice.commands.planning import MakeMapping, Planned, plan_model
 from rankslice.commands.run_folder import living_runs
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.graph import Layer
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
@@ -30,7 +30,6 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, find_format, format_of, submodel_files
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import Partition
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
@@ -119,11 +118,11 @@ def build(
     conversion = conversion_of(loaded, options.quantisation)
     with (
         new_folder(out, replaces=_foreign if options.force else None) as folder,
-        ThreadPoolExecutor(max_workers=1) as aside,
+        FileHashes() as hashes,
     ):
         on_step("writing sub-models")
-        sha256 = aside.submit(file_sha256, loaded.path)
-        _write_submodels(folder, loaded, cut, plan, conversion, on_step)
+        sha256 = hashes.begin(loaded.path)
+        _write_submodels(folder, planned, conversion, hashes, on_step)
         _write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(logins_to_json(boards, plan), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
@@ -132,7 +131,9 @@ def build(
         on_step("packing")
         also = open_mpi_requirements() if options.wheels else []
         add_wheels = wheels_for(boards, options.wheels, also)
-        packages = write_packages(folder, plan, archive=options.archive, add_wheels=add_wheels)
+        packages = write_packages(
+            folder, plan, archive=options.archive, add_wheels=add_wheels, hashes=hashes
+        )
         if kind.is_converted:
             on_step("converting the unsliced model")
             _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
@@ -188,18 +189,26 @@ def _place(
 
 def _write_submodels(
     folder: Path,
-    model: Model,
-    cut: Partition,
-    plan: Plan,
+    planned: Planned,
     conversion: Conversion,
+    hashes: FileHashes,
     on_step: Callable[[str], None],
 ) -> None:
-    for number, (part, segment) in enumerate(zip(cut.segments, plan.segments, strict=True), 1):
+    model = planned.model
+    parts = list(zip(planned.partition.segments, planned.plan.segments, strict=True))
+    # What is hashed last should be small, so that no core waits.
+    parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
+    for number, (part, segment) in enumerate(parts, 1):
         if format_of(model.graph).is_converted:
-            on_step(f"converting sub-model {number} of {len(cut.segments)}")
+            on_step(f"converting sub-model {number} of {len(parts)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
         write_submodel(submodel_files(model, part, name=path.name, conversion=conversion), path)
+        hashes.begin(path)
+
+
+def _weight_bytes(layers: Sequence[Layer]) -> int:
+    return sum(weight.nbytes for layer in layers for weight in layer.weights)
 
 
 def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:

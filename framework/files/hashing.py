@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 _BLOCK = 1 << 18
@@ -17,3 +18,30 @@ def file_sha256(path: Path) -> str:
         while size := file.readinto(block):
             digest.update(block[:size])
     return digest.hexdigest()
+
+
+class FileHashes:
+    """SHA-256 of files, computed in threads while other work goes on: a context manager.
+
+    A file is known by its inode, so links to it are not read again.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor()
+        self._found: dict[tuple[int, int], Future[str]] = {}
+
+    def __enter__(self) -> FileHashes:
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the threads; what they have not begun is left out."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, path: Path) -> Future[str]:
+        """Return the hash of a file, as it will be known; the file is complete."""
+        found = path.stat()
+        key = found.st_dev, found.st_ino
+        if key not in self._found:
+            self._found[key] = self._pool.submit(file_sha256, path)
+        return self._found[key]

@@ -1,0 +1,1 @@
+"""How ranks of one board share memory and hand over descriptors."""

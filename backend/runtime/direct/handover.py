@@ -1,0 +1,395 @@
+"""Streams between the ranks of one board, over which they hand over messages and descriptors.
+
+Each rank opens a door, a socket with a random name, and tells the others its address through MPI.
+Whoever can call at a door is on the same board, whatever host names say: such names belong to a
+network namespace. Both ends of a call check the other's account and process number, as the kernel
+tells them, so another account can neither call nor be called, whatever it knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+import struct
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple, TypeAlias
+
+from ..errors import JobError
+
+MAX_DESCRIPTORS = 200
+"""With one message; the kernel's limit is 253."""
+MAX_MESSAGE_BYTES = 256 << 20
+
+_MAX_CALLS = 4096
+"""Calls that may wait at a door, unless the system's own limit is lower."""
+_MAX_IN_FLIGHT_S = 30.0
+"""How long to wait while all ranks together have sent as many descriptors as their user may."""
+
+_HEADER = struct.Struct("=QI")
+"""Length of the message, number of descriptors."""
+_NUMBER = struct.Struct("=I")
+"""What a caller says: its rank."""
+_CREDENTIALS = struct.Struct("=iII")
+"""Process, user and group, as in ``struct ucred``."""
+_SO_PEERPIDFD = 77
+"""Since Linux 6.5: a handle of the process at the other end; ``socket`` has no name for it."""
+
+_Pairs: TypeAlias = frozenset[tuple[int, int]]
+
+
+class Door:
+    """Where other ranks of the board call: a socket without a file."""
+
+    def __init__(self) -> None:
+        """Open a door.
+
+        Raises:
+            JobError: the system refuses it.
+        """
+        self.address = f"\0rankslice-{secrets.token_hex(16)}"
+        """For :func:`find_neighbours`; it cannot be guessed."""
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise _no_door(error) from None
+        try:
+            self._socket.bind(self.address)
+            self._socket.listen(_MAX_CALLS)
+        except OSError as error:
+            self._socket.close()
+            raise _no_door(error) from None
+        self._socket.setblocking(False)
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.close()
+
+    def calls(self) -> Iterator[socket.socket]:
+        """Accept the calls that wait, first come, first served; never wait for more."""
+        with contextlib.suppress(OSError):
+            # A stranger who calls again and again comes after all that waited.
+            for _ in range(_MAX_CALLS + 1):
+                yield self._socket.accept()[0]
+
+    def close(self) -> None:
+        """Refuse further calls; streams that were accepted stay open."""
+        self._socket.close()
+
+
+def _no_door(error: OSError) -> JobError:
+    return JobError(
+        f"cannot listen for the other ranks of this board ({error.strerror}): run with --no-direct"
+    )
+
+
+class Neighbour:
+    """Another rank of the board, and the stream to it."""
+
+    def __init__(self, rank: int, stream: socket.socket, *, sends_first: bool) -> None:
+        """Take over a connected stream.
+
+        Args:
+            rank: of the other end.
+            stream: closed with this object.
+            sends_first: whether this end sends before it receives; see :func:`swap`.
+        """
+        self.rank = rank
+        self.sends_first = sends_first
+        self.process, _ = _credentials(stream)
+        self._stream = stream
+        self.death = _death(stream, self.process)
+        """A descriptor, readable once the process has ended. Where the kernel gives none for this,
+        it is the stream's own, which is readable while a message waits, too."""
+
+    def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send a message with copies of descriptors; wait until the stream has taken it.
+
+        Raises:
+            JobError: the other process has ended, or the system refuses the descriptors.
+        """
+        if len(descriptors) > MAX_DESCRIPTORS or len(message) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"{len(descriptors)} descriptors, {len(message)} bytes")
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))
+        deadline = time.monotonic() + _MAX_IN_FLIGHT_S
+        try:
+            while True:
+                try:
+                    header = _HEADER.pack(len(message), len(descriptors))
+                    self._stream.sendmsg([header], [rights] if descriptors else [])
+                    break
+                except OSError as error:
+                    if error.errno != errno.ETOOMANYREFS or time.monotonic() > deadline:
+                        raise
+                time.sleep(0.001)
+            if message:  # the other end may already have closed after an empty one
+                self._stream.sendall(message)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def receive(self) -> tuple[bytes, list[int]]:
+        """Wait for a message; return it with its descriptors, which are the caller's to close.
+
+        Raises:
+            JobError: the other process has ended, or not all has arrived.
+        """
+        descriptors: list[int] = []
+        try:
+            header, ancillary, flags, _ = self._stream.recvmsg(
+                _HEADER.size,
+                socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize),
+                socket.MSG_CMSG_CLOEXEC,
+            )
+            descriptors = _descriptors(ancillary)
+            if len(header) < _HEADER.size:
+                raise self._ended()
+            length, count = _HEADER.unpack(header)
+            if flags & socket.MSG_CTRUNC or count != len(descriptors):
+                raise JobError(
+                    f"rank {self.rank}: {len(descriptors)} of its {count} descriptors arrived:"
+                    " raise the limit of open files (ulimit -n), or run with --no-direct"
+                )
+            return self._receive_exactly(length), descriptors
+        except BaseException as error:
+            close_all(descriptors)
+            if isinstance(error, OSError):
+                raise self._failure(error) from None
+            raise
+
+    def _receive_exactly(self, length: int) -> bytes:
+        if length > MAX_MESSAGE_BYTES:
+            raise JobError(
+                f"rank {self.rank}: sent a message of {length} bytes, expected at most"
+                f" {MAX_MESSAGE_BYTES}"
+            )
+        message = bytearray(length)
+        rest = memoryview(message)
+        while rest:
+            got = self._stream.recv_into(rest)
+            if got == 0:
+                raise self._ended()
+            rest = rest[got:]
+        return bytes(message)
+
+    def _ended(self) -> JobError:
+        return JobError(f"rank {self.rank}: its process (number {self.process}) has ended")
+
+    def _failure(self, error: OSError) -> JobError:
+        if error.errno in (errno.EPIPE, errno.ECONNRESET):
+            return self._ended()
+        if error.errno == errno.ETOOMANYREFS:
+            return JobError(
+                f"rank {self.rank}: too many descriptors are on their way: raise the limit of open"
+                " files (ulimit -n), or run with --no-direct"
+            )
+        return JobError(f"rank {self.rank}: its stream has failed ({error.strerror})")
+
+    def close(self) -> None:
+        """Close the stream and the handle of the process."""
+        if self.death not in (-1, self._stream.fileno()):
+            os.close(self.death)
+        self.death = -1
+        self._stream.close()
+
+
+class Found(NamedTuple):
+    """What :func:`find_neighbours` has found; the pairs have the lower rank first."""
+
+    neighbours: dict[int, Neighbour]
+    """Of this rank."""
+    pairs: _Pairs
+    """All ranks that are neighbours, the same on every rank."""
+    strangers: _Pairs
+    """Ranks on one board that are no neighbours because their processes belong to two accounts; the
+    same on every rank."""
+
+
+def find_neighbours(
+    rank: int,
+    processes: Sequence[int],
+    door: Door,
+    addresses: Sequence[str],
+    share: Callable[[list[int]], list[list[int]]],
+) -> Found:
+    """Connect the ranks of each board with each other. Collective.
+
+    Each rank calls at the doors of all lower ranks. A rank that cannot be called is on another
+    board, or in another container; that is no error. The calls are made before the first ``share``
+    ends and accepted after it: so whatever will come waits already, and no rank waits for another
+    one outside ``share``.
+
+    Args:
+        rank: of this process.
+        processes: by rank, its process number as it sees it itself.
+        door: of this rank; it may be closed afterwards.
+        addresses: by rank, the address of its door; empty if it wants no neighbours.
+        share: gives a list to all ranks and returns everybody's, by rank.
+    """
+    streams, strange = _call_lower_ranks(rank, processes, addresses)
+    try:
+        reached = share(sorted(streams))
+        callers = {
+            other: processes[other]
+            for other in range(rank + 1, len(processes))
+            if rank in reached[other]
+        }
+        streams.update(_accept(door, callers))
+        accepted = share(sorted(streams))
+        strangers = share(strange)
+    except BaseException:
+        _close_streams(streams.values())
+        raise
+    ranks = range(len(processes))
+    pairs = frozenset(
+        (low, high)
+        for low, high in combinations(ranks, 2)
+        if low in accepted[high] and high in accepted[low]
+    )
+    refused = [other for other in streams if tuple(sorted((rank, other))) not in pairs]
+    _close_streams(streams.pop(other) for other in refused)
+    return Found(
+        neighbours={
+            other: Neighbour(other, streams[other], sends_first=rank < other)
+            for other in sorted(streams)
+        },
+        pairs=pairs,
+        strangers=frozenset((low, high) for high in ranks for low in strangers[high]),
+    )
+
+
+def _call_lower_ranks(
+    rank: int, processes: Sequence[int], addresses: Sequence[str]
+) -> tuple[dict[int, socket.socket], list[int]]:
+    """Return streams to ranks with which to share memory, and ranks of other accounts."""
+    streams: dict[int, socket.socket] = {}
+    strangers: list[int] = []
+    for other in range(rank):
+        stream = _call(addresses[other], rank) if addresses[rank] and addresses[other] else None
+        if stream is None:
+            continue
+        process, user = _credentials(stream)
+        if (process, user) == (processes[other], os.geteuid()):
+            streams[other] = stream
+            continue
+        stream.close()
+        if user != os.geteuid():
+            strangers.append(other)
+    return streams, strangers
+
+
+def _call(address: str, rank: int) -> socket.socket | None:
+    """Call at a door and say who calls; ``None`` if nobody listens there."""
+    with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
+        stream = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        # A full queue would not become shorter: calls are accepted after all have been made.
+        stream.setblocking(False)
+        stream.connect(address)
+        stream.sendall(_NUMBER.pack(rank))
+        stream.setblocking(True)
+        opened.pop_all()
+        return stream
+    return None
+
+
+def _accept(door: Door, callers: Mapping[int, int]) -> dict[int, socket.socket]:
+    """Accept the calls of some ranks, refuse all others.
+
+    Args:
+        door: of this rank.
+        callers: by rank, its process number.
+    """
+    accepted: dict[int, socket.socket] = {}
+    if not callers:
+        return accepted
+    for stream in door.calls():
+        caller = _caller(stream)
+        expected = (callers.get(caller), os.geteuid())
+        if caller not in accepted and _credentials(stream) == expected:
+            accepted[caller] = stream
+        else:
+            stream.close()
+        if len(accepted) == len(callers):
+            break
+    return accepted
+
+
+def _caller(stream: socket.socket) -> int:
+    """Return the rank that a caller says it is; -1 if it says nothing."""
+    with contextlib.suppress(OSError, struct.error):
+        number: int = _NUMBER.unpack(stream.recv(_NUMBER.size, socket.MSG_DONTWAIT))[0]
+        return number
+    return -1
+
+
+def swap(
+    neighbours: Mapping[int, Neighbour], messages: Mapping[int, tuple[bytes, Sequence[int]]]
+) -> dict[int, tuple[bytes, list[int]]]:
+    """Send each neighbour its message with descriptors; return theirs. Collective on a board.
+
+    It cannot come to a standstill, however large the messages are. Each rank takes its neighbours
+    in ascending order, so all ranks take their pairs in the order of (lower rank, higher rank). Of
+    all pairs that are not done, both ends of the first one are at it: they have nothing left to do
+    before it. There the lower rank sends while the higher one receives, then the other way round.
+
+    Args:
+        neighbours: by rank.
+        messages: by rank, one for each neighbour.
+
+    Raises:
+        JobError: a neighbour has ended, or not all has arrived; what has is closed.
+    """
+    received: dict[int, tuple[bytes, list[int]]] = {}
+    try:
+        for rank, neighbour in sorted(neighbours.items()):
+            if neighbour.sends_first:
+                neighbour.send(*messages[rank])
+            received[rank] = neighbour.receive()
+            if not neighbour.sends_first:
+                neighbour.send(*messages[rank])
+    except BaseException:
+        for _, descriptors in received.values():
+            close_all(descriptors)
+        raise
+    return received
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close descriptors."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _close_streams(streams: Iterable[socket.socket]) -> None:
+    for stream in streams:
+        stream.close()
+
+
+def _credentials(stream: socket.socket) -> tuple[int, int]:
+    """Return process number and user of the other end, as they were when it connected."""
+    found = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(found)
+    return process, user
+
+
+def _death(stream: socket.socket, process: int) -> int:
+    """Return a handle of the process at the other end, or the stream's descriptor."""
+    with contextlib.suppress(OSError):
+        return stream.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    with contextlib.suppress(OSError):
+        return os.pidfd_open(process)
+    return stream.fileno()
+
+
+def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    found = array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)

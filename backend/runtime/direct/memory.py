@@ -1,0 +1,126 @@
+"""Memory that one rank writes and the other ranks of its board read.
+
+It is a file without a name, so nothing is left behind however the ranks end, and it needs no
+``/dev/shm``. Its descriptor is handed over (:mod:`.handover`). Seals make sure of what its readers
+rely on: it never shrinks under them, which would kill them when they read; and only its maker
+writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError
+
+_SEAL_FUTURE_WRITE = 0x10
+"""Refuses all writing but through mappings that exist; ``fcntl`` has no name for it."""
+
+_MORE_MEMORY = (
+    "give the board or the container more memory, or run with a smaller --window; the slots take as"
+    " much with --no-direct"
+)
+_REMEDIES = {
+    errno.ENOMEM: _MORE_MEMORY,
+    errno.ENOSPC: _MORE_MEMORY,
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f), or run with --no-direct",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or run with --no-direct",
+}
+
+
+def make_memory(size: int) -> tuple[int, NDArray[np.uint8]]:
+    """Return the descriptor of new memory, and its bytes (all zero, writable).
+
+    All of it is allocated here, so that no later access can fail. The array keeps it mapped; the
+    descriptor is the caller's to close.
+
+    Args:
+        size: in bytes, at least 1.
+
+    Raises:
+        JobError: there is not so much memory, or the kernel refuses it.
+    """
+    descriptor = -1
+    try:
+        _check_available(size)
+        descriptor = os.memfd_create("rankslice-rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.posix_fallocate(descriptor, 0, size)
+        mapping = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        _seal(descriptor)
+    except (OSError, MemoryError, OverflowError, ValueError) as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        number = error.errno if isinstance(error, OSError) else errno.ENOMEM
+        remedy = _REMEDIES.get(number or 0, "run with --no-direct")
+        raise JobError(
+            f"no {_megabytes(size)} for tensors that other ranks of this board read"
+            f" ({os.strerror(number or 0)}): {remedy}"
+        ) from None
+    return descriptor, np.frombuffer(mapping, np.uint8)
+
+
+def map_memory(descriptor: int, size: int) -> NDArray[np.uint8]:
+    """Return the bytes of another rank's memory (read-only); the array keeps it mapped.
+
+    Args:
+        descriptor: of the memory; it stays the caller's to close.
+        size: how many bytes are needed, at least 1; the memory may be larger.
+
+    Raises:
+        JobError: it is smaller, could become smaller, or cannot be mapped.
+    """
+    try:
+        # In this order: once it is sealed, its size is its size for good.
+        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise JobError("the memory of another rank is not sealed: its size could change")
+        found = os.fstat(descriptor).st_size
+        if not 0 < size <= found:
+            raise JobError(
+                f"the memory of another rank has {found} bytes, expected at least {max(size, 1)}"
+            )
+        mapping = mmap.mmap(
+            descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
+        )
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "run with --no-direct")
+        raise JobError(
+            f"{_megabytes(size)} of another rank's memory cannot be mapped ({error.strerror}):"
+            f" {remedy}"
+        ) from None
+    return np.frombuffer(mapping, np.uint8)
+
+
+def _check_available(size: int) -> None:
+    """Refuse what the kernel would grant, and then end processes to find it.
+
+    Raises:
+        OSError: there is less memory.
+    """
+    amounts: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, amount, *_ = line.split()
+            amounts[name] = int(amount) << 10
+    available = amounts.get("MemAvailable:")
+    if available is not None and size > available + amounts.get("SwapFree:", 0):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+def _seal(descriptor: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    with contextlib.suppress(OSError):  # before Linux 5.1; readers map it read-only anyway
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -105,7 +105,7 @@ class Job:
         while self.launcher.poll() is None:
             assert time.monotonic() < deadline, "mpirun does not start"
             for process in processes_of(self.folder / "rankfile"):
-                with suppress(psutil.Error):
+                with suppress(psutil.Error, KeyError):  # it may be about to become mpirun
                     if process.ppid() == self.launcher.pid:
                         self._segments.add(Path(process.environ()["RANKSLICE_SESSION"]))
                         return process.pid

@@ -17,10 +17,12 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 
-from .pages import ALIVE, DONE, FAILED, STOPPED, Status, process_start, read_pages
+from .pages import ALIVE, DONE, FAILED, STOPPED, Status, read_pages
 from .private import PrivateFolder, make_shared, open_private
+from .processes import Deaths, Process, process_start
 
 SESSION = "RANKSLICE_SESSION"
 """Variable that names the folder of a job on this board, if the launcher made one."""
@@ -100,36 +102,59 @@ def guard(folder: str, ranks: str, parent: str) -> None:
 
 
 def _watch(folder: int, ranks: int, parent: int) -> None:
-    parent_started = process_start(parent)
+    mpirun = Process(parent, process_start(parent))
+    deaths = Deaths()
+    if mpirun.is_alive:  # it may be outside of a container
+        deaths.watch(mpirun)
     failed_at: float | None = None
     alone_since = time.monotonic()
     while True:
-        found = read_pages(folder)
-        alive = [status for status in found if status.is_alive]
+        found = _look(folder, deaths)
+        alive = [status for status in found if status.process not in deaths.ended]
         now = time.monotonic()
         if failed_at is None and (
-            any(status.state in (FAILED, STOPPED) for status in found)
-            or any(status.state != DONE and not status.is_alive for status in found)
-            or process_start(parent) != parent_started
+            mpirun in deaths.ended
+            or any(status.state in (FAILED, STOPPED) for status in found)
+            or any(status.state != DONE and status not in alive for status in found)
         ):
             failed_at = now
-            _tell(found)
+            _tell(found, deaths.ended, mpirun)
         if alive:
             alone_since = now
         elif len(found) >= ranks or now - alone_since > _LONELY_S:
             break
         if failed_at is not None and now - failed_at > _GRACE_S:
             for status in alive:
-                status.kill()
-        time.sleep(_LOOK_EVERY_S)
+                status.process.kill()
+        deaths.wait(_LOOK_EVERY_S)
 
 
-def _tell(found: list[Status]) -> None:
-    """Report which rank ended first and where, unless a rank has reported its failure."""
+def _look(folder: int, deaths: Deaths) -> list[Status]:
+    """Return the pages as they are after the last death, each with its process watched.
+
+    One that ends may first say in its page that it is done; one that mpirun stops says so after the
+    death that was the cause.
+    """
+    while True:
+        found = read_pages(folder)
+        for status in found:
+            deaths.watch(status.process)
+        if not deaths.wait(0):
+            return found
+
+
+def _tell(found: list[Status], ended: list[Process], mpirun: Process) -> None:
+    """Report which rank ended first and where, unless a rank has reported its failure.
+
+    Ranks that ended after mpirun did so because of it, which the launcher reports.
+    """
     if any(status.state == FAILED for status in found):
         return
-    killed = [s for s in found if s.state == ALIVE and not s.is_alive]
-    stopped = [status for status in found if status.state == STOPPED]
+    by_process = {status.process: status for status in found}
+    before = takewhile(lambda process: process != mpirun, ended)
+    in_order = [by_process[process] for process in before if process in by_process]
+    killed = [status for status in in_order if status.state == ALIVE]
+    stopped = [status for status in (*in_order, *found) if status.state == STOPPED]
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"

@@ -9,11 +9,11 @@ import contextlib
 import errno
 import mmap
 import os
-import signal
 import stat
 import struct
 from dataclasses import dataclass
-from pathlib import Path
+
+from .processes import Process, process_start
 
 ALIVE, DONE, FAILED, STOPPED = range(4)
 """States of a rank: starting or running; ended well; failed, with a message; told to stop."""
@@ -22,10 +22,6 @@ _HEAD = struct.Struct("<qqq")
 _TEXT = 512
 _SIZE = _HEAD.size + 2 * _TEXT
 _NAME = "rank-"
-
-_SAME_START = 200
-"""Clock ticks by which views of a process's start may differ: some tens of milliseconds under qemu.
-Process numbers are not reused so soon."""
 
 
 class StatusPage:
@@ -75,42 +71,11 @@ class StatusPage:
 class Status:
     """A page, read."""
 
-    process: int
-    started: int
+    process: Process
+    """That made the page."""
     state: int
     rank_name: str
     step: str
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process that made the page still runs; its number may have been reused."""
-        if self.process < 1:  # a signal to it would reach several processes
-            return False
-        started = process_start(self.process)
-        return (
-            started >= 0
-            and abs(started - self.started) <= _SAME_START
-            and _user_of(self.process) == os.getuid()
-        )
-
-    def kill(self) -> None:
-        """Kill the process, but no later one with its number."""
-        handle = _handle_of(self.process)  # first, so that the checked process is killed
-        with contextlib.suppress(OSError):
-            if handle is not None and self.is_alive:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-            elif self.is_alive:
-                os.kill(self.process, signal.SIGKILL)
-        if handle is not None:
-            os.close(handle)
-
-
-def _handle_of(process: int) -> int | None:
-    """Return a descriptor of a process; ``None`` where the system has none."""
-    try:
-        return os.pidfd_open(process)
-    except (AttributeError, OSError):
-        return None
 
 
 def read_pages(folder: int) -> list[Status]:
@@ -144,23 +109,4 @@ def _read_page(name: str, folder: int) -> Status:
         for begin in (_HEAD.size, _HEAD.size + _TEXT)
     )
     process, started, state = _HEAD.unpack_from(page)
-    return Status(process, started, state, rank_name, step)
-
-
-def process_start(process: int) -> int:
-    """Return when a process started, in clock ticks since boot; -1 if it has ended."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return -1
-    fields = text.rpartition(")")[2].split()
-    return -1 if fields[0] in "ZX" else int(fields[19])
-
-
-def _user_of(process: int) -> int:
-    """Return the number of the user that a process runs as; -1 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("Uid:"):
-                return int(line.split()[1])
-    return -1
+    return Status(Process(process, started), state, rank_name, step)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from rankslice.backend.runtime.faults import guard, pages
 from rankslice.backend.runtime.faults.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
 from rankslice.backend.runtime.faults.private import _LOCK as LOCK
 from rankslice.backend.runtime.faults.private import open_private
+from rankslice.backend.runtime.faults.processes import Process
 
 PATIENCE_S = 60
 
@@ -93,6 +94,18 @@ def guarding(
             process.kill()
 
 
+def asleep(process: subprocess.Popen[str], watched: int) -> None:
+    """Stop a guard once it watches so many processes: it misses what happens until it goes on."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            infos = Path(f"/proc/{process.pid}/fdinfo").iterdir()
+            if watched == sum("Pid:" in info.read_text() for info in infos):
+                break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)
+
+
 def said(process: subprocess.Popen[str]) -> str:
     """Return what the guard says until it ends; it ends well."""
     _, errors = process.communicate(timeout=PATIENCE_S)
@@ -113,9 +126,9 @@ def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
     page.at(text)
     page.tell(STOPPED)
     status = only_page(tmp_path / PAGES)
-    assert (os.getpid(), STOPPED) == (status.process, status.state)
+    assert (os.getpid(), STOPPED) == (status.process.number, status.state)
     assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.rank_name, status.step)
-    assert status.is_alive
+    assert status.process.is_alive
 
 
 def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> None:
@@ -132,25 +145,6 @@ def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     page.at("segment 0, frame 1000")
     page.at("segment 1, frame 2")
     assert "segment 1, frame 2" == only_page(tmp_path / PAGES).step
-
-
-def test_a_process_with_the_number_of_another_one_is_not_taken_for_it() -> None:
-    started = pages.process_start(os.getpid())
-    assert Status(os.getpid(), started, ALIVE, "", "").is_alive
-    for other in (started - 1000, started + 1000):
-        assert not Status(os.getpid(), other, ALIVE, "", "").is_alive
-
-
-def test_a_process_may_see_its_start_a_little_later_than_others_do() -> None:
-    started = pages.process_start(os.getpid())
-    assert Status(os.getpid(), started + 5, ALIVE, "", "").is_alive
-
-
-def test_a_process_that_has_ended_has_no_start() -> None:
-    with subprocess.Popen(["true"]) as process:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert -1 == pages.process_start(process.pid)
-    assert -1 == pages.process_start(process.pid)
 
 
 def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> None:
@@ -182,6 +176,36 @@ def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
             "rankslice: rank 0 (edge01_cpu0 on edge01): the process was told to stop,"
             " last at segment 0, frame 7\n"
         ) == said(process)
+
+
+def test_of_several_killed_ranks_the_first_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / PAGES
+    with guarding(folder, 3) as process, rank(folder, 0) as second, rank(folder, 1) as first:
+        with rank(folder, 2, state=DONE) as ended_well:
+            asleep(process, watched=4)
+            let_end(ended_well)
+            for victim in (first, second):
+                victim.kill()
+                victim.wait(PATIENCE_S)
+        process.send_signal(signal.SIGCONT)
+        message = said(process)
+    assert message.startswith("rankslice: rank 1 (edge01_cpu1 on edge01): the process was killed")
+    assert 1 == message.count("\n")
+
+
+def test_nothing_is_said_of_ranks_that_end_after_mpirun(tmp_path: Path) -> None:
+    folder = tmp_path / PAGES
+    with (
+        rank(folder, 0) as left,
+        subprocess.Popen(["sleep", "1000"]) as mpirun,
+        guarding(folder, 1, mpirun.pid) as process,
+    ):
+        asleep(process, watched=2)
+        for victim in (mpirun, left):
+            victim.kill()
+            victim.wait(PATIENCE_S)
+        process.send_signal(signal.SIGCONT)
+        assert "" == said(process)
 
 
 @pytest.mark.ci
@@ -314,9 +338,9 @@ def test_a_page_that_is_cut_short_or_names_no_process_harms_nobody(tmp_path: Pat
     folder = tmp_path / PAGES
     folder.mkdir(mode=0o700)
     (folder / "rank-0").write_bytes(b"short")
-    assert not only_page(folder).is_alive
-    assert not Status(-1, -1, ALIVE, "", "").is_alive
-    assert not Status(0, 0, ALIVE, "", "").is_alive
+    assert not only_page(folder).process.is_alive
+    assert not Process(-1, -1).is_alive
+    assert not Process(0, 0).is_alive
     with guarding(folder, 1) as process:
         said(process)
     assert not folder.exists()

@@ -15,8 +15,9 @@ import pytest
 from second_account import TRIES_EVERYTHING, as_stranger, open_place, process_of_stranger
 
 from rankslice.backend.runtime.faults import guard, pages, private
-from rankslice.backend.runtime.faults.pages import ALIVE, Status, StatusPage, process_start
+from rankslice.backend.runtime.faults.pages import StatusPage
 from rankslice.backend.runtime.faults.private import make_private, make_shared, open_private, sweep
+from rankslice.backend.runtime.faults.processes import Process, process_start
 
 OLD_S = 3600
 LOCK = private._LOCK
@@ -212,14 +213,14 @@ def test_another_user_can_do_nothing_in_a_jobs_folder(place: Path) -> None:
         with pytest.raises(BlockingIOError):
             heard.recv(100)
         (page,) = pages.read_pages(folder.descriptor)
-        assert ("rank 0", os.getpid()) == (page.rank_name, page.process)
+        assert ("rank 0", os.getpid()) == (page.rank_name, page.process.number)
 
 
 def test_a_process_of_another_user_is_none_of_the_jobs(place: Path) -> None:
     with process_of_stranger() as process:
-        status = Status(process.pid, process_start(process.pid), ALIVE, "", "")
-        assert not status.is_alive
-        status.kill()
+        theirs = Process(process.pid, process_start(process.pid))
+        assert not theirs.is_alive
+        theirs.kill()
         time.sleep(0.1)
         assert process.poll() is None
 

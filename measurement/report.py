@@ -50,6 +50,8 @@ class _Accelerated(_Record):
     partitions: _Count | None
     others: list[str]
     tf32: bool | None = None
+    uses: list[str] = []
+    without: dict[str, str] = {}
 
 
 class _Source(_Record):

@@ -50,7 +50,8 @@ class RankSummary:
     """Memory on NVIDIA's GPUs in 10^6 bytes; ``None``: it has none, or the driver does not tell."""
     accelerated: dict[str, Any] | None = None
     """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, the kinds of
-    ``others``, whether float32 is ``tf32``; ``None`` where nothing is meant to be accelerated."""
+    ``others``, whether float32 is ``tf32``, what it ``uses`` beside, and ``without`` what, and why;
+    ``None`` where nothing is meant to be accelerated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +137,18 @@ def _accelerated(record: dict[str, Any]) -> str:
     tf32 = record.get("tf32")
     if tf32 is not None:
         text += ", float32 as TF32" if tf32 else ", without TF32"
-    others = ", ".join(record["others"])
-    return f"{text}; on the CPU: {others}" if others else text
+    if uses := record.get("uses"):
+        text += f", with {joined(uses)}"
+    if others := ", ".join(record["others"]):
+        text += f"; on the CPU: {others}"
+    return text + "".join(_left_out(record.get("without", {})))
+
+
+def _left_out(without: Mapping[str, str]) -> Iterator[str]:
+    """Yield for each reason what is not used: ``; no CUDA graph: it has If``."""
+    for reason in dict.fromkeys(without.values()):
+        names = [name for name, why in without.items() if why == reason]
+        yield f"; no {joined(names, 'or')}: {reason}"
 
 
 def read_labels(path: Path) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import JobError
@@ -25,6 +25,10 @@ class Acceleration:
     """Kinds of operators that run on the CPU instead."""
     tf32: bool | None = None
     """Whether float32 is computed with the 10 bits of TF32; ``None``: the accelerator has none."""
+    uses: tuple[str, ...] = ()
+    """What the engine has chosen to use beside: ``CUDA graph``."""
+    without: dict[str, str] = field(default_factory=dict)
+    """What it could have used but does not -> why."""
 
     @property
     def is_full(self) -> bool:
@@ -33,7 +37,7 @@ class Acceleration:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for a rank's record."""
-        return {**asdict(self), "others": list(self.others)}
+        return {**asdict(self), "others": list(self.others), "uses": list(self.uses)}
 
 
 def refuse_fallback(name: str, acceleration: Acceleration) -> None:
@@ -58,6 +62,7 @@ def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
     if not parts:
         return None
     others = dict.fromkeys(kind for part in parts for kind in part.others)
+    without = {name: why for part in reversed(parts) for name, why in part.without.items()}
     return Acceleration(
         by=parts[0].by,
         operators=_sum(part.operators for part in parts),
@@ -65,6 +70,8 @@ def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
         partitions=_sum(part.partitions for part in parts),
         others=tuple(others),
         tf32=parts[0].tf32,
+        uses=tuple(name for name in parts[0].uses if name not in without),
+        without=without,
     ).to_json()
 
 

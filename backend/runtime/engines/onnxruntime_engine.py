@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..affinity import bind_to_cores
@@ -14,7 +16,9 @@ from ..errors import JobError
 from ..job import TensorSpec
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
+from .cuda_stream import CudaError
 from .onnx_file import Operator, find_operators
+from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
 from .onnxruntime_package import load_onnxruntime
 from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
@@ -54,6 +58,8 @@ _RANDOM = frozenset(
 _TRAINED_DROPOUT = 3
 """Inputs of an operator Dropout that may be told to train; it draws nothing otherwise."""
 
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
 _MAX_BINDINGS = 64
 """Bindings kept per segment: one for each combination of slots that occurs."""
 
@@ -75,7 +81,7 @@ def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:
 
 
 class OnnxRuntimeEngine:
-    """One inference session, bound to slots without copies."""
+    """One inference session, bound to slots without copies; on CUDA to buffers on the GPU."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._onnxruntime = onnxruntime = load_onnxruntime()
@@ -88,20 +94,79 @@ class OnnxRuntimeEngine:
         self._inputs: Sequence[TensorSpec] = ()
         self._outputs: Sequence[TensorSpec] = ()
         self._numbers: dict[str, int] = {}
+        self._is_whole = False
+        """Whether a version that does not count operators would leave none to the CPU."""
         self._path = Path()
+        self._cuda = CudaFrames(self._provider.options) if self._provider.is_cuda else None
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Create the session and compare its signature with the plan's."""
-        self._session = self._create_session(path)
+        self._path = path
+        self._inputs, self._outputs = inputs, outputs
+        if self._cuda is not None:
+            if reason := self._why_no_graph():
+                self._cuda.leave_out(GRAPH, reason)
+            self._cuda.open()
+        self._session = self._start()
         if self._provider.device is not None:
             # Drivers in software choose cores for their threads themselves.
             bind_to_cores(sorted(os.sched_getaffinity(0)))
         if not self._provider.is_cpu:
             self._acceleration = self._count(path)
-        self._path = path
-        self._inputs, self._outputs = inputs, outputs
         self._check(path, "input", inputs, self._session.get_inputs())
         self._check(path, "output", outputs, self._session.get_outputs())
+        if self._cuda is not None and self._cuda.has(BUFFERS):
+            self._bind_buffers(self._cuda)
+
+    def _why_no_graph(self) -> str:
+        """Say why the sub-model must not be a CUDA graph; empty: it may, as far as is known."""
+        if self._settings.exact:
+            return "--verify exact"
+        # The first run of a graph computes several times, and a random number would be repeated.
+        if hindrance := self.warm_up_hindrance():
+            return hindrance
+        branches = {each.name for each in find_operators(self._path)} & _CONTROL_FLOW
+        return f"it has {min(branches)}" if branches else ""
+
+    def _start(self) -> Any:
+        """Return the session, without what of CUDA's the provider refuses."""
+        while True:
+            try:
+                return self._create_session(self._path)
+            except JobError as error:
+                if self._cuda is None or not self._cuda.give_up(str(error)):
+                    raise
+
+    def _bind_buffers(self, cuda: CudaFrames) -> None:
+        """Bind buffers on the GPU, or go on without if that cannot be."""
+        reason = "" if cuda.has(GRAPH) else self._why_no_buffers()
+        if not reason:
+            try:
+                sides = self._inputs, self._outputs
+                cuda.bind(self._onnxruntime, self._session, sides, self._type_of)
+            except CudaError as error:
+                reason = str(error)
+        if reason:
+            self._restart(cuda, BUFFERS, reason)
+
+    def _restart(self, cuda: CudaFrames, name: str, reason: str) -> None:
+        """Load again, without something that does not work here."""
+        self._session = None
+        cuda.close()
+        cuda.leave_out(name, reason)
+        cuda.open()
+        self._session = self._start()
+        if cuda.has(BUFFERS):
+            self._bind_buffers(cuda)
+
+    def _why_no_buffers(self) -> str:
+        """Say why copies must be left to onnxruntime: it may copy for operators on the CPU, too."""
+        found = self._acceleration
+        if self._is_whole or found is None or found.is_full:
+            return ""
+        if found.operators is None:
+            return f"onnxruntime {self._onnxruntime.__version__} does not tell what runs on the CPU"
+        return f"on the CPU: {', '.join(found.others)}"
 
     def _create_session(self, path: Path, *, refuses_cpu: bool = False) -> Any:
         ort = self._onnxruntime
@@ -117,6 +182,8 @@ class OnnxRuntimeEngine:
         if refuses_cpu:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         provider = self._provider
+        if self._cuda is not None:
+            provider = replace(provider, options=self._cuda.session_options())
         try:
             if provider.device is not None:
                 options.add_provider_for_devices([provider.device], provider.options)
@@ -138,6 +205,7 @@ class OnnxRuntimeEngine:
         # This version does not tell which operators are where, but it can refuse.
         try:
             self._session = self._create_session(path, refuses_cpu=True)
+            self._is_whole = True
         except JobError:
             refuse_fallback(path.name, found)
         return found
@@ -161,7 +229,15 @@ class OnnxRuntimeEngine:
             raise JobError(f"{path.name}: needs input {next(iter(actual))!r}, which the plan lacks")
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        """Run the session on the slots' own memory."""
+        """Run the session on the slots' own memory, or through buffers on the GPU."""
+        cuda = self._cuda
+        if cuda is None or not cuda.is_bound:
+            self._run_bound(inputs, outputs)
+        elif reason := cuda.run(inputs, outputs):
+            self._restart(cuda, GRAPH, reason)
+            self.run(inputs, outputs)
+
+    def _run_bound(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         slots = (*inputs, *outputs)
         identities = tuple(map(id, slots))
         binding, _ = self._bindings.get(identities, (None, ()))
@@ -188,8 +264,14 @@ class OnnxRuntimeEngine:
             binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
 
     def _element_type(self, spec: TensorSpec, array: NDArray[Any]) -> Any:
+        return self._type(spec, array.dtype)
+
+    def _type_of(self, spec: TensorSpec) -> Any:
+        return self._type(spec, np.dtype(spec.storage[0]))
+
+    def _type(self, spec: TensorSpec, dtype: np.dtype[Any]) -> Any:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
-        return array.dtype.type if array.dtype.name == spec.dtype else self._numbers[spec.name]
+        return dtype.type if dtype.name == spec.dtype else self._numbers[spec.name]
 
     def warm_up_hindrance(self) -> str:
         """Name random numbers, unknown operators, and integers that zero may divide."""
@@ -202,13 +284,17 @@ class OnnxRuntimeEngine:
         return _hindrance(operators, may_divide=self._provider.is_cpu and has_integers)
 
     def acceleration(self) -> Acceleration | None:
-        """Tell what the execution provider runs; ``None`` on the CPU."""
-        return self._acceleration
+        """Tell what the execution provider runs, and how; ``None`` on the CPU."""
+        if self._acceleration is None or self._cuda is None:
+            return self._acceleration
+        return replace(self._acceleration, uses=self._cuda.uses(), without=dict(self._cuda.without))
 
     def close(self) -> None:
         """Drop the session."""
         self._bindings.clear()
         self._session = None
+        if self._cuda is not None:
+            self._cuda.close()
 
 
 def _hindrance(operators: Collection[Operator], *, may_divide: bool) -> str:

@@ -46,6 +46,11 @@ class Provider:
         return self.name == CPU
 
     @property
+    def is_cuda(self) -> bool:
+        """Whether it is onnxruntime's own for NVIDIA's GPUs."""
+        return self.name == _CUDA and self.device is None
+
+    @property
     def tf32(self) -> bool | None:
         """Whether it computes float32 as TF32; ``None``: it is none of NVIDIA's."""
         if self.name == _CUDA:

@@ -154,7 +154,9 @@ class OwnProcessEngine:
         self._hindrance = answer["warm_up_hindrance"]
         if answer["acceleration"] is not None:
             record = answer["acceleration"]
-            self._acceleration = Acceleration(**{**record, "others": tuple(record["others"])})
+            self._acceleration = Acceleration(
+                **{**record, **{name: tuple(record[name]) for name in ("others", "uses")}}
+            )
 
     def _ask(self, record: dict[str, Any] | None) -> dict[str, Any]:
         assert self._process is not None

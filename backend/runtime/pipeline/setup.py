@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..engines import Acceleration, Engine, engine_settings, open_engine
+from ..engines import Engine, engine_settings, open_engine
 from ..engines.acceleration import total
 from ..figures.rank_figures import ComputeTimes, GpuMemory
 from ..job import Job, RankSpec, SegmentSpec
@@ -69,13 +69,12 @@ class LoadedSegments:
         self._setup = setup
         self.times = ComputeTimes(len(wiring.segments), setup.window)
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
-        self._accelerations: list[Acceleration | None] = []
+        self._engines: list[Engine] = []
         self._warm_up = WarmUp()
         self.stages = [self._load(segment, spec, rings) for segment, spec in wiring.segments]
 
     def _load(self, segment: SegmentSpec, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
         engine = self._engine(segment)
-        self._accelerations.append(engine.acceleration())
         inputs = _inputs(spec.inputs, rings)
         outputs = [rings[ring] for ring in spec.outputs]
         self._warm_up.run(segment.index, engine, [each.ring for each in inputs], outputs)
@@ -85,6 +84,7 @@ class LoadedSegments:
         setup, tensors = self._setup, self._setup.job.tensors
         settings = engine_settings(setup.spec, exact=setup.options.exact)
         engine = open_engine(setup.spec.engine, settings)
+        self._engines.append(engine)
         setup.resources.callback(engine.close)
         engine.load(
             setup.folder / segment.file,
@@ -97,7 +97,7 @@ class LoadedSegments:
         """Return the segments' part of the rank's measurements."""
         gpu_bytes = self._gpu_memory.bytes()
         return {
-            "accelerated": total(self._accelerations),
+            "accelerated": total(engine.acceleration() for engine in self._engines),
             "compute_ms": self.times.histogram.with_mean_ms(50, 99),
             "warm_up_ms": 1e3 * self._warm_up.seconds,
             "not_warmed_up": self._warm_up.left_out,

@@ -1,0 +1,262 @@
+"""How frames come to onnxruntime's CUDA provider and back: buffers on the GPU, copies, a graph.
+
+The inputs and outputs of a sub-model have one buffer each on the GPU, bound once. A frame is queued
+as a whole on one stream, its copies in, the run and its copies out, and then waited for once. As
+the buffers stay where they are, the run can be a CUDA graph, whichever slots the frame has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError
+from ..job import TensorSpec, typed_view
+from .cuda_stream import CudaError, CudaStream
+
+BUFFERS, GRAPH = "device buffers", "CUDA graph"
+PINNED, BLOCKING = "pinned slots", "blocking sync"
+
+_OPTIONS = {
+    BUFFERS: "device_buffers",
+    GRAPH: "enable_cuda_graph",
+    PINNED: "pinned_slots",
+    BLOCKING: "blocking_sync",
+}
+"""What may be used -> the option of the platform file that says whether it is."""
+
+_NEEDS_BUFFERS = (GRAPH, PINNED)
+_SWITCH = {"0": False, "false": False, "1": True, "true": True}
+
+_NO_SYNC = "disable_synchronize_execution_providers"
+"""Option of a run: it returns before the GPU is done."""
+
+_MIN_LOCKED = 1 << 16
+"""Bytes of a tensor whose slots are page-locked. Smaller ones, which may share pages with other
+memory, are copied to memory that is in a few microseconds."""
+
+_MAX_SLOTS = 4096
+"""Slots remembered for each tensor: more than any ring has."""
+
+
+class _Slot(NamedTuple):
+    """A slot as the copies see it."""
+
+    array: NDArray[Any]
+    """Itself: so it stays what and where it is."""
+    address: int
+    """Of page-locked memory."""
+    staging: NDArray[Any] | None
+    """What lies there, if it is not the slot's own memory."""
+
+
+class CudaFrames:
+    """Frames of one session; what does not work here is left out, and the reason kept.
+
+    A graph belongs to the thread that captured it, in the first run there.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Take the platform file's options.
+
+        Raises:
+            JobError: one of those that are not the provider's is neither 0 nor 1.
+        """
+        self._options = dict(options)
+        self.without: dict[str, str] = {}
+        """What is not used -> why."""
+        for name, option in _OPTIONS.items():
+            value = self._options.pop(option, "1").lower()
+            if value not in _SWITCH:
+                raise JobError(f"onnxruntime: option {option} is {value!r}, expected 0 or 1")
+            if not _SWITCH[value]:
+                self.leave_out(name, f"the platform file has {option}: {value}")
+        self._stream: CudaStream | None = None
+        self._bound: _BoundSession | None = None
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Do without something; a reason that is already there stays."""
+        for each in (name, *(_NEEDS_BUFFERS if name == BUFFERS else ())):
+            self.without.setdefault(each, reason)
+
+    def give_up(self, reason: str) -> bool:
+        """Leave out the next thing that a session may refuse; return whether there was one."""
+        for name in (GRAPH, BUFFERS):
+            if self.has(name):
+                self.leave_out(name, reason)
+                return True
+        return False
+
+    def has(self, name: str) -> bool:
+        """Whether something is used, as far as is known."""
+        return name not in self.without
+
+    def uses(self) -> tuple[str, ...]:
+        """Return all that is used."""
+        return tuple(name for name in _OPTIONS if self.has(name))
+
+    def open(self) -> None:
+        """Open the GPU: before onnxruntime does, so that it can be told how threads wait."""
+        if not self.has(BUFFERS) and not self.has(BLOCKING):
+            return
+        try:
+            gpu = int(self._options.get("device_id", "0"))
+            self._stream = CudaStream(gpu, sleeps=self.has(BLOCKING))
+            reason = self._stream.polls
+        except (CudaError, ValueError) as error:
+            reason = str(error)
+            self.leave_out(BUFFERS, reason)
+        if reason:
+            self.leave_out(BLOCKING, reason)
+
+    def session_options(self) -> dict[str, str]:
+        """Return the provider's options."""
+        options = dict(self._options)
+        if self.has(BUFFERS) and self._stream is not None:
+            options["user_compute_stream"] = str(self._stream.handle)
+        if self.has(GRAPH):
+            options["enable_cuda_graph"] = "1"
+        return options
+
+    def bind(
+        self,
+        onnxruntime: Any,
+        session: Any,
+        sides: tuple[Sequence[TensorSpec], Sequence[TensorSpec]],
+        element_type: Callable[[TensorSpec], Any],
+    ) -> None:
+        """Bind the inputs and outputs of a session, which has this object's options.
+
+        Raises:
+            CudaError: the GPU has too little memory.
+        """
+        assert self._stream is not None
+        gpu = int(self._options.get("device_id", "0"))
+        inputs, outputs = (
+            [_Tensor(spec, self._stream, self.has(PINNED)) for spec in side] for side in sides
+        )
+        binding = session.io_binding()
+        for each in inputs:
+            place = "cuda", gpu, element_type(each.spec), each.spec.shape, each.address
+            binding.bind_input(each.spec.name, *place)
+        for each in outputs:
+            place = "cuda", gpu, element_type(each.spec), each.spec.shape, each.address
+            binding.bind_output(each.spec.name, *place)
+        options = onnxruntime.RunOptions()
+        options.add_run_config_entry(_NO_SYNC, "1")
+
+        def compute() -> None:
+            session.run_with_iobinding(binding, options)
+
+        self._bound = _BoundSession(self._stream, inputs, outputs, compute)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether frames go through buffers on the GPU."""
+        return self._bound is not None
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> str:
+        """Do a frame; return why the graph could not be captured, so that there is no result."""
+        assert self._bound is not None
+        bound = self._bound
+        captures = self.has(GRAPH) and bound.thread != threading.get_ident()
+        try:
+            bound.run(inputs, outputs)
+        except Exception as error:  # onnxruntime's exceptions have no common base class
+            if not captures:
+                raise
+            bound.stream.end_capture()
+            return " ".join(str(error).split()) or type(error).__name__
+        bound.thread = threading.get_ident()
+        for each in (*bound.inputs, *bound.outputs):
+            if each.not_pinned:
+                self.leave_out(PINNED, f"{each.spec.name}: {each.not_pinned}")
+        return ""
+
+    def close(self) -> None:
+        """Give the GPU back; the session must be closed before."""
+        self._bound = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+class _Tensor:
+    """The buffer of an input or output on the GPU, and the slots from or to which it is copied."""
+
+    def __init__(self, spec: TensorSpec, stream: CudaStream, is_pinned: bool) -> None:
+        self.spec = spec
+        self.size = spec.nbytes
+        self.address = stream.allocate(self.size)
+        self.not_pinned = ""
+        """Why a slot could not be page-locked."""
+        self._stream = stream
+        self._is_pinned = is_pinned and self.size >= _MIN_LOCKED
+        self._slots: dict[int, _Slot] = {}
+        self._staging: NDArray[Any] | None = None
+
+    def slot(self, array: NDArray[Any]) -> _Slot:
+        """Return what is known of a slot, or make it known."""
+        known = self._slots.get(id(array))
+        return known if known is not None else self._meet(array)
+
+    def _meet(self, array: NDArray[Any]) -> _Slot:
+        if len(self._slots) >= _MAX_SLOTS:
+            return self._staged(array)
+        found = None
+        if self._is_pinned:
+            try:
+                self._stream.lock(array)
+                found = _Slot(array, array.ctypes.data, None)
+            except CudaError as error:
+                self.not_pinned = str(error)
+        self._slots[id(array)] = found = found or self._staged(array)
+        return found
+
+    def _staged(self, array: NDArray[Any]) -> _Slot:
+        """Let a slot that is not page-locked be copied to memory that is, or from there."""
+        if self._staging is None:
+            self._staging = typed_view(self.spec, self._stream.allocate_host(self.size))
+        return _Slot(array, self._staging.ctypes.data, self._staging)
+
+
+class _BoundSession:
+    """A session with its buffers."""
+
+    def __init__(
+        self,
+        stream: CudaStream,
+        inputs: Sequence[_Tensor],
+        outputs: Sequence[_Tensor],
+        compute: Callable[[], None],
+    ) -> None:
+        self.stream = stream
+        self.inputs = inputs
+        self.outputs = outputs
+        self.thread: int | None = None
+        """The thread that ran it last."""
+        self._compute = compute
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        """Queue all of a frame, and wait."""
+        stream = self.stream
+        stream.make_current()
+        for tensor, array in zip(self.inputs, inputs, strict=True):
+            slot = tensor.slot(array)
+            if slot.staging is not None:
+                np.copyto(slot.staging, array)
+            if tensor.size:
+                stream.copy_in(tensor.address, slot.address, tensor.size)
+        self._compute()
+        made = [tensor.slot(array) for tensor, array in zip(self.outputs, outputs, strict=True)]
+        for tensor, slot in zip(self.outputs, made, strict=True):
+            if tensor.size:
+                stream.copy_out(slot.address, tensor.address, tensor.size)
+        stream.wait()
+        for slot in made:
+            if slot.staging is not None:
+                np.copyto(slot.array, slot.staging)

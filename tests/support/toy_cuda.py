@@ -67,7 +67,7 @@ class ToyOnnxRuntime:
         self.left: set[str] = set()
         """Kinds of operators that the provider leaves to the CPU."""
         self.knows_streams = True
-        """Whether it has the option for a stream, as from 1.17 on."""
+        """Whether it has the option for a stream, as newer versions."""
         self.tells_nodes = True
         """Whether it tells which provider has which node, as from 1.24 on."""
         self.can_capture = True

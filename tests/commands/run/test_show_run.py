@@ -153,6 +153,21 @@ def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, t
     assert f"rank 0: 7 of 7 operators by CUDA, in 1 partition{told}\n" in shown
 
 
+def test_a_run_on_nvidias_gpu_says_what_was_used_and_what_not() -> None:
+    record = {
+        **{"by": "CUDA", "operators": 7, "of": 7, "partitions": 1, "others": [], "tf32": False},
+        "uses": ["device buffers", "blocking sync"],
+        "without": {"CUDA graph": "it has If", "pinned slots": "a: no"},
+    }
+    summary = ran(43.19)
+    (rank,) = summary.ranks
+    shown = printed(replace(summary, ranks=(replace(rank, accelerated=record),)))
+    assert (
+        "in 1 partition, without TF32, with device buffers and blocking sync; no CUDA graph: it has"
+        " If; no pinned slots: a: no\n"
+    ) in shown.replace("\n ", " ")
+
+
 def test_long_names_are_shortened_in_tables_at_their_middle() -> None:
     summary = ran(43.19)
     (rank,) = summary.ranks

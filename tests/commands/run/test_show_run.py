@@ -155,7 +155,12 @@ def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, t
 
 def test_a_run_on_nvidias_gpu_says_what_was_used_and_what_not() -> None:
     record = {
-        **{"by": "CUDA", "operators": 7, "of": 7, "partitions": 1, "others": [], "tf32": False},
+        "by": "CUDA",
+        "operators": 7,
+        "of": 7,
+        "partitions": 1,
+        "others": [],
+        "tf32": False,
         "uses": ["device buffers", "blocking sync"],
         "without": {"CUDA graph": "it has If", "pinned slots": "a: no"},
     }

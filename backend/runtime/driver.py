@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from .engines import engine_settings, prepare_engine
 from .environment import start_again_with
-from .errors import ElsewhereError, JobError
+from .errors import ElsewhereError, JobError, NeighbourDiedError
 from .faults.guard import say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
@@ -29,6 +29,8 @@ from .transport.mpi import MpiTransport, check_library, library_version, prefer
 _START_TIMEOUT_S = 120.0
 _ABORT_TIMEOUT_S = 3
 """Aborting can block or miss a board, so the rank ends itself after this time."""
+_DEATH_REPORT_S = 0.5
+"""How long a failed rank needs to end the others."""
 _FINALIZE_TIMEOUT_S = 60
 
 
@@ -48,6 +50,8 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
         process.run(folder, plan_sha256)
     except ElsewhereError:
         return process.wait_for_end()
+    except NeighbourDiedError as error:
+        return process.outlive(str(error))
     except JobError as error:
         return process.fail(str(error))
     except KeyboardInterrupt:
@@ -145,6 +149,14 @@ class _Process:
         self._tell(FAILED)
         time.sleep(_ABORT_TIMEOUT_S)
         return 1
+
+    def outlive(self, message: str) -> int:
+        """Leave the death of another rank to this board's guard, or report it where there is none.
+
+        Other ranks end soon after a rank has failed, too, so a report waits for their end.
+        """
+        time.sleep(_ABORT_TIMEOUT_S if self._session is not None else _DEATH_REPORT_S)
+        return 1 if self._session is not None else self.fail(message)
 
     def stop(self) -> NoReturn:
         """End at once: mpirun ends the other ranks."""

@@ -14,6 +14,10 @@ class ElsewhereError(JobError):
     """The job cannot go on; another rank reports why and ends it, so this rank stays silent."""
 
 
+class NeighbourDiedError(JobError):
+    """A rank of the same board has died; its guard, if it has one, reports it."""
+
+
 def reason_of(error: OSError) -> str:
     """Return why a file could not be written, and what to do about a full disk."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -24,6 +24,12 @@ class Preprocessing:
     """One value, or one per channel."""
 
 
+_SWITCHES = {
+    "bind": "leave cores as mpirun set them",
+    "direct": "ranks of one board exchange messages instead of sharing memory",
+}
+"""Options that are on unless they are switched off."""
+
 _PIXELS = [each.name for each in fields(Preprocessing)]
 
 
@@ -62,6 +68,8 @@ class RunOptions:
     """Time that a segment may take for one frame; ``None``: 30 s, or 20 times the slowest."""
     bind: bool = True
     """Bind each rank to its cores."""
+    direct: bool = True
+    """Ranks of one board share memory, instead of exchanging messages."""
 
     def to_arguments(self) -> list[str]:
         """Return the command line that :func:`parse_options` reads as these options."""
@@ -73,11 +81,11 @@ class RunOptions:
             if value != _value(usual, name) or name == "results":
                 flag = _flag(name)
                 arguments.append(flag if value is True else f"{flag}={_text(name, value)}")
-        return arguments if self.bind else [*arguments, "--no-bind"]
+        return [*arguments, *(f"--no-{name}" for name in _SWITCHES if not getattr(self, name))]
 
 
 def _settings() -> dict[str, dict[str, Any]]:
-    """Return how argparse reads each option but ``--input`` and ``--no-bind``, by its field."""
+    """Return how argparse reads each option but ``--input`` and the switches, by its field."""
     return {
         "frames": {"type": _natural_int, "help": "number of frames"},
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
@@ -131,11 +139,11 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
         if "type" in how:
             how["metavar"] = name.removesuffix("_s").upper()
         parser.add_argument(_flag(name), dest=name, default=_value(usual, name), **how)
-    parser.add_argument("--no-bind", action="store_true", help="leave cores as mpirun set them")
+    for name, text in _SWITCHES.items():
+        parser.add_argument(f"--no-{name}", dest=name, action="store_false", help=text)
     given = vars(parser.parse_args(arguments))
     return RunOptions(
         inputs=tuple(given.pop("input") or usual.inputs),
-        bind=not given.pop("no_bind"),
         preprocessing=Preprocessing(**{name: given.pop(name) for name in _PIXELS}),
         **given,
     )

@@ -214,7 +214,7 @@ class Found(NamedTuple):
 def find_neighbours(
     rank: int,
     processes: Sequence[int],
-    door: Door,
+    door: Door | None,
     addresses: Sequence[str],
     share: Callable[[list[int]], list[list[int]]],
 ) -> Found:
@@ -228,7 +228,7 @@ def find_neighbours(
     Args:
         rank: of this process.
         processes: by rank, its process number as it sees it itself.
-        door: of this rank; it may be closed afterwards.
+        door: of this rank, which may close it afterwards; ``None`` if it wants no neighbours.
         addresses: by rank, the address of its door; empty if it wants no neighbours.
         share: gives a list to all ranks and returns everybody's, by rank.
     """
@@ -298,7 +298,7 @@ def _call(address: str, rank: int) -> socket.socket | None:
     return None
 
 
-def _accept(door: Door, callers: Mapping[int, int]) -> dict[int, socket.socket]:
+def _accept(door: Door | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
     """Accept the calls of some ranks, refuse all others.
 
     Args:
@@ -306,7 +306,7 @@ def _accept(door: Door, callers: Mapping[int, int]) -> dict[int, socket.socket]:
         callers: by rank, its process number.
     """
     accepted: dict[int, socket.socket] = {}
-    if not callers:
+    if not callers or door is None:
         return accepted
     for stream in door.calls():
         caller = _caller(stream)

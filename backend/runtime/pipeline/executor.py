@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .wakeup import Wakeup, sharpen_timers
+from .waiting import Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
 """After a shorter step a look pays off only if the step made something to send. What came during a
@@ -27,11 +27,39 @@ class Stage(Protocol):
     def step(self) -> None:
         """Do one frame, or notice that the stream is over."""
 
+    def lacks_room(self) -> bool:
+        """Whether :meth:`is_ready` may change once others are done with older frames."""
+
     def pause_s(self) -> float | None:
         """Seconds after which :meth:`is_ready` can change by itself; ``None``: never."""
 
     def describe(self) -> str:
         """Name the stage, for messages: ``segment 1``."""
+
+
+class Inbox(Protocol):
+    """What other ranks of the board tell the thread."""
+
+    descriptor: int
+    """Can be read when something has come."""
+
+    def take(self) -> bool:
+        """Take what has come; return whether there was anything."""
+
+
+class Post(Protocol):
+    """How a thread exchanges tokens with other ranks of its board."""
+
+    @property
+    def news(self) -> Inbox:
+        """Tells of frames."""
+
+    @property
+    def room(self) -> Inbox:
+        """Tells of room for frames: looked at only if a stage lacks it."""
+
+    def flush(self) -> None:
+        """Send what the thread's steps have to tell."""
 
 
 class Messages(Protocol):
@@ -76,6 +104,7 @@ class Executor:
         on_failure: Callable[[Stage | None, BaseException], None],
         on_finished: Callable[[], None] = lambda: None,
         on_step: Callable[[str], None] | None = None,
+        posts: Sequence[Post] = (),
     ) -> None:
         """Prepare the thread.
 
@@ -85,13 +114,19 @@ class Executor:
             on_failure: called with the stage and the exception that ended the thread.
             on_finished: called when all stages have come to their end.
             on_step: called with the name of each step before it.
+            posts: the inboxes that the thread watches; those of several threads if it does the
+                work of several.
         """
         self.name = name
         self._stages = list(stages)
         self._on_failure = on_failure
         self._on_finished = on_finished
         self._on_step = on_step
-        self._wakeup = Wakeup()
+        self._posts = posts
+        self._waiter = Waiter()
+        for post in posts:
+            self._waiter.watch(post.news.descriptor, post.news.take)
+        self._room: list[Watched] = [(post.room.descriptor, post.room.take) for post in posts]
         self._messages: Messages | None = None
         self._stopped = False
         self._should_look = False
@@ -155,7 +190,7 @@ class Executor:
         self._rouse()
 
     def _rouse(self) -> None:
-        self._wakeup.set()
+        self._waiter.set()
         if self._messages is not None:
             self._messages.end_look()
 
@@ -190,6 +225,7 @@ class Executor:
         self.step_under_way = self._steps
         begin = time.perf_counter()
         stage.step()
+        self._flush()
         self._last_s[stage] = passed = time.perf_counter() - begin
         self.slowest_s = max(self.slowest_s, passed)
         self.step_under_way = None
@@ -197,6 +233,26 @@ class Executor:
             self._stages.remove(stage)
 
     def _next_ready(self) -> Stage | None:
+        """Take the tokens that have come; return the ready stage with the oldest frame."""
+        for post in self._posts:
+            post.news.take()
+        oldest = self._oldest_ready()
+        if oldest is None and self._take_room():
+            oldest = self._oldest_ready()
+        self._flush()
+        return oldest
+
+    def _take_room(self) -> bool:
+        took = False
+        for post in self._posts:
+            took |= post.room.take()
+        return took
+
+    def _flush(self) -> None:
+        for post in self._posts:
+            post.flush()
+
+    def _oldest_ready(self) -> Stage | None:
         oldest: Stage | None = None
         for stage in self._stages:
             self._asked = stage
@@ -223,7 +279,8 @@ class Executor:
             stage = self._next_ready()
             # A look may make a stage ready though it moved no message.
             if stage is None and not moved:
-                self._wakeup.wait(self._pause_s())
+                lacks_room = any(each.lacks_room() for each in self._stages)
+                self._waiter.wait(self._pause_s(), self._room if lacks_room else ())
                 stage = self._next_ready()
         self.is_waiting = False
         if self._messages is not None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from ..transport.transport import Lane, Transport
 from .backoff import LONG_STEP_S, NETWORK_S, RESTS_S, Backoff, computing_pause_s
 from .slots import Ring
-from .wakeup import Wakeup, sharpen_timers
+from .waiting import Waiter, sharpen_timers
 
 _EAGER = 4096
 """Bytes; Open MPI sends messages up to this size at once on every kind of link, awaited or not."""
@@ -157,6 +157,7 @@ class CommunicationLoop:
         incoming: Sequence[Incoming],
         *,
         computing: Computing | None = None,
+        waiter: Waiter | None = None,
         after_look: Callable[[], object] = lambda: None,
         latency: bool = False,
     ) -> None:
@@ -167,6 +168,7 @@ class CommunicationLoop:
             outgoing: channels from this rank.
             incoming: channels to this rank.
             computing: the computing thread, if there is one.
+            waiter: on which the main thread sleeps; ``None``: one of its own.
             after_look: called after each look, by the same thread.
             latency: poll without pause while the rank waits, and often while it computes.
         """
@@ -177,7 +179,7 @@ class CommunicationLoop:
         self._after_look = after_look
         self._latency = latency
         self._looking = threading.Lock()
-        self._wakeup = Wakeup()
+        self._waiter = waiter or Waiter()
         self._main_pause_s = 0.0
         self._is_wanted = False
         self._spin_until_s = 0.0
@@ -190,10 +192,15 @@ class CommunicationLoop:
         self._watched_step_s = 2 * NETWORK_S if is_fast else LONG_STEP_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
+    @property
+    def has_channels(self) -> bool:
+        """Whether frames or credits travel as messages."""
+        return bool(self._frame_ends)
+
     def wake(self) -> None:
         """Have the main thread look at once: there may be something to send."""
         self._is_wanted = True
-        self._wakeup.set()
+        self._waiter.set()
 
     def end_look(self) -> None:
         """End the look of the waiting thread: it may have something to compute."""
@@ -208,7 +215,7 @@ class CommunicationLoop:
         self._backoff.reset()
         self._tend()
         while not (is_over() and self._has_ended()):
-            if self._wakeup.wait(self._choose_main_pause_s()) or not self._is_tended():
+            if self._waiter.wait(self._choose_main_pause_s()) or not self._is_tended():
                 self._tend()
 
     def _tend(self) -> None:
@@ -234,7 +241,7 @@ class CommunicationLoop:
     def begin_step(self, step_s: float) -> None:
         """Note that a step begins; it may take ``step_s`` seconds."""
         if step_s >= self._watched_step_s and self._computing_pause_s(step_s) < self._main_pause_s:
-            self._wakeup.set()
+            self._waiter.set()
 
     def begin_wait(self) -> None:
         """Note that the computing thread has no work; it looks at once."""

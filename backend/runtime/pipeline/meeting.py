@@ -6,15 +6,18 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from ..direct.handover import Door, Neighbour, find_neighbours
 from ..errors import ElsewhereError, JobError
 from ..job import Job
 from ..options import RunOptions
 from ..transport.transport import Transport
 from ..version import RUNTIME_VERSION
+from .wiring import Pairs, pairs_within_boards
 
 _T = TypeVar("_T")
 
@@ -26,14 +29,20 @@ class Peers:
     hosts: tuple[str, ...]
     processes: tuple[int, ...]
     """Process numbers, each on its own board."""
+    neighbours: Mapping[int, Neighbour] = field(default_factory=dict)
+    """The ranks with which this one shares memory."""
+    direct: Pairs = frozenset()
+    """All pairs of ranks that share memory."""
 
     def is_far(self, rank: int) -> bool:
         """Return whether a rank is on another board."""
         return self.hosts[rank] != socket.gethostname()
 
 
-def meet(job: Job, options: RunOptions, transport: Transport) -> Peers:
+def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitStack) -> Peers:
     """Compare what the ranks were started with, and return where they run. Collective.
+
+    ``resources`` gets what releases the connections to ranks of this board.
 
     Raises:
         JobError: on rank 0: something differs.
@@ -47,7 +56,9 @@ def meet(job: Job, options: RunOptions, transport: Transport) -> Peers:
         "byte order": sys.byteorder,
         "ranks": transport.size,
     }
+    door = resources.enter_context(Door()) if options.direct else None
     host = {"host": socket.gethostname(), "process": os.getpid()}
+    host["door"] = door.address if door is not None else ""
     records = share(transport, {**mine, **host})
     for rank, record in enumerate(records):
         for name in mine:
@@ -58,10 +69,32 @@ def meet(job: Job, options: RunOptions, transport: Transport) -> Peers:
                     f"rank {rank} was started with {name} {record.get(name)!r}, rank 0 with"
                     f" {value!r}: deploy and start all boards from the same build"
                 )
-    return Peers(
-        hosts=tuple(record["host"] for record in records),
-        processes=tuple(record["process"] for record in records),
+    processes = tuple(record["process"] for record in records)
+    neighbours, direct, _ = find_neighbours(
+        transport.rank,
+        processes,
+        door,
+        [record["door"] for record in records],
+        lambda numbers: [json.loads(e) for e in transport.exchange(json.dumps(numbers).encode())],
     )
+    for neighbour in neighbours.values():
+        resources.callback(neighbour.close)
+    _tell_what_is_not_direct(job, transport.rank, direct, wanted=options.direct)
+    return Peers(tuple(record["host"] for record in records), processes, neighbours, direct)
+
+
+def _tell_what_is_not_direct(job: Job, rank: int, direct: Pairs, *, wanted: bool) -> None:
+    """Print a line if ranks of one board exchange messages though they could share memory."""
+    missing = sorted(pairs_within_boards(job) - direct)
+    if rank or not missing:
+        return
+    one, other = (job.ranks[each].name for each in missing[0])
+    reason = (
+        f"{one} and {other} cannot share memory (two accounts, or two containers)"
+        if wanted
+        else "--no-direct"
+    )
+    print(f"rankslice: {reason}: ranks of one board exchange messages", file=sys.stderr, flush=True)
 
 
 def share(transport: Transport, record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,25 +8,28 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..affinity import bind_to_cores, check_binding
-from ..errors import JobError, reason_of
+from ..errors import JobError, NeighbourDiedError, reason_of
 from ..figures.energy import BoardEnergy
 from ..figures.rank_figures import cpu_s, peak_memory_mb
 from ..job import Job
 from ..options import RunOptions
 from ..transport.transport import Transport
+from .direct_channels import MAIN, DirectChannels, Post
 from .executor import Executor, Stage, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
 from .meeting import Peers, meet, share, together
 from .setup import LoadedSegments, Setup, sink_stage, source_stage
 from .slots import Ring
+from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import Wiring, connect, threadless_stages, wire
+from .wiring import Wiring, connect, threadless_stages, wire, with_heartbeats
 
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
@@ -38,19 +41,20 @@ _LARGE_MESSAGE = 1 << 16
 class _Rank:
     """The parts of one rank, ready for frame 0."""
 
-    def __init__(self, setup: Setup, peers: Peers) -> None:
-        """Bind to the cores, load engines, open source and sinks, allocate all memory.
+    def __init__(
+        self, setup: Setup, peers: Peers, wiring: Wiring, channels: DirectChannels
+    ) -> None:
+        """Load engines, open source and sinks, connect everything.
 
         Raises:
             JobError: something of this cannot be done here.
         """
         self._setup = setup
-        if setup.cores:
-            bind_to_cores(setup.cores)
+        self._channels = channels
         job, number = setup.job, setup.transport.rank
         self._failure: tuple[str, BaseException] | None = None
-        wiring = wire(job, number, setup.window)
-        rings = [Ring(spec.tensor, spec.depth, spec.readers) for spec in wiring.rings]
+        rings = channels.rings
+        self._views = [rings[view.ring] for view in wiring.views if view.carries_frames]
         self._segments = LoadedSegments(setup, wiring, rings)
         self._source = source_stage(setup, wiring, rings)
         self._sink = sink_stage(setup, wiring, rings)
@@ -62,19 +66,44 @@ class _Rank:
             for executor in self._executors
             if executor.name != "source"
         ]
-        self._heartbeat = Heartbeat(job.ranks, number, self._wake_main, peers.processes)
+        beats, heard = rings[-2:]
+        self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
         self._ticker = Ticker()
-        self._outgoing, self._incoming = _channel_ends(wiring, rings, peers)
+        outgoing, incoming = _channel_ends(wiring, rings, peers)
+        ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
+        self._frame_ends = [end for end in ends if end.lane.carries_frames]
+        self._outgoing = [end for end in outgoing if end.lane.carries_frames]
         wakes = {name: executor.wake for name, executor in self._threads.items()}
         connect(wiring, rings, wakes, self._wake_loop, self._take_credits)
         self._loop = CommunicationLoop(
             setup.transport,
-            [*self._outgoing, *self._heartbeat.outgoing],
-            [*self._incoming, *self._heartbeat.incoming],
+            outgoing,
+            incoming,
             computing=self._computing,
-            after_look=self._take_credits if self._sink is None else lambda: None,
+            waiter=self._watch_neighbours(peers),
+            after_look=self._after_look,
             latency=setup.options.latency,
         )
+
+    def _watch_neighbours(self, peers: Peers) -> Waiter:
+        """Return what the main thread sleeps on: its tokens, and the deaths of other ranks."""
+        self._waiter = waiter = Waiter()
+        self._adopt(self._channels.post(MAIN))
+        for rank, neighbour in peers.neighbours.items():
+            waiter.watch(neighbour.death, partial(self._note_death, rank, neighbour.death))
+        return waiter
+
+    def _note_death(self, rank: int, death: int) -> None:
+        # No rank ends before all have left the loop.
+        self._waiter.forget(death)
+        name = self._setup.job.ranks[rank].name
+        error = NeighbourDiedError(f"{name}: the process was killed or crashed")
+        self._failure = self._failure or (str(error), error)
+
+    def _adopt(self, post: Post) -> None:
+        """Take the tokens of a thread that has ended, or has none of its own."""
+        for inbox in (post.news, post.room):
+            self._waiter.watch(inbox.descriptor, inbox.take)
 
     def _make_threads(self) -> dict[str, Executor]:
         """Return the thread of each kind of stage."""
@@ -83,18 +112,34 @@ class _Rank:
         is_timed = self._source is not None and self._source.is_timed
         joined = threadless_stages(self._setup.spec, is_timed=is_timed)
         stages = [*self._segments.stages, *(others[name] for name in others if name in joined)]
-        computing = self._executor("compute", stages, self._setup.on_step)
+        kinds = ["compute", *(name for name in others if name in joined)]
+        computing = self._executor("compute", stages, kinds, self._setup.on_step)
         return {"compute": computing} | {
-            name: computing if name in joined else self._executor(name, [stage])
+            name: computing if name in joined else self._executor(name, [stage], [name])
             for name, stage in others.items()
         }
 
     def _executor(
-        self, name: str, stages: Sequence[Stage], on_step: Callable[[str], None] | None = None
+        self,
+        name: str,
+        stages: Sequence[Stage],
+        kinds: Sequence[str],
+        on_step: Callable[[str], None] | None = None,
     ) -> Executor:
         return Executor(
-            name, stages, on_failure=self._fail, on_finished=self._wake_main, on_step=on_step
+            name,
+            stages,
+            on_failure=self._fail,
+            on_finished=partial(self._finish, kinds),
+            on_step=on_step,
+            posts=[self._channels.post(kind) for kind in kinds],
         )
+
+    def _finish(self, kinds: Sequence[str]) -> None:
+        """Leave what may still come for a thread that ends to the main one."""
+        for kind in kinds:
+            self._adopt(self._channels.post(kind))
+        self._wake_main()
 
     def run(self) -> dict[str, Any]:
         """Run until the stream has ended everywhere; return this rank's measurements."""
@@ -105,7 +150,8 @@ class _Rank:
         for executor in self._executors:
             setup.resources.callback(executor.join, _JOIN_TIMEOUT_S)
             setup.resources.callback(executor.stop)
-            executor.start(self._loop if executor is self._computing else None)
+            looks = executor is self._computing and self._loop.has_channels
+            executor.start(self._loop if looks else None)
         self._heartbeat.beat("its first frame")
         self._loop.run(self._is_over)
         return self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
@@ -115,14 +161,15 @@ class _Rank:
             message, cause = self._failure
             raise JobError(message) from cause
         self._watch()
-        ends: list[Outgoing | Incoming] = [*self._outgoing, *self._incoming]
         over = all(executor.finished for executor in self._executors)
-        over = over and all(end.finished for end in ends)
+        over = over and all(end.finished for end in self._frame_ends)
+        over = over and all(view.end is not None for view in self._views)
         if over:
             # Nobody else looks any more; the last frame's credit may have come after the last look.
             self._take_credits()
             self._heartbeat.finish()
-        return over
+        self._channels.flush()
+        return over and self._heartbeat.has_ended
 
     def _watch(self) -> None:
         self._heartbeat.listen()
@@ -131,6 +178,11 @@ class _Rank:
             self._heartbeat.tick()
             for watch in self._watches:
                 watch.tick()
+
+    def _after_look(self) -> None:
+        if self._sink is None:
+            self._take_credits()
+        self._channels.flush()
 
     def _take_credits(self) -> None:
         if self._source is not None and self._source.take_credits():
@@ -177,6 +229,15 @@ class _Rank:
         if self._sink is not None:
             record["sink"] = {"postprocess_ms": self._sink.writes.with_mean_ms(50, 99)}
         return record
+
+
+def _open_channels(setup: Setup, wiring: Wiring, peers: Peers) -> DirectChannels:
+    """Bind to the cores; return all memory of the rank."""
+    if setup.cores:
+        bind_to_cores(setup.cores)
+    channels = DirectChannels(wiring, peers.neighbours)
+    setup.resources.callback(channels.close)
+    return channels
 
 
 def _channel_ends(
@@ -233,8 +294,12 @@ def run_rank(
     try:
         with ExitStack() as resources:
             setup = Setup(job, folder, options, transport, resources, on_step)
-            peers = meet(job, options, transport)
-            rank = together(transport, lambda: _Rank(setup, peers))
+            peers = meet(job, options, transport, resources)
+            wiring = wire(job, spec.rank, setup.window, peers.direct)
+            wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
+            channels = together(transport, lambda: _open_channels(setup, wiring, peers))
+            together(transport, channels.hand_over)
+            rank = together(transport, lambda: _Rank(setup, peers, wiring, channels))
             energy = BoardEnergy(job.ranks, spec.rank)
             on_start()
             records = share(transport, energy.during(rank.run))

@@ -13,19 +13,56 @@ from ..job import TensorSpec, typed_view
 _ALIGNMENT = 64
 
 
+def ring_bytes(tensor: TensorSpec, depth: int) -> int:
+    """Return the size of the memory for ``depth`` slots, each aligned to 64 bytes."""
+    return depth * _stride(tensor)
+
+
+def _stride(tensor: TensorSpec) -> int:
+    return -(-_slot_bytes(tensor) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _slot_bytes(tensor: TensorSpec) -> int:
+    # A message of zero length ends the stream, so an empty tensor still takes one byte.
+    return max(1, tensor.nbytes)
+
+
+def private_memory(size: int) -> NDArray[np.uint8]:
+    """Return ``size`` bytes (uint8) of this process, zero, aligned to 64 bytes and touched."""
+    # Not zeros(), which takes no memory before the first frames and no huge pages at all.
+    block = np.empty(size + _ALIGNMENT, np.uint8)
+    block.fill(0)
+    start = -block.ctypes.data % _ALIGNMENT
+    return block[start : start + size]
+
+
 class Ring:
     """A ring of slots for one tensor, with one writer and any number of readers.
 
     Frame f lies in slot f mod depth. ``written`` counts the frames that the writer has put in,
     ``read[i]`` those that reader i is done with. One thread at a time advances each counter, so
     no lock is needed: a stale value only makes the other side wait a little longer.
-    All memory is allocated at construction.
+    All memory is there at construction.
 
     ``on_written`` holds the wake-up calls of the readers, ``on_freed`` those of the writer.
     """
 
-    def __init__(self, tensor: TensorSpec, depth: int, readers: int) -> None:
-        """Allocate ``depth`` slots of ``tensor.nbytes`` bytes each, aligned to 64 bytes."""
+    def __init__(
+        self,
+        tensor: TensorSpec,
+        depth: int,
+        readers: int,
+        memory: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Lay ``depth`` slots of ``tensor.nbytes`` bytes out, each aligned to 64 bytes.
+
+        Args:
+            tensor: what lies in a slot.
+            depth: number of slots.
+            readers: number of readers.
+            memory: (uint8, at least :func:`ring_bytes` long, aligned to 64 bytes) where the slots
+                are; ``None``: memory of their own.
+        """
         self.tensor = tensor
         self.depth = depth
         self.written = 0
@@ -34,15 +71,11 @@ class Ring:
         """Number of frames of the whole stream, once the writer knows it."""
         self.on_written: tuple[Callable[[], None], ...] = ()
         self.on_freed: tuple[Callable[[], None], ...] = ()
-        # A message of zero length ends the stream, so an empty tensor still takes one byte.
-        size = max(1, tensor.nbytes)
-        stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-        # Not zeros(), which takes no memory before the first frames and no huge pages at all.
-        block = np.empty(depth * stride + _ALIGNMENT, np.uint8)
-        block.fill(0)
-        start = -block.ctypes.data % _ALIGNMENT
+        stride, size = _stride(tensor), _slot_bytes(tensor)
+        if memory is None:
+            memory = private_memory(depth * stride)
         self.raw: tuple[NDArray[np.uint8], ...] = tuple(
-            block[start + slot * stride : start + slot * stride + size] for slot in range(depth)
+            memory[slot * stride : slot * stride + size] for slot in range(depth)
         )
         self.slots: tuple[NDArray[Any], ...] = tuple(typed_view(tensor, raw) for raw in self.raw)
 
@@ -74,9 +107,42 @@ class Ring:
 
     def free(self, reader: int) -> None:
         """Give back the slot that ``reader`` read last; called by that reader."""
+        self.free_up_to(reader, self.read[reader] + 1)
+
+    def free_up_to(self, reader: int, count: int) -> None:
+        """Give back the slots of the first ``count`` frames; called by ``reader``."""
+        # Only the writer of a full ring waits. It is full if the step frees a slot that the next
+        # frame needs. The writer's count is read after the step, so a writer that fills the last
+        # slot meanwhile is woken as well, or finds the slot that has just become free.
+        before = self.read[reader]
+        if count <= before:
+            return
+        self.read[reader] = count
+        if self.on_freed and self.written - before >= self.depth:
+            for tell in self.on_freed:
+                tell()
+
+
+class View(Ring):
+    """A ring whose slots and writer are on another rank of the board.
+
+    Tokens advance ``written``; ``on_freed`` is called whenever all readers of this rank are done
+    with another frame.
+    """
+
+    def arrive(self, written: int) -> None:
+        """Note how many frames the writer has put in; called by the thread that takes tokens."""
+        self.written = max(self.written, written)
+        self._tell_readers()
+
+    def arrive_end(self, end: int) -> None:
+        """Note how many frames the stream has; called by the thread that takes tokens."""
+        self.end = end
+        self._tell_readers()
+
+    def free(self, reader: int) -> None:
+        """Give back the slot that ``reader`` read last; called by that reader."""
         self.read[reader] += 1
-        # Only the writer of a full ring waits. Counted after the step, so a writer that fills the
-        # last slot meanwhile is woken as well, or finds the slot that has just become free.
-        if self.on_freed and self.written - min(self.read) >= self.depth - 1:
+        if min(self.read) == self.read[reader]:
             for tell in self.on_freed:
                 tell()

@@ -67,6 +67,10 @@ class _Stage(ABC):
             return False
         return self._is_over() or all(ring.has_room() for ring in self._outputs)
 
+    def lacks_room(self) -> bool:
+        """Whether an output has no free slot."""
+        return not all(ring.has_room() for ring in self._outputs)
+
     def step(self) -> None:
         """Do one frame, or end the stream."""
         if self._is_over():
@@ -140,8 +144,13 @@ class SourceStage(_Stage):
         window: int,
         credit: Input,
         outputs: Sequence[Ring],
+        *,
+        shares_clock: bool = False,
     ) -> None:
-        """Take an opened source; the frames of ``credit`` count what has left the pipeline."""
+        """Take an opened source; the frames of ``credit`` count what has left the pipeline.
+
+        ``shares_clock``: the sink is on this board, so its times are comparable.
+        """
         super().__init__((), outputs)
         self.latencies = Histogram()
         self.reads = Histogram()
@@ -150,6 +159,7 @@ class SourceStage(_Stage):
         self._arrivals = arrivals
         self._window = window
         self._credit = credit
+        self._shares_clock = shares_clock
         self._entered_s = [0.0] * window
 
     @property
@@ -175,14 +185,16 @@ class SourceStage(_Stage):
         """
         if self._arrivals.is_exhausted():
             return True
-        came_out = self._credit.ring.read[self._credit.reader]
-        self._arrivals.judge(self.frame, came_out)
-        inside = self.frame - came_out
-        return (
-            self._arrivals.is_waiting()
-            and inside < self._window
-            and all(ring.has_room() for ring in self._outputs)
-        )
+        self._arrivals.judge(self.frame, self._came_out)
+        return self._arrivals.is_waiting() and not self.lacks_room()
+
+    def lacks_room(self) -> bool:
+        """Whether the window or an output is full."""
+        return self.frame - self._came_out >= self._window or super().lacks_room()
+
+    @property
+    def _came_out(self) -> int:
+        return self._credit.ring.read[self._credit.reader]
 
     def step(self) -> None:
         """Read one frame into the slots of the model inputs, or end the stream."""
@@ -217,11 +229,12 @@ class SourceStage(_Stage):
         return "source"
 
     def take_credits(self) -> bool:
-        """Record the latency of frames that have left; called by the thread that polls messages."""
+        """Record the latency of frames that have left; called by whoever takes the credits in."""
         took = False
         while self._credit.has_frame():
-            frame = int(self._credit.slot()[0])
-            self.latencies.add(time.monotonic() - self._entered_s[frame % self._window])
+            frame, came_out_ns = self._credit.slot().tolist()
+            out_s = 1e-9 * came_out_ns if self._shares_clock else time.monotonic()
+            self.latencies.add(out_s - self._entered_s[frame % self._window])
             self._credit.done()
             took = True
         return took
@@ -242,7 +255,7 @@ class SinkStage(_Stage):
         for sink in self._sinks:
             sink.write(self.frame, inputs)
         self.writes.add(time.perf_counter() - begin)
-        outputs[0][0] = self.frame
+        outputs[0][:] = self.frame, time.monotonic_ns()
 
     def _end(self) -> None:
         for sink in self._sinks:

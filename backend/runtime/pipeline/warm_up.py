@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..engines import Engine
-from .slots import Ring
+from .slots import Ring, View
 
 
 class WarmUp:
@@ -21,7 +25,7 @@ class WarmUp:
     def run(
         self, segment: int, engine: Engine, inputs: Sequence[Ring], outputs: Sequence[Ring]
     ) -> None:
-        """Run a loaded engine on the first slots, which are zero before and after.
+        """Run a loaded engine on zeros, and into its first output slots, which are zero afterwards.
 
         It is not run if that would change frame 0. A failure is not an error: real inputs may
         never be zeros.
@@ -30,7 +34,7 @@ class WarmUp:
         if not hindrance:
             begin = time.perf_counter()
             try:
-                engine.run([ring.slots[0] for ring in inputs], [ring.slots[0] for ring in outputs])
+                engine.run([_zeros(ring) for ring in inputs], [ring.slots[0] for ring in outputs])
             except Exception as error:  # engines' exceptions have no common base class
                 hindrance = f"it fails on zeros: {' '.join(str(error).split())}"
             self.seconds += time.perf_counter() - begin
@@ -38,3 +42,13 @@ class WarmUp:
                 ring.raw[0].fill(0)
         if hindrance:
             self.left_out.append(f"segment {segment}: {hindrance}")
+
+
+def _zeros(ring: Ring) -> NDArray[Any]:
+    """Return a slot of zeros.
+
+    The slots of another rank may have what its own first run leaves. Zeros that are never written
+    take no memory.
+    """
+    slot = ring.slots[0]
+    return np.zeros_like(slot) if isinstance(ring, View) else slot

@@ -18,13 +18,11 @@ import numpy as np
 
 from ..errors import JobError
 from ..figures.rank_figures import cpu_s_of, stat_fields
-from ..job import RankSpec, TensorSpec
+from ..job import RankSpec
 from .executor import Executor
-from .loop import Incoming, Outgoing
 from .slots import Ring
+from .wiring import BEAT
 
-HEARTBEAT_CHANNEL = -1
-_BEAT = TensorSpec("heartbeat", "uint8", (64,))
 _MISSES = 5
 _MISSES_OF_A_STARVED = 30
 _HARDLY_S = 0.05
@@ -87,30 +85,28 @@ class Heartbeat:
         self,
         ranks: Sequence[RankSpec],
         rank: int,
-        wake: Callable[[], None] = lambda: None,
+        beats: Ring,
+        heard: Ring,
         processes: Sequence[int] = (),
     ) -> None:
-        """Set up the two channels; a job of one rank has none.
+        """Take the rings of a channel to the next rank and of one from the rank before.
 
         Args:
-            ranks: of the job.
+            ranks: of the job; if it is one, it hears nobody.
             rank: that listens and beats.
-            wake: has the messages polled, as there is a beat to send.
+            beats: the rank's own.
+            heard: those of the rank before.
             processes: process numbers by rank; one of this board can be examined.
         """
-        size = len(ranks)
-        before, after = (rank - 1) % size, (rank + 1) % size
+        before = (rank - 1) % len(ranks)
+        self._hears = len(ranks) > 1
         self._watched = ranks[before]
         self._starvation: StarvationWatch | None = None
         is_near = ranks[before].board == ranks[rank].board
         if processes and is_near and processes[before] != os.getpid():
             self._starvation = StarvationWatch(processes[before])
-        self._beats = Ring(_BEAT, depth=2, readers=1)
-        self._beats.on_written = (wake,)
-        self._heard = Ring(_BEAT, depth=2, readers=1)
-        several = size > 1
-        self.outgoing = [Outgoing(HEARTBEAT_CHANNEL, after, self._beats, 0)] if several else []
-        self.incoming = [Incoming(HEARTBEAT_CHANNEL, before, self._heard)] if several else []
+        self._beats = beats
+        self._heard = heard
         self._heard_by_last_tick = 0
         self._misses = 0
         self._misses_starved = 0
@@ -126,7 +122,7 @@ class Heartbeat:
     def beat(self, step: str) -> None:
         """Send the next rank the step that this one works on."""
         if self._beats.end is None and self._beats.has_room():
-            text = step.encode()[: _BEAT.nbytes].ljust(_BEAT.nbytes, b"\0")
+            text = step.encode()[: BEAT.nbytes].ljust(BEAT.nbytes, b"\0")
             slot = self._beats.slots[self._beats.written % self._beats.depth]
             slot[:] = np.frombuffer(text, np.uint8)
             self._beats.put()
@@ -160,7 +156,12 @@ class Heartbeat:
         )
 
     def _is_expected(self) -> bool:
-        return any(not end.finished for end in self.incoming)
+        return not self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the rank before has ended its beats."""
+        return not self._hears or self._heard.end is not None
 
     def finish(self) -> None:
         """End the stream of beats, if it has not ended."""

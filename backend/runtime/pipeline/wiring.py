@@ -10,7 +10,7 @@ wait: a skip connection would throttle the pipeline.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeAlias, TypeVar
@@ -21,10 +21,16 @@ from numpy.typing import NDArray
 from ..job import ChannelSpec, Job, RankSpec, SegmentSpec, TensorSpec
 from .slots import Ring
 
-CREDIT = TensorSpec("completion credit", "uint64", (1,))
-"""Number of a frame that has left the pipeline, sent from the sink to the source."""
+CREDIT = TensorSpec("completion credit", "uint64", (2,))
+"""Number of a frame that has left the pipeline, and the time in nanoseconds of the monotonic clock;
+sent from the sink to the source."""
 
 CREDIT_CHANNEL = 0
+
+BEAT = TensorSpec("heartbeat", "uint8", (64,))
+"""What a rank works on, as text; sent to the next rank, and from the last one to the first."""
+
+HEARTBEAT_CHANNEL = -1
 
 _Levels = TypeVar("_Levels", int, NDArray[np.int64])
 
@@ -99,6 +105,11 @@ class ReceiveSpec:
     channel: int
     sender: int
     ring: int
+
+    @property
+    def carries_frames(self) -> bool:
+        """Whether it is a channel of the plan or the credits'."""
+        return self.channel >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +191,7 @@ class _Ways:
 
     def is_direct(self, one: int, other: int) -> bool:
         """Whether two ranks share memory."""
-        return (min(one, other), max(one, other)) in self._direct
+        return _is_pair(self._direct, one, other)
 
     def _find_homes(self, job: Job) -> list[ChannelSpec]:
         """Find the homes; return the channels by messages.
@@ -282,9 +293,7 @@ def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
         credit = rings.add(CREDIT, window, job.sink_rank if is_view else None)
     if is_sink and not is_source:
         reader = rings.reader(credit, elsewhere=is_direct)
-        (shares if is_direct else sends).append(
-            SendSpec(CREDIT_CHANNEL, job.source_rank, reader)
-        )
+        (shares if is_direct else sends).append(SendSpec(CREDIT_CHANNEL, job.source_rank, reader))
     if is_source and not is_sink:
         (views if is_direct else receives).append(
             ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit)
@@ -299,6 +308,57 @@ def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
         views=tuple(views),
         rings=rings.specs(),
     )
+
+
+def with_heartbeats(wiring: Wiring, rank: int, ranks: int, direct: Pairs = frozenset()) -> Wiring:
+    """Return a rank's wiring with two rings more: its own heartbeats, and those that it hears.
+
+    Each rank sends to the next one, the last one to the first. A single rank sends nothing.
+    """
+    beats, before, after = len(wiring.rings), (rank - 1) % ranks, (rank + 1) % ranks
+    send = [SendSpec(HEARTBEAT_CHANNEL, after, Reader(beats, 0))][: ranks - 1]
+    receive = [ReceiveSpec(HEARTBEAT_CHANNEL, before, beats + 1)][: ranks - 1]
+    shares, views = _is_pair(direct, rank, after), _is_pair(direct, before, rank)
+    rings = (
+        RingSpec(BEAT, 2, 1, is_shared=shares),
+        RingSpec(BEAT, 2, 1, home=before if views else None),
+    )
+    return replace(
+        wiring,
+        rings=(*wiring.rings, *rings),
+        sends=(*wiring.sends, *(() if shares else send)),
+        shares=(*wiring.shares, *(send if shares else ())),
+        receives=(*wiring.receives, *(() if views else receive)),
+        views=(*wiring.views, *(receive if views else ())),
+    )
+
+
+def _is_pair(direct: Pairs, one: int, other: int) -> bool:
+    return (min(one, other), max(one, other)) in direct
+
+
+def readers_of(wiring: Wiring) -> dict[int, set[str]]:
+    """Return which threads read each ring; who sends its frames as messages is none of them."""
+    found: dict[int, set[str]] = defaultdict(set)
+    for thread, stage in _stages(wiring):
+        for reader in stage.inputs:
+            found[reader.ring].add(thread)
+    return found
+
+
+def writers_of(wiring: Wiring) -> dict[int, str]:
+    """Return which thread writes each ring; what is received has none."""
+    return {ring: thread for thread, stage in _stages(wiring) for ring in stage.outputs}
+
+
+def _stages(wiring: Wiring) -> Iterator[tuple[str, StageSpec]]:
+    """Yield the stages, each with its kind of thread."""
+    for _, segment in wiring.segments:
+        yield "compute", segment
+    if wiring.sink is not None:
+        yield "sink", wiring.sink
+    if wiring.source is not None:
+        yield "source", wiring.source
 
 
 def connect(
@@ -322,23 +382,23 @@ def connect(
         wake_loop: has a thread poll the messages.
         take_credits: takes the credits that are there, and wakes the source.
     """
-
-    def wake_on(stage: StageSpec, wake: Callable[[], None]) -> None:
-        for reader in stage.inputs:
-            rings[reader.ring].on_written += (wake,)
+    for thread, stage in _stages(wiring):
+        # The source does not wait in its thread for a credit that has come.
+        for reader in stage.inputs if thread != "source" else ():
+            rings[reader.ring].on_written += (wakes[thread],)
         for ring in stage.outputs:
-            rings[ring].on_freed += (wake,)
-
-    for _, segment in wiring.segments:
-        wake_on(segment, wakes["compute"])
-    if wiring.sink is not None:
-        wake_on(wiring.sink, wakes["sink"])
-    if wiring.source is not None:
-        wake_on(StageSpec((), wiring.source.outputs), wakes["source"])
-    if wiring.source is not None and wiring.sink is not None:
+            rings[ring].on_freed += (wakes[thread],)
+    comes_by_message = any(each.channel == CREDIT_CHANNEL for each in wiring.receives)
+    if wiring.source is not None and not comes_by_message:
         rings[wiring.source.inputs[0].ring].on_written += (take_credits,)
     for send in wiring.sends:
         rings[send.reader.ring].on_written += (wake_loop,)
+    for received in {each.ring for each in wiring.receives} & _shared(wiring):
+        rings[received].on_freed += (wake_loop,)
+
+
+def _shared(wiring: Wiring) -> set[int]:
+    return {share.reader.ring for share in wiring.shares}
 
 
 def threadless_stages(rank: RankSpec, *, is_timed: bool) -> frozenset[str]:

@@ -1,0 +1,208 @@
+"""The direct channels of a rank: its shared rings, those of others that it reads, its inboxes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..direct.handover import Neighbour, swap
+from ..direct.memory import make_memory, map_memory
+from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outboxes
+from ..errors import JobError
+from .slots import Ring, View, ring_bytes
+from .wiring import CREDIT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
+
+MAIN = "main"
+"""The thread that waits for heartbeats, and for room where messages are received."""
+
+
+class Post:
+    """How one thread takes tokens and sends them.
+
+    News wake it: frames have come. What tells of room is looked at only while it lacks room, so
+    that a slot which is freed wakes nobody without need; completion credits are of that kind.
+    """
+
+    def __init__(self, flush: Callable[[], None] = lambda: None) -> None:
+        self.news = Inbox()
+        self.room = Inbox()
+        self.flush = flush
+        """Sends the tokens that this rank has for others."""
+
+    def close(self) -> None:
+        """Release the inboxes."""
+        self.news.close()
+        self.room.close()
+
+
+class DirectChannels:
+    """The rings of a rank, and what connects them to the rings of other ranks of its board."""
+
+    def __init__(self, wiring: Wiring, neighbours: Mapping[int, Neighbour]) -> None:
+        """Allocate all slots of this rank, and its inboxes.
+
+        Args:
+            wiring: of the rank.
+            neighbours: the ranks with which it shares memory.
+
+        Raises:
+            JobError: there is no memory, or the system refuses pipes.
+        """
+        self._wiring = wiring
+        self._neighbours = neighbours
+        self._outboxes = Outboxes()
+        self._posts: dict[str, Post] = {}
+        self._entries: list[int] = []
+        self._offsets: dict[int, int] = {}
+        self._size = 0
+        for ring, spec in enumerate(wiring.rings):
+            if spec.is_shared:
+                self._offsets[ring] = self._size
+                self._size += ring_bytes(spec.tensor, spec.depth)
+        self._descriptor, memory = make_memory(self._size) if self._size else (-1, None)
+        self.rings: list[Ring] = [
+            _placeholder(spec) if spec.home is not None else self._own(ring, spec, memory)
+            for ring, spec in enumerate(wiring.rings)
+        ]
+        self._doors: dict[int, list[tuple[int, int, Inbox]]] = defaultdict(list)
+        """By neighbour: which tokens (kind, channel) it puts into which inbox of this rank."""
+        self._expect_frees()
+        self._expect_frames()
+        for post in self._posts.values():
+            post.news.make_room()
+            post.room.make_room()
+
+    def post(self, thread: str) -> Post:
+        """Return how a thread takes and sends tokens."""
+        if thread not in self._posts:
+            self._posts[thread] = Post(self._outboxes.flush)
+        return self._posts[thread]
+
+    def flush(self) -> None:
+        """Send the tokens that this rank has for others."""
+        self._outboxes.flush()
+
+    def _own(self, ring: int, spec: RingSpec, memory: NDArray[np.uint8] | None) -> Ring:
+        if memory is not None and ring in self._offsets:
+            memory = memory[self._offsets[ring] :]
+        else:
+            memory = None
+        return Ring(spec.tensor, spec.depth, spec.readers, memory)
+
+    def _expect_frees(self) -> None:
+        writers = writers_of(self._wiring)
+        for share in self._wiring.shares:
+            ring = share.reader.ring
+            post = self.post(writers.get(ring, MAIN))
+            # Its main thread has nothing to put into the slots, but has to receive messages.
+            inbox = post.room if ring in writers else post.news
+            free = partial(self.rings[ring].free_up_to, share.reader.index)
+            inbox.expect(FREED, share.channel, self._wiring.rings[ring].depth, free)
+            self._doors[share.destination].append((FREED, share.channel, inbox))
+
+    def _expect_frames(self) -> None:
+        readers = readers_of(self._wiring)
+        for view in self._wiring.views:
+            threads = readers.get(view.ring, {MAIN})
+            # Of several readers the one that does not compute: it has no long steps.
+            post = self.post("sink" if "sink" in threads else min(threads))
+            inbox = post.room if view.channel == CREDIT_CHANNEL else post.news
+            depth = self._wiring.rings[view.ring].depth
+            inbox.expect(WRITTEN, view.channel, depth, partial(self._arrive, view.ring))
+            inbox.expect(ENDED, view.channel, 1, partial(self._arrive_end, view.ring))
+            self._doors[view.sender].append((WRITTEN, view.channel, inbox))
+
+    def _arrive(self, ring: int, count: int) -> None:
+        self._view(ring).arrive(count)
+
+    def _arrive_end(self, ring: int, count: int) -> None:
+        self._view(ring).arrive_end(count)
+
+    def _view(self, ring: int) -> View:
+        view = self.rings[ring]
+        assert isinstance(view, View)
+        return view
+
+    def hand_over(self) -> None:
+        """Give the neighbours memory and inboxes, and take theirs.
+
+        Raises:
+            JobError: a neighbour has ended, or its memory cannot be mapped.
+        """
+        messages = {rank: self._message_to(rank) for rank in self._neighbours}
+        for rank, (message, descriptors) in swap(self._neighbours, messages).items():
+            self._take_over(rank, json.loads(message), descriptors)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def _message_to(self, rank: int) -> tuple[bytes, list[int]]:
+        doors = self._doors[rank]
+        entries = list(dict.fromkeys(inbox.entry for _, _, inbox in doors))
+        offsets = {
+            share.channel: self._offsets[share.reader.ring]
+            for share in self._wiring.shares
+            if share.destination == rank
+        }
+        message = {
+            "size": self._size if offsets else 0,
+            "offsets": list(offsets.items()),
+            "doors": [(kind, channel, entries.index(each.entry)) for kind, channel, each in doors],
+        }
+        return json.dumps(message).encode(), [*entries, *[self._descriptor][: len(offsets)]]
+
+    def _take_over(self, rank: int, message: dict[str, Any], descriptors: Sequence[int]) -> None:
+        offsets, doors = dict(message["offsets"]), message["doors"]
+        entries = list(descriptors)
+        if offsets:
+            descriptor = entries.pop()
+            memory = map_memory(descriptor, message["size"])
+            os.close(descriptor)
+            for view in self._wiring.views:
+                if view.sender == rank:
+                    self._show(view.ring, memory, offsets[view.channel])
+        self._entries += entries
+        told_at = {(kind, channel): entries[index] for kind, channel, index in doors}
+        for share in self._wiring.shares:
+            if share.destination == rank:
+                entry = told_at[WRITTEN, share.channel]
+                ring = self.rings[share.reader.ring]
+                ring.on_written += (partial(self._tell_written, ring, entry, share.channel),)
+        for view in self._wiring.views:
+            if view.sender == rank:
+                entry = told_at[FREED, view.channel]
+                ring = self.rings[view.ring]
+                ring.on_freed += (partial(self._tell_freed, ring, entry, view.channel),)
+
+    def _show(self, ring: int, memory: NDArray[np.uint8], offset: int) -> None:
+        spec = self._wiring.rings[ring]
+        if not 0 <= offset <= memory.nbytes - ring_bytes(spec.tensor, spec.depth):
+            raise JobError(f"{spec.tensor.name!r}: the memory of rank {spec.home} is too small")
+        self.rings[ring] = View(spec.tensor, spec.depth, spec.readers, memory[offset:])
+
+    def _tell_written(self, ring: Ring, entry: int, channel: int) -> None:
+        if ring.end is None:
+            self._outboxes.add(entry, WRITTEN, channel, ring.written)
+        else:
+            self._outboxes.add(entry, ENDED, channel, ring.end)
+
+    def _tell_freed(self, ring: Ring, entry: int, channel: int) -> None:
+        self._outboxes.add(entry, FREED, channel, min(ring.read))
+
+    def close(self) -> None:
+        """Release inboxes and descriptors; memory goes with the last ring that lies in it."""
+        for post in self._posts.values():
+            post.close()
+        for entry in self._entries:
+            os.close(entry)
+
+
+def _placeholder(spec: RingSpec) -> Ring:
+    """Return a ring that takes the place of a view until memory is handed over."""
+    return Ring(spec.tensor, 0, spec.readers)

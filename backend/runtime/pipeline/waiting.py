@@ -1,0 +1,77 @@
+"""Where a thread sleeps: until another thread wakes it, a descriptor is ready, or time is over."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+_PR_SET_TIMERSLACK = 29
+
+Watched = tuple[int, Callable[[], object]]
+"""A descriptor, and what is called when it can be read."""
+
+
+def sharpen_timers() -> None:
+    """Make this thread's short sleeps end on time: Linux would add 50 us to each."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+
+
+class Waiter:
+    """What one thread sleeps on between two checks of its work.
+
+    The sleeper checks first, then sleeps. Others provide work first, then call :meth:`set`, or
+    write to a descriptor that is watched. So work that comes between check and sleep ends the
+    sleep at once.
+    """
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._is_raised = False
+        self._is_asleep = False
+        self._watched: dict[int, Callable[[], object]] = {}
+
+    def watch(self, descriptor: int, on_ready: Callable[[], object]) -> None:
+        """End sleeps when a descriptor can be read, and call ``on_ready`` in this thread."""
+        self._watched[descriptor] = on_ready
+
+    def forget(self, descriptor: int) -> None:
+        """Watch a descriptor no longer."""
+        self._watched.pop(descriptor, None)
+
+    def set(self) -> None:
+        """Let the sleeper's present or next :meth:`wait` return at once; called by any thread."""
+        self._is_raised = True
+        # The sleeper says that it sleeps, then looks at the flag: so one of both sees the other.
+        if self._is_asleep:
+            os.eventfd_write(self._event, 1)
+
+    def wait(self, timeout_s: float | None = None, also: Sequence[Watched] = ()) -> bool:
+        """Sleep until woken; return whether it was by something else than the time.
+
+        Args:
+            timeout_s: the longest sleep in seconds; ``None``: without bound.
+            also: descriptors to watch during this sleep only.
+        """
+        watched = {**self._watched, **dict(also)} if also else self._watched
+        ready: list[int] = []
+        self._is_asleep = True
+        if not self._is_raised:
+            # poll() and epoll round times up to milliseconds.
+            ready, _, _ = select.select([self._event, *watched], (), (), timeout_s)
+        self._is_asleep = False
+        was_raised, self._is_raised = self._is_raised, False
+        for descriptor in ready:
+            if descriptor == self._event:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(descriptor)
+            else:
+                watched[descriptor]()
+        return was_raised or bool(ready)
+
+    def close(self) -> None:
+        """Release the descriptor; nobody may sleep or wake any more."""
+        os.close(self._event)

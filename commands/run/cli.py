@@ -88,7 +88,14 @@ def run(
         Option(min=1, help="With --fps: maximum number of waiting frames (default: one second's)."),
     ] = None,
     latency: Annotated[
-        bool, Option("--latency", help="Poll for messages: lower latency, more CPU time.")
+        bool, Option("--latency", help="Wake before frames are due: lower latency, more CPU time.")
+    ] = False,
+    no_direct: Annotated[
+        bool,
+        Option(
+            "--no-direct",
+            help="Exchange messages also between ranks of one board, which otherwise share memory.",
+        ),
     ] = False,
     frame_timeout: Annotated[
         float | None,
@@ -173,6 +180,7 @@ def run(
         overflow=overflow.value,
         queue=queue,
         latency=latency,
+        direct=not no_direct,
         frame_timeout_s=frame_timeout,
         start_timeout_s=start_timeout,
         window=window,

@@ -43,6 +43,10 @@ class Inbox(Protocol):
     descriptor: int
     """Can be read when something has come."""
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything may come."""
+
     def take(self) -> bool:
         """Take what has come; return whether there was anything."""
 
@@ -84,6 +88,10 @@ class Messages(Protocol):
         """Note that a stage is ready again."""
 
 
+def _nothing() -> None:
+    """Have no tokens to send."""
+
+
 def step_of(stage: Stage) -> str:
     """Name a stage and its frame: ``segment 1, frame 17``."""
     return f"{stage.describe()}, frame {stage.frame}"
@@ -122,11 +130,13 @@ class Executor:
         self._on_failure = on_failure
         self._on_finished = on_finished
         self._on_step = on_step
-        self._posts = posts
+        self._flush = posts[0].flush if posts else _nothing
+        self._news = [post.news for post in posts if post.news.is_used]
+        self._room = [post.room for post in posts if post.room.is_used]
         self._waiter = Waiter()
-        for post in posts:
-            self._waiter.watch(post.news.descriptor, post.news.take)
-        self._room: list[Watched] = [(post.room.descriptor, post.room.take) for post in posts]
+        for inbox in self._news:
+            self._waiter.watch(inbox.descriptor, inbox.take)
+        self._watched_room: list[Watched] = [(each.descriptor, each.take) for each in self._room]
         self._messages: Messages | None = None
         self._stopped = False
         self._should_look = False
@@ -234,8 +244,8 @@ class Executor:
 
     def _next_ready(self) -> Stage | None:
         """Take the tokens that have come; return the ready stage with the oldest frame."""
-        for post in self._posts:
-            post.news.take()
+        for inbox in self._news:
+            inbox.take()
         oldest = self._oldest_ready()
         if oldest is None and self._take_room():
             oldest = self._oldest_ready()
@@ -244,13 +254,9 @@ class Executor:
 
     def _take_room(self) -> bool:
         took = False
-        for post in self._posts:
-            took |= post.room.take()
+        for inbox in self._room:
+            took |= inbox.take()
         return took
-
-    def _flush(self) -> None:
-        for post in self._posts:
-            post.flush()
 
     def _oldest_ready(self) -> Stage | None:
         oldest: Stage | None = None
@@ -275,13 +281,15 @@ class Executor:
             self._messages.begin_wait()
         stage = None
         while stage is None and not self._stopped:
-            moved = self._look()
-            stage = self._next_ready()
-            # A look may make a stage ready though it moved no message.
-            if stage is None and not moved:
-                lacks_room = any(each.lacks_room() for each in self._stages)
-                self._waiter.wait(self._pause_s(), self._room if lacks_room else ())
+            if self._messages is not None:
+                moved = self._look()
+                # A look may make a stage ready though it moved no message.
                 stage = self._next_ready()
+                if moved or stage is not None:
+                    continue
+            lacks_room = any(each.lacks_room() for each in self._stages)
+            self._waiter.wait(self._pause_s(), self._watched_room if lacks_room else ())
+            stage = self._next_ready()
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()

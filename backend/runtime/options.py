@@ -61,7 +61,7 @@ class RunOptions:
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
     latency: bool = False
-    """Look for messages without long pauses: lower latency, more processor time."""
+    """Wake before frames are due: lower latency, more processor time."""
     start_timeout_s: float | None = None
     """Time until all ranks must be ready for frame 0; ``None``: 120 s."""
     frame_timeout_s: float | None = None
@@ -98,7 +98,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "exact": {"action": "store_true", "help": "engines without graph optimisation"},
         "latency": {
             "action": "store_true",
-            "help": "see messages sooner, use more processor time",
+            "help": "wake before frames are due, use more processor time",
         },
         "layout": {"choices": ("nchw", "nhwc"), "help": "of image inputs"},
         "size": {"type": _size, "help": "HxW: resize images to this, then cut the middle out"},

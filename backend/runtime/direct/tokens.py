@@ -33,8 +33,9 @@ class Inbox:
         """What is polled and read; what other ranks write to."""
         self._handlers: dict[tuple[int, int], Callable[[int], object]] = {}
         self._capacity = 0
-        self.on_stamp: Callable[[int], None] | None = None
-        """Called with the time of each :data:`WRITTEN`, in nanoseconds of the monotonic clock."""
+        self.on_stamp: Callable[[int, int], None] | None = None
+        """Called with the channel and the time of each :data:`WRITTEN`, in nanoseconds of the
+        monotonic clock."""
 
     def expect(self, kind: int, channel: int, most: int, handler: Callable[[int], object]) -> None:
         """Call ``handler`` with the count of each token of a kind and a channel.
@@ -82,7 +83,7 @@ class Inbox:
                 break
             for kind, channel, count, stamp in _TOKEN.iter_unpack(data):
                 if kind == WRITTEN and self.on_stamp is not None:
-                    self.on_stamp(stamp)
+                    self.on_stamp(channel, stamp)
                 self._handlers[kind, channel](count)
             took = True
         return took

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..direct.foretelling import Foretelling
 from .waiting import Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
@@ -42,6 +43,9 @@ class Inbox(Protocol):
 
     descriptor: int
     """Can be read when something has come."""
+
+    on_stamp: Callable[[int, int], None] | None
+    """Called with the channel of a frame and the time when it was sent, in nanoseconds."""
 
     @property
     def is_used(self) -> bool:
@@ -113,6 +117,7 @@ class Executor:
         on_finished: Callable[[], None] = lambda: None,
         on_step: Callable[[str], None] | None = None,
         posts: Sequence[Post] = (),
+        foretells: bool = False,
     ) -> None:
         """Prepare the thread.
 
@@ -124,6 +129,7 @@ class Executor:
             on_step: called with the name of each step before it.
             posts: the inboxes that the thread watches; those of several threads if it does the
                 work of several.
+            foretells: wake a little before frames are due, and wait for them without sleep.
         """
         self.name = name
         self._stages = list(stages)
@@ -133,6 +139,10 @@ class Executor:
         self._flush = posts[0].flush if posts else _nothing
         self._news = [post.news for post in posts if post.news.is_used]
         self._room = [post.room for post in posts if post.room.is_used]
+        self._foretelling = Foretelling() if foretells and self._news else None
+        if self._foretelling is not None:
+            for inbox in self._news:
+                inbox.on_stamp = self._foretelling.note
         self._waiter = Waiter()
         for inbox in self._news:
             self._waiter.watch(inbox.descriptor, inbox.take)
@@ -288,13 +298,26 @@ class Executor:
                 if moved or stage is not None:
                     continue
             lacks_room = any(each.lacks_room() for each in self._stages)
-            self._waiter.wait(self._pause_s(), self._watched_room if lacks_room else ())
+            self._sleep(self._watched_room if lacks_room else ())
             stage = self._next_ready()
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()
         self.waited_s += time.perf_counter() - begin
         return stage
+
+    def _sleep(self, room: Sequence[Watched]) -> None:
+        pause_s, foretelling = self._pause_s(), self._foretelling
+        early_s = foretelling.sleep_s() if foretelling is not None else None
+        if foretelling is None or early_s is None or (pause_s is not None and pause_s < early_s):
+            self._waiter.wait(pause_s, room)
+            return
+        if early_s and self._waiter.wait(early_s, room):
+            return
+        foretelling.note_wake()
+        while foretelling.stays_awake() and not self._waiter.is_raised:
+            if any(inbox.take() for inbox in self._news):
+                return
 
     def _pause_s(self) -> float | None:
         pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]

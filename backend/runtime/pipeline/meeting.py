@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from ..direct.handover import Door, Neighbour, find_neighbours
+from ..direct.handover import Door, Found, Neighbour, find_neighbours
 from ..errors import ElsewhereError, JobError
 from ..job import Job
 from ..options import RunOptions
@@ -70,30 +70,31 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
                     f" {value!r}: deploy and start all boards from the same build"
                 )
     processes = tuple(record["process"] for record in records)
-    neighbours, direct, _ = find_neighbours(
+    found = find_neighbours(
         transport.rank,
         processes,
         door,
         [record["door"] for record in records],
         lambda numbers: [json.loads(e) for e in transport.exchange(json.dumps(numbers).encode())],
     )
-    for neighbour in neighbours.values():
+    for neighbour in found.neighbours.values():
         resources.callback(neighbour.close)
-    _tell_what_is_not_direct(job, transport.rank, direct, wanted=options.direct)
-    return Peers(tuple(record["host"] for record in records), processes, neighbours, direct)
+    if not transport.rank:
+        _tell_what_is_not_direct(job, found, wanted=options.direct)
+    hosts = tuple(record["host"] for record in records)
+    return Peers(hosts, processes, found.neighbours, found.pairs)
 
 
-def _tell_what_is_not_direct(job: Job, rank: int, direct: Pairs, *, wanted: bool) -> None:
+def _tell_what_is_not_direct(job: Job, found: Found, *, wanted: bool) -> None:
     """Print a line if ranks of one board exchange messages though they could share memory."""
-    missing = sorted(pairs_within_boards(job) - direct)
-    if rank or not missing:
+    missing = sorted(pairs_within_boards(job) - found.pairs)
+    if not missing:
         return
-    one, other = (job.ranks[each].name for each in missing[0])
-    reason = (
-        f"{one} and {other} cannot share memory (two accounts, or two containers)"
-        if wanted
-        else "--no-direct"
-    )
+    reason = "--no-direct"
+    if wanted:
+        one, other = (job.ranks[rank].name for rank in missing[0])
+        why = "belong to two accounts" if missing[0] in found.strangers else "cannot share memory"
+        reason = f"{one} and {other} {why}"
     print(f"rankslice: {reason}: ranks of one board exchange messages", file=sys.stderr, flush=True)
 
 

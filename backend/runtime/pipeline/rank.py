@@ -133,6 +133,7 @@ class _Rank:
             on_finished=partial(self._finish, kinds),
             on_step=on_step,
             posts=[self._channels.post(kind) for kind in kinds],
+            foretells=self._setup.options.latency,
         )
 
     def _finish(self, kinds: Sequence[str]) -> None:

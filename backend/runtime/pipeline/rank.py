@@ -160,7 +160,8 @@ class _Rank:
     def _is_over(self) -> bool:
         if self._failure is not None:
             message, cause = self._failure
-            raise JobError(message) from cause
+            kind = NeighbourDiedError if isinstance(cause, NeighbourDiedError) else JobError
+            raise kind(message) from cause
         self._watch()
         over = all(executor.finished for executor in self._executors)
         over = over and all(end.finished for end in self._frame_ends)
@@ -306,6 +307,8 @@ def run_rank(
             records = share(transport, energy.during(rank.run))
         if options.report is not None and spec.rank == job.sink_rank:
             _write_report(options.report, records)
+    except NeighbourDiedError:
+        raise
     except JobError as error:
         raise type(error)(f"{spec.name}: {error}") from error.__cause__
     return records

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankslice.backend.runtime.job import make_job
-from rankslice.backend.runtime.pipeline.wiring import CREDIT, Wiring, wire_all
+from rankslice.backend.runtime.pipeline.wiring import (
+    CREDIT,
+    Wiring,
+    pairs_within_boards,
+    wire_all,
+)
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan, plan_record
 from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
@@ -30,7 +35,8 @@ class RankCost:
     received_bytes: int
     sent_bytes: int
     slot_bytes: int
-    """Size of the slots that hold its tensors while it runs, with the plan's window."""
+    """Size of its slots while it runs, with the plan's window; those of other ranks of its board
+    that it reads are theirs."""
 
 
 def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -55,7 +61,8 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
     """
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
-    wirings = wire_all(make_job(plan_record(plan)), plan.window)
+    job = make_job(plan_record(plan))
+    wirings = wire_all(job, plan.window, pairs_within_boards(job))
     return tuple(
         _rank_cost(graph, plan, rank, macs_of, all_macs, wiring)
         for rank, wiring in enumerate(wirings)
@@ -74,7 +81,7 @@ def _rank_cost(
         parameters |= parameters_of(layer, macs_of[layer.name])
     macs = _macs(plan, rank, macs_of)
     nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
-    rings = [ring for ring in wiring.rings if ring.tensor is not CREDIT]
+    rings = [ring for ring in wiring.rings if ring.tensor is not CREDIT and ring.home is None]
     return RankCost(
         rank=rank,
         segments=len(segments),

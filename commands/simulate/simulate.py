@@ -114,6 +114,7 @@ class Simulated:
             "overheads": {
                 "frame_ms": 1e3 * self.overheads.frame_s,
                 "message_ms": 1e3 * self.overheads.message_s,
+                "token_ms": 1e3 * self.overheads.token_s,
                 "slice_ms": 1e3 * self.overheads.slice_s,
                 "network_ns_per_byte": 1e9 * self.overheads.network_s_per_byte,
                 "source": self.overheads.source,

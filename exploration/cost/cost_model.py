@@ -3,13 +3,14 @@
 Computing and sending overlap, so a pipeline is as fast as its busiest part. Those parts are
 
 * a device: its layers' times, which are a little longer in a pipeline than when they are measured;
-  what the runtime takes of the same cores for each frame and each message; a message between two
-  ranks of one board is copied by the cores of both;
+  what the runtime takes of the same cores for each frame and each message, and the network for each
+  byte of a message between boards;
 * a core that several devices share: the sum over them;
 * a board's link, each direction for itself: bytes over bandwidth, summed over all messages that
   leave the board, or come in.
 
-A tensor goes once to each device that needs it. :func:`predict` explains one assignment, segment
+A tensor goes once to each device that needs it: to another board in one message, inside a board
+without a copy. :func:`predict` explains one assignment, segment
 by segment and with the source of every figure; :func:`evaluate` gives four figures for each of
 many assignments. Both have the same rate.
 """
@@ -40,6 +41,7 @@ from rankslice.exploration.cost.prediction import (
     SegmentCost,
     SharedCore,
 )
+from rankslice.exploration.cost.spans import spans_of
 from rankslice.exploration.cost.timing import blocks_of, latencies, segment_times
 from rankslice.exploration.problem.problem import Problem
 from rankslice.frontend.partition.partition import partition
@@ -92,7 +94,7 @@ class _Predictor:
         self.numbers = np.zeros_like(self.population)
         for number, block in enumerate(blocks):
             self.numbers[0, list(block)] = number
-        self.sent = messages_of(problem, self.population)
+        self.sent = messages_of(problem, self.population, spans_of(self.population))
         self.times = segment_times(problem, self.population, self.numbers, self.sent)
         self.used = sorted({*assignment.tolist()})
         self.board_of = [device.board for device in problem.devices]
@@ -138,7 +140,6 @@ class _Predictor:
     @cached_property
     def _channels(self) -> tuple[ChannelCost, ...]:
         problem, sent = self.problem, self.sent
-        seconds = sent.hop_s() + np.where(self._is_local, sent.costs.copy_s, 0.0)
         return tuple(
             ChannelCost(
                 problem.tensors[tensor].name,
@@ -149,15 +150,9 @@ class _Predictor:
                 self._link_source(origin, target),
             )
             for tensor, origin, target, taken in zip(
-                sent.tensor, sent.origin, sent.target, seconds, strict=True
+                sent.tensor, sent.origin, sent.target, sent.hop_s, strict=True
             )
         )
-
-    @cached_property
-    def _is_local(self) -> NDArray[np.bool_]:
-        """(messages,): whether each stays inside one board."""
-        boards = self.problem.device_boards
-        return np.asarray(boards[self.sent.origin] == boards[self.sent.target])
 
     def _link_source(self, origin: int, target: int) -> str:
         sources = self.problem.link_sources
@@ -174,7 +169,7 @@ class _Predictor:
             segments=len(own),
             compute_s=sum(segment.compute_s for segment in own),
             copy_s=sum(sent.costs.copy_s[ends].tolist()),
-            runtime_s=problem.overheads.frame_s + int(ends.sum()) * problem.overheads.message_s,
+            runtime_s=problem.overheads.frame_s + sum(sent.costs.runtime_s[ends].tolist()),
             source=problem.times_source,
             gpu_bytes=self._gpu_bytes(device),
         )
@@ -192,7 +187,7 @@ class _Predictor:
         boards = self.problem.device_boards
         for number, board in enumerate(self.problem.boards):
             for is_outgoing, ends in ((True, self.sent.origin), (False, self.sent.target)):
-                mine = np.flatnonzero(~self._is_local & (boards[ends] == number)).tolist()
+                mine = np.flatnonzero(~self.sent.is_local & (boards[ends] == number)).tolist()
                 if mine:
                     channels = [self._channels[message] for message in mine]
                     yield LinkCost(
@@ -278,7 +273,7 @@ class _Predictor:
                     f"{key}: how long it keeps its host core busy is not known, and counted as"
                     " nothing"
                 )
-        unknown = np.flatnonzero(~self._is_local & (self.sent.costs.link_s == 0)).tolist()
+        unknown = np.flatnonzero(~self.sent.is_local & (self.sent.costs.link_s == 0)).tolist()
         yield from sorted({self._channels[message].source for message in unknown})
         if not len(problem.rank_bytes):
             yield "memory of interpreters and engines is not known, and counted as nothing"

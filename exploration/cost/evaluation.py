@@ -71,11 +71,10 @@ def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Flo
     seconds = problem.span_tables[kinds, spans.first, spans.last]
     used = np.zeros(shape, bool)
     used[spans.row, spans.owner] = True
-    sent = messages_of(problem, population)
-    message_s = sent.costs.copy_s + problem.overheads.message_s
+    sent = messages_of(problem, population, spans)
     busy = sums(spans.row, spans.owner, seconds, shape) + problem.overheads.frame_s * used
-    busy += sums(sent.row, sent.origin, message_s, shape)
-    busy += sums(sent.row, sent.target, message_s, shape)
+    busy += sums(sent.row, sent.origin, sent.costs.core_s, shape)
+    busy += sums(sent.row, sent.target, sent.costs.core_s, shape)
     possible = np.isfinite(busy).all(axis=1) & _is_together(problem, population)
     busy = np.where(np.isfinite(busy), busy, 0.0)
     ports = len(population), len(problem.boards)

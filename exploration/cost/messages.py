@@ -1,4 +1,8 @@
-"""What assignments of layers to devices send: each tensor once to each device that needs it."""
+"""What assignments of layers to devices send: each tensor once to each device that needs it.
+
+From board to board it goes as a message, and only once: other devices of that board read the slots
+of the device that receives it, as devices of the maker's own board read the maker's.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.spans import Floats, Indices
+from rankslice.exploration.cost.spans import Floats, Indices, Spans
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.problem.problem import Problem
 
@@ -17,10 +21,17 @@ class MessageCosts:
     """What messages take, in seconds; all arrays are (messages,)."""
 
     copy_s: Floats
-    """Of the cores at each end, to copy it: inside a board, or into and out of the network."""
+    """Of the cores at each end, to copy it into and out of the network; 0 inside one board."""
+    runtime_s: Floats
+    """Of the cores at each end, besides."""
     link_s: Floats
     """Of the links of both boards; 0 inside one board."""
     latency_s: Floats
+
+    @property
+    def core_s(self) -> Floats:
+        """Of the cores at each end."""
+        return self.copy_s + self.runtime_s
 
 
 def message_costs(
@@ -34,16 +45,19 @@ def message_costs(
 
     Args:
         nbytes: size of each; infinite for one that cannot be sent.
-        bandwidth_bytes_s: between its boards, or inside its board.
-        latency_s: the same.
-        is_local: whether it stays inside one board.
-        overheads: what the network's code takes of the cores.
+        bandwidth_bytes_s: between its boards.
+        latency_s: between its boards, or until a rank of the same board has woken up.
+        is_local: whether it stays inside one board, where nothing is copied.
+        overheads: what runtime and network take of the cores.
     """
     sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
-    carry_s = sent / bandwidth_bytes_s
-    copy_s = np.where(is_local, carry_s, sent * overheads.network_s_per_byte)
-    link_s = np.where(is_local, 0.0, carry_s)
-    return MessageCosts(np.where(np.isfinite(nbytes), copy_s, np.inf), link_s, latency_s)
+    copy_s = np.where(is_local, 0.0, sent * overheads.network_s_per_byte)
+    return MessageCosts(
+        np.where(np.isfinite(nbytes), copy_s, np.inf),
+        np.where(is_local, overheads.token_s, overheads.message_s),
+        np.where(is_local, 0.0, sent / bandwidth_bytes_s),
+        latency_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +68,89 @@ class Messages:
     """Which assignment."""
     tensor: Indices
     origin: Indices
+    """The device that sends it or, inside a board, whose slots are read."""
     target: Indices
+    before: Indices
+    """The message by which the origin has got it; -1: it is made there."""
+    is_local: NDArray[np.bool_]
+    """Whether it stays inside one board."""
     costs: MessageCosts
+    keys: Indices
+    """Of assignment, tensor and target; ascending."""
+    places: Indices
+    """(assignments, devices): in which order the messages of a tensor go to devices."""
 
+    @property
     def hop_s(self) -> Floats:
-        """Return how long each is under way, besides what the cores copy."""
+        """How long each is under way, besides what the cores take."""
         return self.costs.link_s + self.costs.latency_s
 
+    def since_made_s(self) -> Floats:
+        """Return how long tensors are under way since they were made, besides the cores' part."""
+        hop_s = self.hop_s
+        return hop_s + np.where(self.before < 0, 0.0, hop_s[self.before])
 
-def messages_of(problem: Problem, population: Indices) -> Messages:
-    """Return what assignments send: each tensor once to each other device that needs it."""
+
+def messages_of(problem: Problem, population: Indices, spans: Spans) -> Messages:
+    """Return what assignments send: each tensor once to each other device that needs it.
+
+    Args:
+        problem: layers and devices.
+        population: (assignments, layers) indices of devices.
+        spans: those of the population.
+    """
     tensors, readers = _edges(problem)
     homes = problem.home_layers
     target = population[:, readers]
     row, edge = np.nonzero(population[:, homes[tensors]] != target)
+    order = _order(problem, len(population), spans)
     needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
-    needed[row, tensors[edge], target[row, edge]] = True
-    row, tensor, device = np.nonzero(needed)
-    start = population[row, homes[tensor]]
-    boards = problem.device_boards[start], problem.device_boards[device]
+    needed[row, tensors[edge], order.places[row, target[row, edge]]] = True
+    row, tensor, place = np.nonzero(needed)
+    device = order.devices[row, place]
+    home, board = population[row, homes[tensor]], problem.device_boards[device]
+    is_local = problem.device_boards[home] == board
+    keys = row * len(problem.tensors) + tensor
+    # What goes to another board begins there with the first of its devices.
+    arrivals = keys * len(problem.boards) + board
+    goes_on = np.zeros(len(row), bool)
+    np.equal(arrivals[1:], arrivals[:-1], out=goes_on[1:])
+    goes_on &= ~is_local
+    begins = np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(row))))
+    before = np.where(goes_on, begins, -1)
+    is_local |= goes_on
+    start = np.where(goes_on, device[begins], home)
+    boards = problem.device_boards[start], board
     costs = message_costs(
         problem.tensor_bytes[tensor],
         problem.bandwidth_bytes_s[boards],
         problem.latency_s[boards],
-        boards[0] == boards[1],
+        is_local,
         problem.overheads,
     )
-    return Messages(row, tensor, start, device, costs)
+    keys = keys * len(problem.devices) + place
+    return Messages(row, tensor, start, device, before, is_local, costs, keys, order.places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The devices of assignments, board by board, and those of a board as their ranks follow."""
+
+    devices: Indices
+    """(assignments, devices)"""
+    places: Indices
+    """(assignments, devices): where each device stands in that order."""
+
+
+def _order(problem: Problem, rows: int, spans: Spans) -> _Order:
+    """Return the order of devices: ranks follow each other as their first layers do."""
+    layers = len(problem.layers)
+    firsts = np.full((rows, len(problem.devices)), layers)
+    np.minimum.at(firsts, (spans.row, spans.owner), spans.first)
+    devices = np.argsort(problem.device_boards * (layers + 1) + firsts, axis=1)
+    places = np.empty_like(devices)
+    places[np.arange(rows)[:, None], devices] = np.arange(devices.shape[1])
+    return _Order(devices, places)
 
 
 def first_readers(
@@ -108,8 +178,8 @@ def message_numbers(
 ) -> Indices:
     """Return which messages bring tensors to devices; any, where none does."""
     count, devices = len(problem.tensors), len(problem.devices)
-    keys = (sent.row * count + sent.tensor) * devices + sent.target  # ascending
-    return np.searchsorted(keys, (row * count + tensor) * devices + target)
+    keys = (row * count + tensor) * devices + sent.places[row, target]
+    return np.searchsorted(sent.keys, keys)
 
 
 def _edges(problem: Problem) -> tuple[Indices, Indices]:

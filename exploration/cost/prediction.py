@@ -30,7 +30,7 @@ class DeviceCost:
     segments: int
     compute_s: float
     copy_s: float
-    """Copying tensors to and from other ranks: of its board, or into and out of the network."""
+    """Copying tensors into and out of the network."""
     runtime_s: float
     """What the runtime takes for each frame and each message."""
     source: str
@@ -50,11 +50,11 @@ class ChannelCost:
 
     tensor: str
     origin: str
-    """Mapping key."""
+    """Mapping key of the device that sends it, or whose slots are read."""
     target: str
     nbytes: float
     seconds: float
-    """Bytes over bandwidth, and latency."""
+    """Bytes over bandwidth, and latency; inside a board how long waking up takes."""
     source: str
     """Where bandwidth and latency are from."""
 

@@ -1,6 +1,7 @@
 """Memory of the slots in which assignments keep tensors: as many as the runtime allocates.
 
-How many slots a tensor gets on a rank follows from levels, as in the runtime's ``wiring.py``.
+How many slots a tensor gets on a rank follows from levels, as in the runtime's ``wiring.py``. Of a
+board's ranks one has slots of a tensor: the rank that makes it, or receives it from another board.
 """
 
 from __future__ import annotations
@@ -109,6 +110,10 @@ class _Flow:
         self.written = np.take_along_axis(levels, makers, axis=1)
         """(assignments, tensors)"""
         self.readings, self.sent = readings, sent
+        self.boards = problem.device_boards
+        home_boards = self.boards[homes]
+        self.is_near = self.boards[readings.device] == home_boards[readings.row, readings.tensor]
+        """(readings,): whether the reader's board is that of the tensor's home."""
         self.read = levels[readings.row, readings.segment]
         self.sinks = population[:, problem.sink_layer]
         self.is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
@@ -120,27 +125,29 @@ class _Flow:
 
     def slots_at_home(self) -> Indices:
         """Return (assignments, tensors): the slots where a tensor is made; 0: none."""
-        given_here = self.is_output & (self.homes == self.sinks[:, None])
+        given_here = self.is_output & (self.boards[self.homes] == self.boards[self.sinks][:, None])
         last = np.where(given_here, self.sink_level[:, None], 0)
-        here = self.readings.is_local
+        here = self.is_near
         at = self.readings.row[here], self.readings.tensor[here]
         np.maximum.at(last, at, self.read[here])
-        at = self.sent.row, self.sent.tensor
+        leaves = ~self.sent.is_local
+        at = self.sent.row[leaves], self.sent.tensor[leaves]
         np.maximum.at(last, at, self.written[at] + 1)
         needed = np.where(self.is_input | (last > 0), slots(self.written, last), 0)
         found: Indices = np.minimum(needed, self.sink_level[:, None])
         return found
 
     def slots_away(self) -> Indices:
-        """Return (messages,): the slots where a tensor is received."""
-        sent = self.sent
-        to_sink = self.is_output[sent.tensor] & (sent.target == self.sinks[sent.row])
+        """Return (messages,): the slots where a tensor is received; 0: inside a board."""
+        sent, sink_boards = self.sent, self.boards[self.sinks]
+        to_sink = self.is_output[sent.tensor] & (self.boards[sent.target] == sink_boards[sent.row])
         last = np.where(to_sink, self.sink_level[sent.row], 0)
-        away = ~self.readings.is_local
+        away = ~self.is_near
         row, tensor, device = self.readings.row, self.readings.tensor, self.readings.device
         brings = message_numbers(self.problem, sent, row[away], tensor[away], device[away])
-        np.maximum.at(last, brings, self.read[away])
-        found: Indices = np.minimum(
+        received = np.where(sent.before < 0, np.arange(len(sent.row)), sent.before)[brings]
+        np.maximum.at(last, received, self.read[away])
+        needed = np.minimum(
             slots(self.written[sent.row, sent.tensor] + 1, last), self.sink_level[sent.row]
         )
-        return found
+        return np.where(sent.is_local, 0, needed)

@@ -62,7 +62,8 @@ def segment_times(
 ) -> SegmentTimes:
     """Return how long the segments of assignments take.
 
-    The maker of a tensor pays for sending it, its first reader on a device for receiving it.
+    The maker of a tensor pays for sending it, its first reader on a device for receiving it, and
+    for letting others of its board read it there.
 
     Args:
         problem: layers and devices.
@@ -81,10 +82,11 @@ def segment_times(
     np.minimum.at(first, (pieces.row, where), pieces.owner)
     at = np.nonzero(first < shape[1])
     busy_s[at[0], first[at]] += problem.overheads.frame_s
-    message_s = sent.costs.copy_s + problem.overheads.message_s
-    senders = segments[sent.row, problem.home_layers[sent.tensor]]
-    busy_s += sums(sent.row, senders, message_s, shape)
-    busy_s += sums(sent.row, first_readers(problem, population, segments, sent), message_s, shape)
+    readers = first_readers(problem, population, segments, sent)
+    makers = segments[sent.row, problem.home_layers[sent.tensor]]
+    senders = np.where(sent.before < 0, makers, readers[sent.before])
+    busy_s += sums(sent.row, senders, sent.costs.core_s, shape)
+    busy_s += sums(sent.row, readers, sent.costs.core_s, shape)
     return SegmentTimes(devices, compute_s, busy_s)
 
 
@@ -145,7 +147,7 @@ class _Arrivals:
     maker: Indices
     """Segment that makes it; -1: it comes from outside."""
     hop_s: Floats
-    """How long it is under way, besides what the cores copy."""
+    """How long it is under way, besides what the cores take."""
 
 
 def _there_s(ends: Floats, arrivals: _Arrivals, which: slice) -> Floats:
@@ -172,5 +174,5 @@ def _arrivals(
     hop_s = np.zeros(len(row))
     is_sent = population[row, problem.home_layers[tensors[edge]]] != target
     brings = message_numbers(problem, sent, row, tensors[edge], target)[is_sent]
-    hop_s[is_sent] = sent.hop_s()[brings]
+    hop_s[is_sent] = sent.since_made_s()[brings]
     return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)

@@ -15,7 +15,7 @@ class Overheads:
     frame_s: float = 0.0
     """For each frame, in seconds."""
     message_s: float = 0.0
-    """For each message, at each of its ends, in seconds."""
+    """For each message to another board, at each of its ends, in seconds."""
     source: str = "left out"
     """Where the figures are from."""
     slice_s: float = 0.0
@@ -24,13 +24,20 @@ class Overheads:
     network_s_per_byte: float = 0.0
     """For each byte sent to another board or received from one, in seconds: the system's network
     code runs on the rank's cores."""
+    token_s: float = 0.0
+    """For each tensor that another rank of the board reads, at each end, in seconds; its bytes take
+    nothing, because that rank reads the writer's slots."""
 
+
+WAKE_UP_S = 50e-6
+"""From what a rank writes until another rank of its board, which sleeps, has woken up."""
 
 NO_OVERHEADS = Overheads()
 
 SLEEPING_OVERHEADS = Overheads(
     frame_s=0.1e-3,
     message_s=20e-6,
+    token_s=15e-6,
     source="the runtime as measured on two cores of an Intel Xeon",
 )
 """Default overheads of a rank that sleeps."""

@@ -81,7 +81,7 @@ class Problem:
     """Model inputs first, then in the order of their producers; left out is what layers make and
     nobody reads, unless it is a model output."""
     bandwidth_bytes_s: NDArray[np.float64]
-    """(boards, boards): from and to; the diagonal is inside one board. inf: not known."""
+    """(boards, boards): from and to. inf: not known, or inside one board."""
     latency_s: NDArray[np.float64]
     """(boards, boards)"""
     kinds: tuple[Kind, ...] = ()

@@ -192,18 +192,20 @@ class ContiguousPlanner:
 
     @cached_property
     def _spans_near(self) -> Floats:
-        """Times of slices whose messages do not all cross the network."""
-        return self._spans_with(0.0)
+        """Times of slices whose tensors do not all cross the network."""
+        overheads = self.problem.overheads
+        return self._spans_with(min(overheads.token_s, overheads.message_s), 0.0)
 
     @cached_property
     def _spans_apart(self) -> Floats:
         """Times of slices that have a board each."""
-        return self._spans_with(self.problem.overheads.network_s_per_byte)
+        overheads = self.problem.overheads
+        return self._spans_with(overheads.message_s, overheads.network_s_per_byte)
 
-    def _spans_with(self, per_byte_s: float) -> Floats:
+    def _spans_with(self, each_s: float, per_byte_s: float) -> Floats:
         problem = self.problem
         forbidden = np.isinf(self._crossing_bytes) | self._inside_groups
-        messages = _messages_s(problem, problem.overheads.message_s, per_byte_s)
+        messages = _messages_s(problem, each_s, per_byte_s)
         spans: Floats = problem.span_tables + problem.overheads.frame_s + messages
         spans[:, :, np.flatnonzero(forbidden)] = np.inf
         spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Job, make_job
-from rankslice.backend.runtime.pipeline.wiring import StageSpec, Wiring, wire_all
+from rankslice.backend.runtime.pipeline.wiring import (
+    Reader,
+    StageSpec,
+    Wiring,
+    pairs_within_boards,
+    wire_all,
+)
 from rankslice.exploration.cost.messages import MessageCosts, message_costs
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
@@ -44,7 +51,7 @@ def assemble(
 ) -> Parts:
     """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
     job = make_job(plan_record(plan))
-    wirings = wire_all(job, window)
+    wirings = wire_all(job, window, pairs_within_boards(job))
     rings = [[Ring(spec.depth, spec.readers) for spec in wiring.rings] for wiring in wirings]
     ranks = [Rank(number) for number in range(len(wirings))]
     source, sink = SimulatedStage(), SimulatedStage()
@@ -56,10 +63,15 @@ def assemble(
             _joined(source, StageSpec((), wiring.source.outputs), own)
         if wiring.sink is not None:
             _joined(sink, StageSpec(wiring.sink.inputs, ()), own)
-    costs = _message_costs(plan, links, overheads)
+    senders = {
+        send.channel: (rank, send.reader)
+        for rank, wiring in enumerate(wirings)
+        for send in (*wiring.sends, *wiring.shares)
+    }
+    costs = _message_costs(plan, senders, links, overheads)
     ports: dict[tuple[str, bool], Port] = defaultdict(Port)
-    pipes = list(_pipes(plan, wirings, rings, ranks, costs, ports))
-    message_s = _message_s(pipes, costs.copy_s + overheads.message_s)
+    pipes = list(_pipes(plan, wirings, senders, rings, ranks, costs, ports))
+    message_s = _message_s(pipes, costs.core_s)
     _set_times(plan, compute_s, ranks, message_s, overheads)
     _share_cores(plan, ranks)
     return Parts(job, ranks, source, sink, pipes, dict(ports))
@@ -74,10 +86,16 @@ def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> Si
     return stage
 
 
-def _message_costs(plan: Plan, links: LinkSpeeds, overheads: Overheads) -> MessageCosts:
-    """Return what the messages of a plan's channels take."""
+_Senders: TypeAlias = Mapping[int, tuple[int, Reader]]
+"""By channel, the rank that sends it or whose slots are read, and its number as a reader there."""
+
+
+def _message_costs(
+    plan: Plan, senders: _Senders, links: LinkSpeeds, overheads: Overheads
+) -> MessageCosts:
+    """Return what a plan's channels take."""
     boards = [rank.board for rank in plan.ranks]
-    ends = [(boards[channel.source], boards[channel.destination]) for channel in plan.channels]
+    ends = [(boards[senders[c.number][0]], boards[c.destination]) for c in plan.channels]
     sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
     return message_costs(
         np.array([sizes[channel.tensor] for channel in plan.channels], np.float64),
@@ -90,17 +108,20 @@ def _message_costs(plan: Plan, links: LinkSpeeds, overheads: Overheads) -> Messa
 def _pipes(
     plan: Plan,
     wirings: Sequence[Wiring],
+    senders: _Senders,
     rings: Sequence[Sequence[Ring]],
     ranks: Sequence[Rank],
     costs: MessageCosts,
     ports: dict[tuple[str, bool], Port],
 ) -> Iterator[Pipe]:
     """Yield the channels, in the plan's order."""
-    readers = {send.channel: send.reader for wiring in wirings for send in wiring.sends}
-    targets = {receive.channel: receive.ring for wiring in wirings for receive in wiring.receives}
+    targets = {
+        receive.channel: receive.ring
+        for wiring in wirings
+        for receive in (*wiring.receives, *wiring.views)
+    }
     for number, channel in enumerate(plan.channels):
-        sender, receiver = channel.source, channel.destination
-        reader = readers[channel.number]
+        (sender, reader), receiver = senders[channel.number], channel.destination
         out, into = plan.ranks[sender].board, plan.ranks[receiver].board
         yield Pipe(
             ranks[sender],
@@ -119,16 +140,22 @@ def _message_s(
 ) -> dict[SimulatedStage, float]:
     """Return what messages take of the cores of segments, in seconds.
 
-    The maker of a tensor pays for sending it, its first reader on a rank for receiving it. What
-    no segment makes or reads is paid by the source's first segment and the sink's last.
+    The maker of a tensor pays for sending it, its first reader on a rank for receiving it, and for
+    letting others of its board read it there. What no segment makes or reads is paid by the
+    source's first segment and the sink's last.
     """
     found: dict[SimulatedStage, float] = defaultdict(float)
     for pipe, seconds in zip(pipes, at_each_end_s.tolist(), strict=True):
-        maker = next(_segments([pipe.origin.writer]), pipe.sender.stages[0])
-        reader = next(_segments(pipe.target.readers), pipe.receiver.stages[-1])
-        found[maker] += seconds
-        found[reader] += seconds
+        if pipe.origin.writer is None:
+            found[_first_reader(pipe.origin, pipe.sender)] += seconds
+        else:
+            found[next(_segments([pipe.origin.writer]), pipe.sender.stages[0])] += seconds
+        found[_first_reader(pipe.target, pipe.receiver)] += seconds
     return found
+
+
+def _first_reader(ring: Ring, rank: Rank) -> SimulatedStage:
+    return next(_segments(ring.readers), rank.stages[-1])
 
 
 def _segments(stages: Iterable[SimulatedStage | None]) -> Iterator[SimulatedStage]:

@@ -190,7 +190,7 @@ class Port:
 
 @dataclass(slots=True)
 class Pipe:
-    """A channel."""
+    """A channel; inside a board the receiver reads the slots of ``origin`` itself."""
 
     sender: Rank
     receiver: Rank
@@ -198,9 +198,11 @@ class Pipe:
     reader: int
     """Its number among the readers of ``origin``."""
     target: Ring
+    """Inside a board, what the receiver knows of ``origin``."""
     link_s: float
     """How long a message takes of each port."""
     latency_s: float
+    """Of the link; inside a board, how long the receiver takes to wake up."""
     ports: tuple[Port, Port] | None
     """Out of one board and into another; ``None`` inside a board."""
     started: int = 0

@@ -5,13 +5,14 @@ It follows the runtime, but for computing, which takes a given time:
 * A rank has one thread that computes. It runs a segment when all inputs of the segment's next
   frame are there and each output has a free slot; of several that are ready, the one with the
   oldest frame. Ranks that share cores take turns on them.
-* A tensor has as many slots as the runtime gives it. A channel carries a frame when the sender has
-  it and the receiver has a free slot; so a slow rank holds up those before it.
+* A tensor has as many slots as the runtime gives it. Between boards a channel carries a frame when
+  the sender has it and the receiver has a free slot; inside a board the receiver reads the sender's
+  slot, and gives it back when it is done. So a slow rank holds up those before it.
 * The source lets a frame in while fewer than ``window`` are inside; the sink sends a credit for
   each frame that comes out. On a CPU rank of a single core frames that do not come by the clock
   are let in by the thread that computes, once it has nothing to compute.
 * Messages between boards take turns on each board's link, each direction for itself: bytes over
-  bandwidth, then the latency. Messages inside a board are copied by the cores of both ranks.
+  bandwidth, then the latency. Inside a board a rank sees a frame once it has woken up.
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ class _Machine:
             ring.on_freed.append(partial(self._try_rank, rank))
         for pipe in parts.pipes:
             advance = partial(self._try_pipe, pipe)
+            is_direct = pipe.ports is None
             pipe.origin.on_written.append(advance)
-            pipe.target.on_freed.append(advance)
+            pipe.target.on_freed.append(partial(self._give_back, pipe) if is_direct else advance)
             pipe.target.on_written.append(partial(self._try_rank, pipe.receiver))
 
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
@@ -292,12 +294,15 @@ class _Machine:
 
     def _arrive_by_pipe(self, pipe: Pipe) -> None:
         pipe.target.put()
-        freed = pipe.origin.free(pipe.reader)
         for tell in pipe.target.on_written:
             tell()
-        for tell in pipe.origin.on_freed if freed else ():
+        if pipe.ports is not None:
+            self._give_back(pipe)
+            self._try_pipe(pipe)
+
+    def _give_back(self, pipe: Pipe) -> None:
+        for tell in pipe.origin.on_freed if pipe.origin.free(pipe.reader) else ():
             tell()
-        self._try_pipe(pipe)
 
     def _try_sink(self) -> None:
         while not self.parts.sink.lacking:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rankslice.exploration.cost.timing import blocks_of
@@ -20,10 +20,9 @@ class OneByOne:
         self.maker = {layer: n for n, block in enumerate(self.blocks) for layer in block}
         self.device_of = [self.assignment[block[0]] for block in self.blocks]
         self.messages = [
-            (tensor, target)
+            (tensor, origin, target)
             for tensor in problem.tensors
-            for target in {self.assignment[r] for r in self._readers(tensor)}
-            if target != self.assignment[self._producer(tensor)]
+            for origin, target in self._ways(tensor)
         ]
         self.segment_s = self._segments()
 
@@ -33,9 +32,25 @@ class OneByOne:
     def _producer(self, tensor: LayerTensor) -> int:
         return self.problem.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
 
-    def _boards(self, tensor: LayerTensor, target: int) -> tuple[int, int]:
-        origin = self.assignment[self._producer(tensor)]
+    def _ways(self, tensor: LayerTensor) -> Iterator[tuple[int, int]]:
+        """Yield from where devices get a tensor: from its home, or from one of their own board."""
+        home = self.assignment[self._producer(tensor)]
+        holders = {self.problem.devices[home].board: home}
+        targets = {self.assignment[reader] for reader in self._readers(tensor)} - {home}
+        for target in sorted(targets, key=self.assignment.index):
+            board = self.problem.devices[target].board
+            yield holders.get(board, home), target
+            holders.setdefault(board, target)
+
+    def _boards(self, origin: int, target: int) -> tuple[int, int]:
         return self.problem.devices[origin].board, self.problem.devices[target].board
+
+    def _pays_at(self, tensor: LayerTensor, device: int) -> int:
+        """Return the segment that makes a tensor, or else the first one of a device to read it."""
+        made = self.maker[self._producer(tensor)]
+        readers = [self.maker[reader] for reader in self._readers(tensor)]
+        of_device = [made, *sorted(readers)]
+        return next(number for number in of_device if self.device_of[number] == device)
 
     def _span_s(self, device: int, layers: Sequence[int]) -> float:
         """Return the time of each piece without a gap."""
@@ -57,14 +72,13 @@ class OneByOne:
             share = self._span_s(device, own) / sums[device] if sums[device] else 1.0
             is_first = self.device_of.index(device) == number
             found.append(alone[number] * share + (overheads.frame_s if is_first else 0.0))
-        for tensor, target in self.messages:
-            boards = self._boards(tensor, target)
-            per_byte = 1 / self.problem.bandwidth_bytes_s[boards]
-            per_byte = per_byte if boards[0] == boards[1] else overheads.network_s_per_byte
-            seconds = overheads.message_s + tensor.nbytes * per_byte
-            readers = [self.maker[reader] for reader in self._readers(tensor)]
-            found[self.maker[self._producer(tensor)]] += seconds
-            found[min(n for n in readers if self.device_of[n] == target)] += seconds
+        for tensor, origin, target in self.messages:
+            boards = self._boards(origin, target)
+            seconds = overheads.token_s
+            if boards[0] != boards[1]:
+                seconds = overheads.message_s + tensor.nbytes * overheads.network_s_per_byte
+            for device in (origin, target):
+                found[self._pays_at(tensor, device)] += seconds
         return found
 
     def bottleneck_s(self) -> float:
@@ -75,8 +89,8 @@ class OneByOne:
             for core in self.problem.devices[device].cores:
                 share = self.problem.devices[device].host_share or 0.0
                 busy[self.problem.devices[device].board, core] += seconds * share
-        for tensor, target in self.messages:
-            boards = self._boards(tensor, target)
+        for tensor, origin, target in self.messages:
+            boards = self._boards(origin, target)
             if boards[0] != boards[1]:
                 carry_s = tensor.nbytes / self.problem.bandwidth_bytes_s[boards]
                 busy["from", boards[0]] += carry_s
@@ -87,7 +101,10 @@ class OneByOne:
         """Return when the last result of a frame that is alone has reached the sink."""
         ends: list[float] = []
         free: dict[int, float] = defaultdict(float)
-        hops = {(t.name, target): self._hop_s(t, target) for t, target in self.messages}
+        hops: dict[tuple[str, int], float] = {}
+        for tensor, origin, target in self.messages:
+            before = hops.get((tensor.name, origin), 0.0)
+            hops[tensor.name, target] = before + self._hop_s(tensor, origin, target)
 
         def there_s(tensor: LayerTensor, device: int) -> float:
             made = 0.0 if tensor.producer == MODEL_INPUT else ends[self.maker[tensor.producer]]
@@ -102,7 +119,7 @@ class OneByOne:
         outputs = [there_s(t, sink) for t in self.problem.tensors if t.is_output]
         return max(outputs, default=max(ends, default=math.nan))
 
-    def _hop_s(self, tensor: LayerTensor, target: int) -> float:
-        boards = self._boards(tensor, target)
+    def _hop_s(self, tensor: LayerTensor, origin: int, target: int) -> float:
+        boards = self._boards(origin, target)
         carry_s = float(tensor.nbytes / self.problem.bandwidth_bytes_s[boards])
         return float(self.problem.latency_s[boards]) + (carry_s if boards[0] != boards[1] else 0.0)

@@ -20,7 +20,7 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 
 GIGABIT = Link(bandwidth_mbps=1000, latency_ms=0.2)
-OVERHEADS = Overheads(frame_s=1e-3, message_s=2e-3, source="given")
+OVERHEADS = Overheads(frame_s=1e-3, message_s=2e-3, source="given", token_s=5e-4)
 
 CHAIN = line_graph("a: x -> t\nb: t -> u\nc: u -> y", outputs="y")
 
@@ -39,7 +39,6 @@ def problem(
     boards: Platform | None = None,
     times_s: Sequence[Sequence[float]] = ((1.0, 2.0, 3.0),),
     keys: Sequence[str] | None = None,
-    local: Link | None = None,
     **more: object,
 ) -> Problem:
     """Return a problem; ``more`` is what :func:`make_problem` takes, and fields of the problem."""
@@ -48,11 +47,6 @@ def problem(
     names = [each for each in ("spans_s", "overheads", "times_source") if each in more]
     taken: Any = {name: more.pop(name) for name in names}
     found = make_problem(graph, boards, np.array(times_s), accelerators=devices, **taken)
-    if local is not None:
-        inside = np.eye(len(boards.boards), dtype=bool)
-        bandwidth = np.where(inside, local.bandwidth_mbps * 1e6 / 8, found.bandwidth_bytes_s)
-        latency = np.where(inside, local.latency_ms / 1e3, found.latency_s)
-        found = replace(found, bandwidth_bytes_s=bandwidth, latency_s=latency)
     measured: Any = more.pop("idle_w", {})
     told = tuple(
         replace(each, idle_w=measured[each.name], is_idle_measured=True)
@@ -71,7 +65,9 @@ def assigned_problems(draw: st.DrawFn) -> tuple[Problem, np.ndarray]:
     times = st.floats(1e-4, 1e-2)
     rows = draw(st.lists(st.lists(times, min_size=layers, max_size=layers), min_size=2, max_size=2))
     boards = platform(board("edge01", gpus=1), board("edge02", gpus=1))
-    overheads = draw(st.sampled_from([Overheads(), Overheads(1e-4, 3e-5, "given", 5e-5, 2e-6)]))
+    overheads = draw(
+        st.sampled_from([Overheads(), Overheads(1e-4, 3e-5, "given", 5e-5, 2e-6, 1e-5)])
+    )
     made = problem(graph, boards, rows, overheads=overheads)
     one = st.lists(st.integers(0, 3), min_size=layers, max_size=layers)
     return made, np.array(draw(st.lists(one, min_size=1, max_size=4)))

@@ -11,7 +11,7 @@ from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.times.summed import summed_spans
 
-OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03)
+OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03, 0.005)
 
 
 def random_problem(seed: int, layers: int = 6, devices: int = 4) -> Problem:
@@ -78,7 +78,7 @@ def _bandwidths(draw: np.random.Generator, boards: int) -> np.ndarray:
     if draw.random() < 0.5:
         rates[:] = rates[0, 0]
     rates = np.minimum(rates, rates.T)
-    np.fill_diagonal(rates, draw.choice([20.0, math.inf]))
+    np.fill_diagonal(rates, math.inf)
     return rates
 
 

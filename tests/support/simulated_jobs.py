@@ -26,8 +26,8 @@ def simulated_job(seed: int) -> Simulation:
     plan = _plan(draw)
     names = tuple(dict.fromkeys(rank.board for rank in plan.ranks))
     link = Link(float(draw.choice([0.001, 0.01, 1000.0])), float(draw.choice([0.0, 1.0, 5.0])))
-    local = Link(float(draw.choice([0.01, 1.0, 110_000.0])), float(draw.choice([0.0, 0.1])))
-    links = LinkSpeeds(Platform("boards.yaml", tuple(map(board, names)), link), local)
+    wake_up_s = float(draw.choice([0.0, 1e-4, 2e-3]))
+    links = LinkSpeeds(Platform("boards.yaml", tuple(map(board, names)), link), wake_up_s)
     variation = float(draw.choice([0.0, 0.4]))
     times = [jittered(float(draw.uniform(0.001, 0.02)), variation, 30, draw) for _ in plan.segments]
     return simulate(plan, times, links, **_options(draw, plan))
@@ -72,6 +72,11 @@ def _options(draw: np.random.Generator, plan: Plan) -> dict[str, Any]:
         found["window"] = int(draw.integers(1, 8))
     if draw.random() < 0.7:
         found["overheads"] = Overheads(
-            frame_s=1e-3, message_s=2e-4, source="given", slice_s=3e-4, network_s_per_byte=1e-6
+            frame_s=1e-3,
+            message_s=2e-4,
+            source="given",
+            slice_s=3e-4,
+            network_s_per_byte=1e-6,
+            token_s=1e-4,
         )
     return found

@@ -53,11 +53,11 @@ Pairs: TypeAlias = frozenset[tuple[int, int]]
 
 def pairs_within_boards(job: Job) -> Pairs:
     """Return the pairs of ranks that are on the same board, as the plan says."""
-    return frozenset(
-        (one.rank, other.rank)
-        for one, other in combinations(job.ranks, 2)
-        if one.board == other.board
-    )
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for each in job.ranks:
+        ranks[each.board].append(each.rank)
+    none: Pairs = frozenset()
+    return none.union(*(combinations(numbers, 2) for numbers in ranks.values()))
 
 
 @dataclass(frozen=True, slots=True)

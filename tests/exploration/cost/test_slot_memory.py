@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,17 +13,19 @@ from line_graphs import line_graph
 from placements import placements
 from plans import job_of, planned
 from predicted_plans import predict_plan
-from problems import board, platform, problem
+from problems import platform, problem
 from strategies import mapped_graphs
 
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.pipeline.wiring import CREDIT, wire
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, pairs_within_boards, wire
 from rankslice.commands.inspect.rank_costs import rank_costs
 from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.problem import Problem
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Board
 from rankslice.frontend.costs.costs import layer_costs
 
 TENSOR_BYTES = 16
@@ -31,11 +34,12 @@ TENSOR_BYTES = 16
 def allocated(plan: Plan, window: int) -> dict[tuple[int, str], int]:
     """Return the bytes of the rings that the runtime makes, by rank and tensor."""
     job = job_of(plan)
+    direct = pairs_within_boards(job)
     rings = {
         (rank.rank, spec.tensor.name): Ring(spec.tensor, spec.depth, spec.readers)
         for rank in plan.ranks
-        for spec in wire(job, rank.rank, window).rings
-        if spec.tensor is not CREDIT
+        for spec in wire(job, rank.rank, window, direct).rings
+        if spec.tensor is not CREDIT and spec.home is None
     }
     return {at: sum(slot.nbytes for slot in ring.slots) for at, ring in rings.items()}
 
@@ -47,42 +51,62 @@ def by_rank(plan: Plan) -> list[int]:
     return [held[rank.rank] for rank in plan.ranks]
 
 
-def slots_alone(graph: Graph, devices: int) -> Problem:
-    """Return a problem in which nothing but slots takes memory: a board for each device."""
-    boards = platform(*(board(f"b{number}", memory_mb=None) for number in range(devices)))
-    keys = [f"b{number}_cpu0" for number in range(devices)]
-    made = problem(graph, boards, [[1.0] * len(explored_layers(graph))], keys=keys)
+def by_board(plan: Plan) -> dict[str, int]:
+    held = Counter[str]()
+    for rank, nbytes in zip(plan.ranks, by_rank(plan), strict=True):
+        held[rank.board] += nbytes
+    return dict(held)
+
+
+def keys_of(boards: Sequence[int]) -> list[str]:
+    """Return a device's key for each rank, by the numbers of their boards."""
+    return [f"b{board}_cpu{number}" for number, board in enumerate(boards)]
+
+
+def slots_alone(graph: Graph, boards: Sequence[int]) -> Problem:
+    """Return a problem in which nothing but slots takes memory; a device for each board given."""
+    cores = tuple(range(len(boards)))
+    names = sorted({f"b{number}" for number in boards})
+    described = platform(*(Board(name, name, cores=cores) for name in names))
+    keys = keys_of(boards)
+    kinds, _ = kinds_and_devices(keys, described)
+    made = problem(graph, described, [[1.0] * len(explored_layers(graph))] * len(kinds), keys=keys)
     nothing = np.zeros(0, np.int64)
     return replace(
         made, weight_bytes=0 * made.weight_bytes, shared_weights=(), working_bytes=nothing
     )
 
 
-def predicted(problem: Problem, plan: Plan) -> list[float]:
-    memory = {each.name: each.memory_bytes for each in predict_plan(problem, plan).boards}
-    return [memory[f"b{rank.rank}"] for rank in plan.ranks]
+def predicted(problem: Problem, plan: Plan) -> dict[str, float]:
+    return {each.name: each.memory_bytes for each in predict_plan(problem, plan).boards}
 
 
-def on_boards(graph: Graph, ranks: dict[str, int]) -> Plan:
+def on_boards(graph: Graph, ranks: dict[str, int], boards: Sequence[int]) -> Plan:
     count = max(ranks.values()) + 1
-    return planned(graph, ranks, placements(*(f"b{number}_cpu0" for number in range(count))))
+    return planned(graph, ranks, placements(*keys_of(boards[:count])))
 
 
-@given(mapped_graphs())
+BOARDS = st.one_of(
+    st.just(range(9)), st.lists(st.integers(0, 2), min_size=9, max_size=9), st.just([0] * 9)
+)
+"""Numbers of the boards of ranks: each has its own, some have the same, all have one."""
+
+
+@given(mapped_graphs(), BOARDS)
 @settings(max_examples=60, deadline=None)
 def test_inspect_tells_what_the_ranks_of_a_plan_allocate(
-    drawn: tuple[Graph, dict[str, int]],
+    drawn: tuple[Graph, dict[str, int]], boards: Sequence[int]
 ) -> None:
     graph, ranks = drawn
-    plan = on_boards(graph, ranks)
+    plan = on_boards(graph, ranks, boards)
     costs = rank_costs(graph, layer_costs(graph), plan)
     assert by_rank(plan) == [cost.slot_bytes for cost in costs]
 
 
-@given(mapped_graphs())
+@given(mapped_graphs(), BOARDS)
 @settings(max_examples=150, deadline=None)
 def test_the_cost_model_counts_what_the_runtime_allocates(
-    drawn: tuple[Graph, dict[str, int]],
+    drawn: tuple[Graph, dict[str, int]], boards: Sequence[int]
 ) -> None:
     graph, ranks = drawn
     # The cost model lets a layer that reads nothing read an input; the partition, if it must.
@@ -91,8 +115,9 @@ def test_the_cost_model_counts_what_the_runtime_allocates(
         if not fed.isdisjoint(tensor.name for tensor in layer.inputs):
             fed |= {tensor.name for tensor in layer.outputs}
     assume(all(fed & {t.name for t in layer.inputs} for layer in explored_layers(graph)))
-    plan = on_boards(graph, ranks)
-    assert predicted(slots_alone(graph, len(plan.ranks)), plan) == by_rank(plan)
+    plan = on_boards(graph, ranks, boards)
+    given_problem = slots_alone(graph, boards[: len(plan.ranks)])
+    assert by_board(plan) == predicted(given_problem, plan)
 
 
 @st.composite
@@ -111,14 +136,16 @@ def mapped_chains(draw: st.DrawFn) -> tuple[Graph, dict[str, int]]:
     return graph, {f"l{n}": numbers.index(rank) for n, rank in enumerate(drawn)}
 
 
-@given(mapped_chains())
+@given(mapped_chains(), BOARDS)
 @settings(max_examples=100, deadline=None)
-def test_many_at_once_need_what_the_runtime_allocates(drawn: tuple[Graph, dict[str, int]]) -> None:
+def test_many_at_once_need_what_the_runtime_allocates(
+    drawn: tuple[Graph, dict[str, int]], boards: Sequence[int]
+) -> None:
     graph, ranks = drawn
-    plan = on_boards(graph, ranks)
-    given_problem = slots_alone(graph, len(plan.ranks))
+    plan = on_boards(graph, ranks, boards)
+    given_problem = slots_alone(graph, boards[: len(plan.ranks)])
     found = evaluate(given_problem, np.array([list(ranks.values())]), latency=False)
-    assert found.memory_bytes.tolist() == [max(by_rank(plan))]
+    assert [max(by_board(plan).values())] == found.memory_bytes.tolist()
 
 
 U_NET = line_graph(
@@ -137,21 +164,31 @@ U_NET = line_graph(
 
 def test_a_rank_holds_a_tensor_that_skips_ranks_for_as_many_frames_as_are_between() -> None:
     ranks = {layer.name: number for number, layer in enumerate(U_NET.layers)}
-    plan = on_boards(U_NET, ranks)
+    plan = on_boards(U_NET, ranks, range(9))
     rings = wire(job_of(plan), ranks["up0"], plan.window).rings
     received = {ring.tensor.name: ring.depth for ring in rings if ring.tensor is not CREDIT}
     assert {"a": 16, "h": 2, "y": 2} == received
     # Two slots for what comes from a neighbour and for what is sent; then 2 for each rank skipped.
     expected = [4, 4, 4, 4, 4, 4 + 4, 4 + 8, 4 + 12, 4 + 16]
-    given_problem = slots_alone(U_NET, 9)
-    assert [TENSOR_BYTES * count for count in expected] == predicted(given_problem, plan)
-    assert by_rank(plan) == predicted(given_problem, plan)
+    given_problem = slots_alone(U_NET, range(9))
+    assert [TENSOR_BYTES * count for count in expected] == by_rank(plan)
+    assert by_board(plan) == predicted(given_problem, plan)
     found = evaluate(given_problem, np.arange(9)[np.newaxis])
     assert [TENSOR_BYTES * 20] == found.memory_bytes.tolist()
 
 
+def test_on_one_board_a_tensor_that_skips_ranks_is_kept_by_the_rank_that_makes_it() -> None:
+    ranks = {layer.name: number for number, layer in enumerate(U_NET.layers)}
+    plan = on_boards(U_NET, ranks, [0] * 9)
+    # Two slots for input and output, three for what the next rank reads; a to d are read later too.
+    expected = [2 + 17, 13, 9, 5, 3, 3, 3, 3, 2]
+    assert [TENSOR_BYTES * count for count in expected] == by_rank(plan)
+    given_problem = slots_alone(U_NET, [0] * 9)
+    assert by_board(plan) == predicted(given_problem, plan)
+
+
 def test_memory_for_tensors_that_skip_ranks_can_be_too_much_for_a_board() -> None:
-    enough = slots_alone(U_NET, 9)
+    enough = slots_alone(U_NET, range(9))
     boards = tuple(replace(each, memory_bytes=TENSOR_BYTES * 19) for each in enough.boards)
     found = evaluate(replace(enough, boards=boards), np.arange(9)[np.newaxis])
     assert [TENSOR_BYTES] == found.excess_bytes.tolist()

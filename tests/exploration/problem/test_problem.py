@@ -11,8 +11,9 @@ from strategies import random_graphs
 
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.layers import explored_layers
-from rankslice.exploration.problem.links import LOCAL_LINK, UNKNOWN_LINK, LinkSpeeds
+from rankslice.exploration.problem.links import UNKNOWN_LINK, LinkSpeeds
 from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.overheads import WAKE_UP_S
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.times.summed import summed_spans
 from rankslice.framework.errors import RankSliceError
@@ -141,7 +142,7 @@ def test_a_platform_without_links_says_that_they_are_unknown():
     links = LinkSpeeds(platform(link=None))
     assert UNKNOWN_LINK == links.between("edge01", "edge02")
     assert "counted as nothing" in links.source("edge01", "edge02")
-    assert LOCAL_LINK == links.between("edge01", "edge01")
+    assert Link(float("inf"), 1e3 * WAKE_UP_S) == links.between("edge01", "edge01")
 
 
 def test_a_mapping_has_ranges_in_the_order_of_a_frame():

@@ -28,18 +28,18 @@ TENSOR_BYTES = 16
 THREE = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
 
 
-def links(*names, link=FREE, local=FREE):
+def links(*names, link=FREE, wake_up_s=0.0):
     boards = tuple(board(name) for name in names or ("board",))
-    return LinkSpeeds(Platform("boards.yaml", boards, link), local)
+    return LinkSpeeds(Platform("boards.yaml", boards, link), wake_up_s)
 
 
 def took(*seconds):
     return [np.array([each]) for each in seconds]
 
 
-def rate(plan, *seconds, link=FREE, local=FREE, **more):
+def rate(plan, *seconds, link=FREE, wake_up_s=0.0, **more):
     names = dict.fromkeys(rank.board for rank in plan.ranks)
-    found = simulate(plan, took(*seconds), links(*names, link=link, local=local), **more)
+    found = simulate(plan, took(*seconds), links(*names, link=link, wake_up_s=wake_up_s), **more)
     assert found.completed == found.frames
     return found.throughput_fps
 
@@ -56,15 +56,13 @@ def test_a_frame_that_is_alone_takes_the_sum_of_its_steps():
 
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_a_small_window_limits_the_rate_to_window_over_latency(window):
-    slow = Link(bandwidth_mbps=float("inf"), latency_ms=10.0)
-    found = rate(THREE, 0.001, 0.001, 0.001, local=slow, frames=100, window=window)
+    found = rate(THREE, 0.001, 0.001, 0.001, wake_up_s=0.01, frames=100, window=window)
     # Three steps, two hops, and the credit's way back.
     assert found == pytest.approx(window / 0.033)
 
 
 def test_a_large_window_leaves_the_rate_to_the_slowest_rank():
-    slow = Link(bandwidth_mbps=float("inf"), latency_ms=10.0)
-    assert rate(THREE, 0.02, 0.001, 0.001, local=slow, frames=100) == pytest.approx(50)
+    assert rate(THREE, 0.02, 0.001, 0.001, wake_up_s=0.01, frames=100) == pytest.approx(50)
 
 
 def test_segments_of_one_rank_take_turns():
@@ -95,6 +93,25 @@ def test_messages_to_several_boards_do_not_wait_for_each_other_s_receivers():
     plan = planned(graph, {"a": 0, "b": 1, "c": 2}, placements("a_cpu0", "b_cpu0", "c_cpu0"))
     slow = Link(bandwidth_mbps=TENSOR_BYTES * 8 / 1e6 / 0.05, latency_ms=0.0)
     assert rate(plan, *[0.001] * 3, link=slow, frames=200) == pytest.approx(20)
+
+
+def test_a_tensor_for_several_ranks_of_another_board_crosses_the_cable_once():
+    graph = line_graph("a: x -> t\nb: t -> u\nc: t u -> y", outputs="y")
+    plan = planned(graph, {"a": 0, "b": 1, "c": 2}, placements("a_cpu0", "b_cpu0", "b_cpu1"))
+    found = simulate(plan, took(0.01, 0.01, 0.01), links("a", "b", link=GIGABIT), frames=50)
+    assert [("a", True, 50), ("b", False, 50)] == [
+        (link.board, link.is_outgoing, link.messages) for link in found.links
+    ]
+
+
+def test_inside_a_board_a_rank_holds_a_slot_of_the_writer_until_it_is_done():
+    plan = planned(CHAIN, {"a": 0, "b": 1, "c": 1})
+    found = simulate(plan, took(0.001, 1.0), links(wake_up_s=0.0001), frames=4, traced=4)
+    steps = {(step.rank, step.frame): step for step in found.steps}
+    assert steps[1, 0].begin_s == pytest.approx(steps[0, 0].end_s + 0.0001)
+    # Three slots: the fourth frame takes that of the first one.
+    assert steps[0, 2].end_s < 0.01
+    assert steps[0, 3].begin_s == pytest.approx(steps[1, 0].end_s)
 
 
 def test_ranks_that_share_a_core_take_turns_on_it():
@@ -200,7 +217,7 @@ def test_busy_ranks_are_told_with_what_waits_for_them():
     found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=300)
     assert [0.5, 1.0, 0.25] == pytest.approx([r.utilisation for r in found.ranks], abs=0.01)
     assert [20.0] == pytest.approx([found.ranks[1].busy_ms])
-    assert 1 == found.ranks[1].queue_max
+    assert 2 == found.ranks[1].queue_max  # of three slots one is in use
     assert 0 == found.ranks[2].queue_max
 
 

@@ -7,10 +7,15 @@ process's. It takes the real one's options, and refuses what the real one refuse
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _KNOWN = {"device_id", "use_tf32", "user_compute_stream", "enable_cuda_graph"}
@@ -59,6 +64,28 @@ class ToyDriver:
         self.calls()
 
 
+PACKAGE = """
+import importlib, sys
+from pathlib import Path
+from toy_cuda import ToyOnnxRuntime
+
+sys.path.remove(str(Path(__file__).parents[1]))
+del sys.modules["onnxruntime"]
+sys.modules["onnxruntime"] = ToyOnnxRuntime(importlib.import_module("onnxruntime"))
+"""
+
+
+def install_toy_gpu(library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that start from now on find the toy in the place of the real ones."""
+    for name in ("onnxruntime", "lib"):
+        (folder / name).mkdir()
+    (folder / "onnxruntime" / "__init__.py").write_text(PACKAGE)
+    Path(library).rename(folder / "lib" / "libcuda.so.1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder / "lib"), prepend=os.pathsep)
+    for place in (str(Path(__file__).parent), str(folder)):
+        monkeypatch.setenv("PYTHONPATH", place, prepend=os.pathsep)
+
+
 class ToyOnnxRuntime:
     """onnxruntime with a CUDA provider."""
 
@@ -82,10 +109,10 @@ class ToyOnnxRuntime:
     get_available_providers = get_all_providers
 
     def InferenceSession(  # noqa: N802
-        self, path: str, options: Any, providers: Sequence[Any], enable_fallback: int
+        self, path: str, options: Any, providers: Sequence[Any], **rest: Any
     ) -> Any:
         if providers == [CPU]:
-            return self._real.InferenceSession(path, options, providers)
+            return self._real.InferenceSession(path, options, providers, **rest)
         ((_, wanted),) = providers
         known = _KNOWN if self.knows_streams else _KNOWN - {"user_compute_stream"}
         if unknown := sorted(set(wanted) - known):

@@ -74,7 +74,7 @@ class _Driver:
             )
         except (OSError, AttributeError) as error:
             raise CudaError(f"NVIDIA's driver cannot be used here: {error}") from None
-        self.call("cuInit", 0)
+        self.call_long("cuInit", 0)
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that returns soon."""

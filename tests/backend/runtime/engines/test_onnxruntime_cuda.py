@@ -202,9 +202,7 @@ def test_a_graph_that_cannot_be_captured_is_run_without(gpu: Gpu) -> None:
     assert "enable_cuda_graph" not in second.options
 
 
-def test_an_error_of_a_later_run_is_no_failed_capture(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_a_later_run_is_no_failed_capture(gpu: Gpu) -> None:
     engine = gpu.load()
     check_frames(engine)
     gpu.driver.fail("w", 700)
@@ -388,7 +386,7 @@ def test_values_of_every_type_pass_unchanged(gpu: Gpu, dtype: str) -> None:
     assert rings[0].raw[0].tobytes() == rings[2].raw[0].tobytes()
 
 
-def test_a_rank_says_what_all_its_sub_models_use(gpu: Gpu) -> None:
+def test_a_rank_says_what_all_its_sub_models_use() -> None:
     graph = Acceleration("CUDA", 1, 1, uses=ALL)
     plain = Acceleration("CUDA", 1, 1, uses=ALL[::2], without={ALL[1]: "it has If"})
     found = total([graph, plain]) or {}

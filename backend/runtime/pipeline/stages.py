@@ -65,7 +65,7 @@ class _Stage(ABC):
         """All inputs are there and all outputs have room, or the stream is over."""
         if not all(each.is_settled() for each in self._inputs):
             return False
-        return self._is_over() or all(ring.has_room() for ring in self._outputs)
+        return not self.lacks_room() or self._is_over()
 
     def lacks_room(self) -> bool:
         """Whether an output has no free slot."""

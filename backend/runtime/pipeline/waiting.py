@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 _PR_SET_TIMERSLACK = 29
+
+_MAX_SELECTED = 1024
+"""``select`` takes descriptors below this number only."""
 
 Watched = tuple[int, Callable[[], object]]
 """A descriptor, and what is called when it can be read."""
@@ -18,6 +22,18 @@ def sharpen_timers() -> None:
     """Make this thread's short sleeps end on time: Linux would add 50 us to each."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+
+
+def _readable(descriptors: list[int], timeout_s: float | None) -> list[int]:
+    """Wait until descriptors can be read, or the time is over; return which can."""
+    if max(descriptors) < _MAX_SELECTED:
+        return select.select(descriptors, (), (), timeout_s)[0]
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    # It takes whole milliseconds.
+    timeout_ms = None if timeout_s is None else math.ceil(1e3 * timeout_s)
+    return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
 
 
 class Waiter:
@@ -65,8 +81,7 @@ class Waiter:
         ready: list[int] = []
         self._is_asleep = True
         if not self._is_raised:
-            # poll() and epoll round times up to milliseconds.
-            ready, _, _ = select.select([self._event, *watched], (), (), timeout_s)
+            ready = _readable([self._event, *watched], timeout_s)
         self._is_asleep = False
         was_raised, self._is_raised = self._is_raised, False
         for descriptor in ready:

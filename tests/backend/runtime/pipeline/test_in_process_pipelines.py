@@ -107,7 +107,7 @@ def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(tmp_path: Path
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     use_null_engine(folder, sleep_ms=20)
     with pytest.raises(JobError, match=r"rank 0 .*source, frame \d+: frame \d+ arrived while"):
-        run(folder, frames=500, fps=1000, queue=8)
+        run(folder, frames=500, fps=1000, queue=8, direct=False)
 
 
 def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_source_that_fails_later_ends_the_job_with_its_frame(
         Image.new("RGB", (4, 4)).save(tmp_path / f"{number}.png")
     (tmp_path / "3.png").write_bytes(b"no image")
     with pytest.raises(JobError, match=r"rank 0 .*: source, frame 3: .*3.png: not an image"):
-        run(folder, inputs=(str(tmp_path),))
+        run(folder, inputs=(str(tmp_path),), direct=False)
     assert 3 >= len(read_results(folder / "results.bin"))
 
 

@@ -22,7 +22,7 @@ from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.pipeline.wakeup import Wakeup
+from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
 from rankslice.backend.runtime.transport.transport import Completion, Lane
 
 SMALL, LARGE = 64, 1 << 20
@@ -326,6 +326,9 @@ class Counting:
         if self.sends:
             self.executor.look_soon()
 
+    def lacks_room(self) -> bool:
+        return False
+
     def pause_s(self) -> float | None:
         return None
 
@@ -479,12 +482,12 @@ def test_the_main_thread_does_not_sleep_when_its_own_look_has_ended_the_last_cha
     loop = CommunicationLoop(mailbox, [], [Incoming(1, 1, ring(SMALL))])
     slept = []
 
-    class Sleeping(Wakeup):
-        def wait(self, timeout_s: float | None = None) -> bool:
+    class Sleeping(Waiter):
+        def wait(self, timeout_s: float | None = None, also: Sequence[Watched] = ()) -> bool:
             slept.append(timeout_s)
-            return super().wait(timeout_s)
+            return super().wait(timeout_s, also)
 
-    loop._wakeup = Sleeping()
+    loop._waiter = Sleeping()
     loop.run(lambda: True)
     assert [] == slept
 
@@ -530,7 +533,7 @@ def test_a_thread_is_not_woken_by_its_own_steps() -> None:
     executor.start()
     while not executor.is_waiting:
         time.sleep(1e-3)
-    assert not executor._wakeup.wait(0)
+    assert not executor._waiter.wait(0)
     executor.stop()
     executor.join(10)
     assert 3 == stage.frame
@@ -570,11 +573,11 @@ def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst
     loop = CommunicationLoop(Mailbox(), [], [], computing=computing, latency=latency)
     assert loop._choose_main_pause_s() > 0.1
     loop.begin_step(step_s)
-    assert wakes == loop._wakeup.wait(0)
+    assert wakes == loop._waiter.wait(0)
     computing.is_waiting = False
     assert loop._choose_main_pause_s() <= 25e-3
     loop.begin_step(step_s)
-    assert not loop._wakeup.wait(0)
+    assert not loop._waiter.wait(0)
 
 
 def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_long() -> None:
@@ -585,11 +588,11 @@ def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_lo
     loop = CommunicationLoop(Mailbox(), [outgoing], [], computing=computing)
     assert 25e-3 == loop._choose_main_pause_s()
     loop.begin_step(20e-3)
-    assert not loop._wakeup.wait(0)
+    assert not loop._waiter.wait(0)
     departures.put()
     loop.look()
     loop.begin_step(20e-3)
-    assert loop._wakeup.wait(0)
+    assert loop._waiter.wait(0)
     assert 20e-3 / 12 == loop._choose_main_pause_s()
 
 
@@ -630,6 +633,7 @@ def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path, latency: bool)
     job = load_job(folder / "plan.json")
     results = folder / "results.bin"
     options = RunOptions(results=results, frames=60, fps=500.0, bind=False, latency=latency)
+    options = replace(options, direct=False)
     network = ThreadLinks(len(job.ranks))
     ranks = [Turnstile(network, rank) for rank in range(len(job.ranks))]
     with ThreadPoolExecutor(len(ranks), "main") as pool:

@@ -218,7 +218,8 @@ class World:
         parts += [end for w in self.wires for end in (w.outgoing, w.incoming)]
         self._flags = [(part, name) for part in parts for name in _flags(part)]
         self._lists = [found for part in parts for found in _lists(part)]
-        self._memory = [ring.raw[0].base for ring in self.rings]
+        # Not the time of a credit, on which nothing depends.
+        self._memory = [slot.reshape(-1)[:1] for ring in self.rings for slot in ring.slots]
 
     def _add_stages(self, wiring: Wiring, rings: Sequence[Ring]) -> None:
         def inputs(readers: Sequence[Reader]) -> list[Input]:
@@ -277,7 +278,7 @@ class World:
         for found in self._lists:
             found[:] = next(values)
         for memory in self._memory:
-            memory[:] = np.frombuffer(next(values), np.uint8)
+            memory[:] = np.frombuffer(next(values), memory.dtype)
 
     def check(self) -> None:
         """Raise :class:`WrongFrameError` if a ring or the pipeline holds more than it may."""

@@ -18,12 +18,14 @@ import pytest
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import RankSpec
 from rankslice.backend.runtime.pipeline.executor import Executor
+from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.watch import (
     Heartbeat,
     ProgressWatch,
     StarvationWatch,
     Ticker,
 )
+from rankslice.backend.runtime.pipeline.wiring import BEAT
 
 
 class Clock:
@@ -55,6 +57,12 @@ def ranks(count: int, board: str = "edge{}") -> list[RankSpec]:
         )
         for number in range(count)
     ]
+
+
+def heartbeat_of(
+    specs: Sequence[RankSpec], rank: int, processes: Sequence[int] = ()
+) -> Heartbeat:
+    return Heartbeat(specs, rank, Ring(BEAT, 2, 1), Ring(BEAT, 2, 1), processes)
 
 
 def carry(sender: Heartbeat, receiver: Heartbeat) -> None:
@@ -104,7 +112,7 @@ def test_a_watcher_without_processor_time_ticks_once_however_long_it_was_away() 
 def test_a_watcher_without_processor_time_raises_no_alarm() -> None:
     clock = Clock()
     ticker = Ticker(clock=clock)
-    first, second = (Heartbeat(ranks(2), rank) for rank in range(2))
+    first, second = (heartbeat_of(ranks(2), rank) for rank in range(2))
     for _ in range(20):
         clock.now_s += 60
         # Both ranks get the processor once a minute only, and then look several times.
@@ -119,7 +127,7 @@ def test_a_watcher_without_processor_time_raises_no_alarm() -> None:
 
 
 def test_five_ticks_without_a_beat_name_the_silent_rank_and_where_it_was() -> None:
-    silent, watcher = (Heartbeat(ranks(3), rank) for rank in (1, 2))
+    silent, watcher = (heartbeat_of(ranks(3), rank) for rank in (1, 2))
     tick(silent, "segment 0, frame 17")
     carry(silent, watcher)
     watcher.listen()
@@ -134,7 +142,7 @@ def test_five_ticks_without_a_beat_name_the_silent_rank_and_where_it_was() -> No
 
 
 def test_a_rank_that_was_never_heard_was_last_at_its_start() -> None:
-    watcher = Heartbeat(ranks(3), 0)
+    watcher = heartbeat_of(ranks(3), 0)
     for _ in range(4):
         tick(watcher, "")
     with pytest.raises(
@@ -144,12 +152,12 @@ def test_a_rank_that_was_never_heard_was_last_at_its_start() -> None:
 
 
 def test_one_beat_in_five_ticks_is_enough() -> None:
-    sender, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
+    sender, watcher = (heartbeat_of(ranks(2), rank) for rank in range(2))
     tick_and_beat_seldom(sender, watcher, ticks=50, ticks_a_beat=5)
 
 
 def test_a_rank_that_has_finished_is_not_missed() -> None:
-    finished, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
+    finished, watcher = (heartbeat_of(ranks(2), rank) for rank in range(2))
     tick(finished, "")
     finished.finish()
     carry(finished, watcher)
@@ -159,7 +167,7 @@ def test_a_rank_that_has_finished_is_not_missed() -> None:
 
 
 def test_a_finished_rank_beats_no_more() -> None:
-    heartbeat = Heartbeat(ranks(2), 0)
+    heartbeat = heartbeat_of(ranks(2), 0)
     heartbeat.finish()
     tick(heartbeat, "segment 0, frame 1")
     assert 0 == heartbeat._beats.written == heartbeat._beats.end
@@ -167,7 +175,9 @@ def test_a_finished_rank_beats_no_more() -> None:
 
 def test_each_beat_and_the_end_of_all_beats_call_once_for_somebody_to_send_them() -> None:
     calls: list[int] = []
-    heartbeat = Heartbeat(ranks(2), 0, lambda: calls.append(heartbeat._beats.written))
+    beats = Ring(BEAT, 2, 1)
+    beats.on_written = (lambda: calls.append(beats.written),)
+    heartbeat = Heartbeat(ranks(2), 0, beats, Ring(BEAT, 2, 1))
     heartbeat.beat("segment 0, frame 1")
     for _ in range(3):
         heartbeat.finish()
@@ -175,31 +185,24 @@ def test_each_beat_and_the_end_of_all_beats_call_once_for_somebody_to_send_them(
 
 
 def test_a_rank_that_hears_nothing_does_not_pile_up_beats() -> None:
-    heartbeat = Heartbeat(ranks(2), 0)
+    heartbeat = heartbeat_of(ranks(2), 0)
     for _ in range(4):
         tick(heartbeat, "")
     assert heartbeat._beats.depth == heartbeat._beats.written
 
 
 def test_a_job_of_one_rank_has_nobody_to_listen_to() -> None:
-    heartbeat = Heartbeat(ranks(1), 0)
-    assert ([], []) == (heartbeat.outgoing, heartbeat.incoming)
+    heartbeat = heartbeat_of(ranks(1), 0)
     for _ in range(50):
         tick(heartbeat, "segment 0, frame 1")
-
-
-def test_each_rank_listens_to_the_one_before_and_beats_for_the_next() -> None:
-    for rank, (before, after) in enumerate([(2, 1), (0, 2), (1, 0)]):
-        heartbeat = Heartbeat(ranks(3), rank)
-        assert [before] == [end.lane.peer for end in heartbeat.incoming]
-        assert [after] == [end.lane.peer for end in heartbeat.outgoing]
+    assert heartbeat.has_ended
 
 
 @pytest.mark.parametrize(
     "step", ["", "segment 0, frame 1" + "0" * 80, "Segment ❄, frame 1", "❄" * 40]
 )
 def test_any_name_of_a_step_fits_into_a_beat(step: str) -> None:
-    sender, watcher = (Heartbeat(ranks(2), rank) for rank in range(2))
+    sender, watcher = (heartbeat_of(ranks(2), rank) for rank in range(2))
     tick(sender, step)
     carry(sender, watcher)
     watcher.listen()
@@ -220,7 +223,7 @@ def ticks_of_silence(
     monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: next(answers))
     silent_process = os.getppid() if process is None else process
     processes = (0, silent_process, os.getpid())
-    watcher = Heartbeat(ranks(3, board), 2, processes=processes)
+    watcher = heartbeat_of(ranks(3, board), 2, processes)
     for number in range(1, 1 + len(starved)):
         try:
             tick(watcher, "")
@@ -262,8 +265,8 @@ def test_a_rank_in_the_process_of_the_watcher_has_what_that_has(
 def test_a_beat_ends_the_count_of_ticks_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StarvationWatch, "is_starved", lambda self: True)
     processes = (os.getppid(), os.getpid())
-    sender = Heartbeat(ranks(2, "edge"), 0)
-    watcher = Heartbeat(ranks(2, "edge"), 1, processes=processes)
+    sender = heartbeat_of(ranks(2, "edge"), 0)
+    watcher = heartbeat_of(ranks(2, "edge"), 1, processes)
     tick_and_beat_seldom(sender, watcher, ticks=200, ticks_a_beat=25)
 
 
@@ -339,6 +342,9 @@ class Gate:
     def step(self) -> None:
         self._begun.release()
         self._may_end.acquire()
+
+    def lacks_room(self) -> bool:
+        return False
 
     def pause_s(self) -> None:
         return None

@@ -59,9 +59,7 @@ def ranks(count: int, board: str = "edge{}") -> list[RankSpec]:
     ]
 
 
-def heartbeat_of(
-    specs: Sequence[RankSpec], rank: int, processes: Sequence[int] = ()
-) -> Heartbeat:
+def heartbeat_of(specs: Sequence[RankSpec], rank: int, processes: Sequence[int] = ()) -> Heartbeat:
     return Heartbeat(specs, rank, Ring(BEAT, 2, 1), Ring(BEAT, 2, 1), processes)
 
 

@@ -454,7 +454,8 @@ def test_a_thread_does_not_sleep_when_its_own_look_has_made_a_stage_ready() -> N
     stage.executor = executor
     executor.start(Silent(stage, brings_at={2, 4}, looks=6))
     executor.join(30)
-    assert ([1, 3, 5, 6], 2) == (slept_at, stage.frame)
+    assert 2 == stage.frame
+    assert not {2, 4} & set(slept_at)
 
 
 @pytest.mark.parametrize("window", [1, 2])

@@ -1,21 +1,39 @@
-"""How long the cheapest commands take, beside Python that does nothing.
+"""How long the start takes: of the cheapest commands, and of a job until its first result.
 
-The commands take turns. Beside wall-clock time stands processor time, which other programs on the
-machine change less.
+The commands take turns, and stand beside Python that does nothing. The job is SqueezeNet over two
+ranks. Each round measures, one after the other: mpirun of an empty mpi4py program on the job's
+cores, to its end, once as it is and once without the network, as jobs on one machine run; both
+ranks' engines loading their sub-models at once, where the slower one counts; and ``rankslice
+run`` until the result of frame 0 is written. What mpirun and the engines do not explain is what
+RankSlice adds. Beside wall-clock time stands processor time, which other programs on the machine
+change less.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from timing import console, machine, print_table, ratios, spread
 
-MODEL = Path(__file__).parents[1] / "models" / "digits.onnx"
+from rankslice.backend.launch.mpirun import find_mpirun, launch_command
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build.build import build
+from rankslice.commands.build_folder import RESULTS, read_plan
+from rankslice.framework.plan import Plan
+from rankslice.networks.zoo import zoo_model
+
+PROJECT = Path(__file__).parents[1]
+MODEL = PROJECT / "models" / "digits.onnx"
+MAPPING = PROJECT / "mappings" / "squeezenet-two-ranks.json"
 PROGRAM = "from rankslice.commands import main; main()"
 BARE = "python -c pass"
 COMMANDS = {
@@ -25,12 +43,49 @@ COMMANDS = {
     "rankslice run --help": [PROGRAM, "run", "--help"],
     f"rankslice inspect {MODEL.name}": [PROGRAM, "inspect", str(MODEL)],
 }
+LOAD = """
+import os, sys, time
+from pathlib import Path
+folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+sys.path.insert(0, str(folder))
+from runtime.engines import engine_settings, open_engine
+from runtime.job import load_job
+job = load_job(folder / "plan.json")
+spec = job.ranks[rank]
+os.sched_setaffinity(0, spec.cores)
+print("ready", flush=True)
+sys.stdin.readline()
+begin = time.perf_counter()
+for segment in job.segments_of(rank):
+    sides = segment.inputs, segment.outputs
+    tensors = [[job.tensors[name] for name in side] for side in sides]
+    engine = open_engine(spec.engine, engine_settings(spec, exact=False))
+    engine.load(folder / segment.file, *tensors)
+print(time.perf_counter() - begin)
+"""
+"""Prints how long the engine of a rank takes to load its sub-models, in seconds."""
+ENVIRONMENT = {name: value for name, value in os.environ.items() if "BYTECODE" not in name}
+"""Compiled modules are kept, as they usually are."""
 
 
-def start(arguments: list[str]) -> tuple[float, float]:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One round of a job's start; seconds."""
+
+    empty: tuple[float, float]
+    """Of mpirun of an empty program: by the clock, and of the processor."""
+    offline: tuple[float, float]
+    """The same without the network."""
+    load: float
+    first: float
+    whole: tuple[float, float]
+
+
+def start(command: Sequence[str], **variables: str) -> tuple[float, float]:
     """Return the seconds that a command takes: by the clock, and of the processor."""
     before, begin = _processor_s(), time.perf_counter()
-    subprocess.run([sys.executable, "-c", *arguments], stdout=subprocess.DEVNULL, check=True)
+    environment = {**ENVIRONMENT, **variables}
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
     return time.perf_counter() - begin, _processor_s() - before
 
 
@@ -40,16 +95,12 @@ def _processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main() -> None:
-    """Take the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
-    console.print(f"{machine()}\n{rounds} rounds")
+def commands(rounds: int) -> None:
+    """Measure the commands and print what they take."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(rounds):
         for name, arguments in COMMANDS.items():
-            found[name].append(start(arguments))
+            found[name].append(start([sys.executable, "-c", *arguments]))
     bare = [processor for _, processor in found[BARE]]
     rows = [
         (
@@ -62,6 +113,85 @@ def main() -> None:
     ]
     columns = ("command", "seconds", "of the processor", "times bare Python")
     print_table("medians, with the least and the greatest", columns, rows)
+
+
+def job(folder: Path, plan: Plan) -> Start:
+    """Return what one start of a build folder's job took."""
+    mpirun, program = find_mpirun(), (sys.executable, "-c", "from mpi4py import MPI")
+    command = launch_command(plan, folder, mpirun, (), program=program)
+    local = "self,sm" if mpirun.version[0] >= 5 else "self,vader"
+    # Elsewhere a killed mpirun may have left files that this one would stumble over.
+    own = str(folder.parent)
+    empty, offline = start(command, TMPDIR=own), start(command, TMPDIR=own, OMPI_MCA_btl=local)
+    load = _load_s(folder, len(plan.ranks))
+    begin = time.monotonic()
+    whole = start([sys.executable, "-c", PROGRAM, "run", str(folder), "--frames", "1"])
+    # The sink runs on this machine, so its clock is this one.
+    first = float(read_results(folder / RESULTS).completed_s[0]) - begin
+    return Start(empty, offline, load, first, whole)
+
+
+def _load_s(folder: Path, ranks: int) -> float:
+    """Return how long the slowest of all ranks' engines takes when they load at once."""
+    loading = [
+        subprocess.Popen(
+            [sys.executable, "-c", LOAD, str(folder), str(rank)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        for rank in range(ranks)
+    ]
+    for process in loading:
+        assert process.stdout
+        process.stdout.readline()
+    for process in loading:  # all are ready to begin
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return max(float(process.communicate()[0]) for process in loading)
+
+
+def jobs(rounds: int) -> None:
+    """Measure the start of a job and print what it takes; one round more comes first."""
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
+        folder = Path(place) / "out"
+        build(zoo_model("squeezenet"), MAPPING, "local", folder)
+        plan = read_plan(folder)
+        found = [job(folder, plan) for _ in range(rounds + 1)][1:]
+
+    def row(name: str, walls: Iterable[float], processor: Iterable[float] = ()) -> tuple[str, ...]:
+        times = list(processor)
+        return name, spread(walls).text(), spread(times).text() if times else ""
+
+    def both(name: str, times: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+        return row(name, (wall for wall, _ in times), (cpu for _, cpu in times))
+
+    rows = [
+        both("mpirun of an empty mpi4py program", [each.empty for each in found]),
+        both("the same without the network", [each.offline for each in found]),
+        row("engines load", (each.load for each in found)),
+        row("rankslice run, to the first result", (each.first for each in found)),
+        row("beyond mpirun and engines", (e.first - e.empty[0] - e.load for e in found)),
+        row("beyond mpirun without the network", (e.first - e.offline[0] - e.load for e in found)),
+        both("rankslice run, to its end", [each.whole for each in found]),
+    ]
+    title = f"SqueezeNet over two ranks, {rounds} rounds; beyond mpirun and engines: 0.5 s at most"
+    print_table(title, ("", "seconds", "of the processor"), rows)
+
+
+def main() -> None:
+    """Take the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", choices=("commands", "job"), help="measure only these")
+    given = parser.parse_args()
+    console.print(f"{machine()}\n{given.rounds} rounds")
+    if given.only != "job":
+        commands(given.rounds)
+    if given.only != "commands":
+        jobs(given.rounds)
 
 
 if __name__ == "__main__":

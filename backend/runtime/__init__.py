@@ -6,6 +6,7 @@ lies beside every ``driver.py``.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def __getattr__(name: str) -> Any:
     """Import what a driver uses when it does: other programs import single modules only."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # A rank's numpy multiplies no matrices, so it need not start a thread per core.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from . import driver, tables
 
     return driver.main if name == "main" else getattr(tables, name)

@@ -7,12 +7,13 @@ import json
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from .errors import JobError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _FORMAT = "rankslice-plan"
 _VERSION = 1
@@ -36,6 +37,8 @@ class TensorSpec:
         Raises:
             JobError: the type has no storage of a fixed size.
         """
+        import numpy as np
+
         if self.dtype.startswith(("float4", "int4", "uint4")):
             return np.dtype(np.uint8), ((math.prod(self.shape) + 1) // 2,)
         if self.dtype.startswith("float8"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
+
+if TYPE_CHECKING:
+    from importlib.metadata import PackagePath
 
 PLUGINS = {
     "OpenVINO": "onnxruntime-ep-openvino",
@@ -84,11 +86,13 @@ def _library_of(plugin: str) -> str:
     return str(libraries[0].locate())
 
 
-def _files_of(package: str) -> Sequence[importlib.metadata.PackagePath] | None:
+def _files_of(package: str) -> Sequence[PackagePath] | None:
     """Return the files of a distribution, which is not imported; ``None``: not installed."""
+    from importlib.metadata import PackageNotFoundError, files
+
     try:
-        return importlib.metadata.files(package) or ()
-    except importlib.metadata.PackageNotFoundError:
+        return files(package) or ()
+    except PackageNotFoundError:
         return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,23 @@ class Login:
     def full_name(self) -> str:
         """The board's name in messages: ``board edge01 (10.0.0.11)``."""
         return f"board {self.board} ({self.host})"
+
+
+def is_this_machine(host: str) -> bool:
+    """Tell whether a host is this machine, which can then listen at that address."""
+    if host in ("localhost", socket.gethostname()):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 def logins_to_json(boards: Sequence[Board], plan: Plan) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from rankslice.backend.agent.jobs.folders import DISK_FULL
 from rankslice.backend.agent.system import shell_words
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
-from rankslice.backend.boards.login import Login
+from rankslice.backend.boards.login import Login, is_this_machine
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.home import home_folder
@@ -27,7 +25,6 @@ __all__ = [
     "BoardShell",
     "Copied",
     "below_home",
-    "is_this_machine",
     "shell_words",
     "ssh_options",
     "write_ssh_config",
@@ -72,23 +69,6 @@ _CHOOSE_PYTHON = (
 
 PLAIN_PYTHON = shell_words("exec", "python3", "-c", _READ_PROGRAM)
 """Starts the board's own Python, of any version, instead of the one that runs jobs."""
-
-
-def is_this_machine(host: str) -> bool:
-    """Tell whether a host is this machine, which can then listen at that address."""
-    if host in ("localhost", socket.gethostname()):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_DGRAM) as listener:
-        try:
-            listener.bind((host, 0))
-        except OSError:
-            return False
-    return True
 
 
 def ssh_options(config: Path | None) -> list[str]:

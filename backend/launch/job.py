@@ -18,7 +18,6 @@ from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
 from rankslice.backend.runtime.faults.guard import SESSION
 from rankslice.backend.runtime.faults.private import in_memory
-from rankslice.backend.runtime.figures.rank_figures import stat_fields
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import RankSliceError
 
@@ -154,5 +153,5 @@ def end_session(process: subprocess.Popen[str]) -> None:
 def _kill_session(session: int) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if int(stat_fields(folder)[3]) == session:
+            if os.getsid(int(folder.name)) == session:
                 os.kill(int(folder.name), signal.SIGKILL)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankslice.backend.boards.ssh import is_this_machine
+from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build

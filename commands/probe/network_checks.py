@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from rankslice.backend.boards.links import BoardLinks, measure_routes
+from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import Conversation, address_towards, clock_ahead_s
-from rankslice.backend.boards.ssh import is_this_machine
 from rankslice.commands.probe.findings import (
     FAIL,
     HERE,

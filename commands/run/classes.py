@@ -7,12 +7,14 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rankslice.commands.run.run import FinishedRun
 from rankslice.commands.run.show import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
+
+if TYPE_CHECKING:
+    from rankslice.commands.run.run import FinishedRun
 
 _COLUMNS = ("frame", "input", "place", "class", "name", "score")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rankslice.backend.boards.preflight import CheckedBoards, check_boards, remote_inputs
-from rankslice.backend.boards.ssh import is_this_machine
+from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
@@ -17,10 +17,12 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
-from rankslice.commands.deploy.deploy import plan_deployment
 from rankslice.commands.run.results_files import check_results
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
+
+if TYPE_CHECKING:
+    from rankslice.backend.boards.preflight import CheckedBoards
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class PreparedRun:
     def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
         inputs = self.options.inputs
         if self.boards is not None:  # names relative to the folder of the job on each board
+            from rankslice.backend.boards.preflight import remote_inputs
+
             results, report = Path(RESULTS), Path(REPORT)
             inputs = remote_inputs(inputs) if self.source.reads_files else inputs
         options = replace(self.options, inputs=inputs, results=results, report=report)
@@ -98,6 +102,9 @@ def prepare(
 
 def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:
     """Ask the boards, and return the run with its mpirun line."""
+    from rankslice.backend.boards.preflight import check_boards
+    from rankslice.commands.deploy.deploy import plan_deployment
+
     deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
     boards = check_boards(deployment.work, deployment.ssh_config, mpirun)
     launch = launch_command(

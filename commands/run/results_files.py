@@ -5,14 +5,10 @@ from __future__ import annotations
 import shutil
 import stat
 import sys
-import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
-from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
     NPZ,
@@ -22,6 +18,9 @@ from rankslice.framework.files.output_file import (
     is_null,
     whole_file,
 )
+
+if TYPE_CHECKING:
+    from rankslice.backend.runtime.sinks.results import Results
 
 _OPTION = "--results"
 _CHUNK = 1 << 20
@@ -75,6 +74,8 @@ def move_results(written: Path, target: Path) -> Path | None:
     try:
         check_output(target, _OPTION, NPZ if is_npz(target) else RESULTS)
         if is_npz(target):
+            from rankslice.backend.runtime.sinks.results import read_results
+
             with whole_file(target) as npz:
                 write_npz(read_results(written), npz)
         else:
@@ -102,6 +103,10 @@ def write_npz(results: Results, file: BinaryIO) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    import zipfile
+
+    import numpy as np
+
     with zipfile.ZipFile(file, "w") as archive:
         for number, spec in enumerate(results.outputs):
             dtype, shape = spec.storage

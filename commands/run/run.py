@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sinks.results import Results, read_results, results_of
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
-from rankslice.commands.run.across import run_across
-from rankslice.commands.run.comparison import find_reference, verified
 from rankslice.commands.run.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.run.results_files import move_results
 from rankslice.commands.run_folder import run_folder
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
-from rankslice.measurement.report import read_report
-from rankslice.measurement.summary import RunSummary, summarise
+
+if TYPE_CHECKING:
+    from rankslice.backend.runtime.sinks.results import Results
+    from rankslice.measurement.summary import RunSummary
 
 __all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
 
@@ -65,7 +65,7 @@ def run(
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
     """
-    reference = find_reference(prepared) if verify else None
+    reference = _reference(prepared) if verify else None
     with _run_folder(prepared) as folder:
         try:
             _run_job(prepared, folder, on_completed)
@@ -76,6 +76,10 @@ def run(
         except BaseException:  # a signal that ends this program
             _kept(prepared, folder)
             raise
+        from rankslice.backend.runtime.sinks.results import results_of
+        from rankslice.measurement.report import read_report
+        from rankslice.measurement.summary import summarise
+
         with as_user_errors():
             results = results_of(load_job(prepared.folder / PLAN), folder / RESULTS)
         records = read_report(folder / REPORT, prepared.plan, len(results))
@@ -87,9 +91,17 @@ def run(
     on_ran(finished)
     if reference is None:
         return finished
+    from rankslice.commands.run.comparison import verified
+
     with as_user_errors():
         verdict = verified(prepared, reference, results, arrivals, tolerance, on_verified)
     return replace(finished, summary=replace(finished.summary, verify=verdict))
+
+
+def _reference(prepared: PreparedRun) -> Path:
+    from rankslice.commands.run.comparison import find_reference
+
+    return find_reference(prepared)
 
 
 @contextmanager
@@ -123,13 +135,24 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
 def _run_job(prepared: PreparedRun, folder: Path, on_completed: Callable[[int], None]) -> None:
     """Run the job to its end, and have its results and report in a folder."""
     if prepared.boards is None:
-        run_job(prepared.command_in(folder), on_completed)
+        run_job(prepared.command_in(folder), on_completed, on_start=_load_ahead)
     else:
+        from rankslice.commands.run.across import run_across
+
         run_across(prepared, prepared.boards, folder, on_completed)
+
+
+def _load_ahead(mpirun: subprocess.Popen[str]) -> None:
+    """Import what reads results and reports while mpirun starts, instead of before it."""
+    import rankslice.backend.runtime.sinks.results
+    import rankslice.measurement.report
+    import rankslice.measurement.summary  # noqa: F401
 
 
 def _kept(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
     """Keep the results of finished frames; return where they are."""
+    from rankslice.backend.runtime.sinks.results import read_results
+
     try:
         count = len(read_results(folder / RESULTS))
     except JobError:

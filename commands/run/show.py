@@ -6,23 +6,25 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
-from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import joined, on_one_line
-from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
-from rankslice.measurement.verify import Verification
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+    from rankslice.commands.run.run import FinishedRun
+    from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
+    from rankslice.measurement.verify import Verification
 
 _MAX_FRAMES_SHOWN = 20
 _MAX_CLASSES = 1_000_000
@@ -185,7 +187,7 @@ def _json_labels(value: Any) -> tuple[str, ...]:
 def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:
     """Return the ``count`` best classes with their scores, best first; [1, K] or [K] scores."""
     flat = scores.reshape(-1)
-    best = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    best = (-flat.astype("float64")).argsort(kind="stable")[:count]
     return [(int(index), float(flat[index])) for index in best]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _BLOCK = 1 << 18
 """Bytes: small enough to stay in a core's cache between reading and hashing."""
@@ -27,6 +30,8 @@ class FileHashes:
     """
 
     def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         self._pool = ThreadPoolExecutor()
         self._found: dict[tuple[int, int], Future[str]] = {}
 

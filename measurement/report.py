@@ -94,6 +94,7 @@ class _Rank(_Record):
     gpu_memory_mb: _Figure | None = None
     warm_up_ms: _Figure
     not_warmed_up: list[str]
+    not_direct: str = ""
     steady: _Steady | None
     source: _Source | None = None
     sink: _Sink | None = None

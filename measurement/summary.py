@@ -43,6 +43,8 @@ class RankSummary:
     """Time of the runs on zeros before frame 0, of all its segments together."""
     not_warmed_up: tuple[str, ...] = ()
     """Segments without such a run, and why: ``segment 0: it draws random numbers``."""
+    not_direct: str = ""
+    """Why ranks of one board exchange messages instead of sharing memory; empty: they share it."""
     steady: dict[str, float] | None = None
     """What it did after the first frames: ``frames``, ``compute_share`` and ``cpu_share`` of the
     time (the latter over 1 where several cores worked); ``None`` where no others came."""
@@ -181,6 +183,7 @@ def _steady_rate(completed_s: NDArray[np.float64], window: int) -> float | None:
 def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
     tuples = {name: tuple(record[name]) for name in ("cores", "not_warmed_up")}
+    values["not_direct"] = record.get("not_direct", "")
     return RankSummary(**{**values, **tuples})
 
 

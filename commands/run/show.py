@@ -57,6 +57,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
         if rank.accelerated is not None:
             text = f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
             print_line(console, text)
+    for reason in sorted({rank.not_direct for rank in summary.ranks} - {""}):
+        print_line(console, f"ranks of one board exchange messages: {reason}")
     for line in _warm_ups(summary.ranks):
         print_line(console, line)
     rate, of = summary.throughput_fps, summary.throughput_of

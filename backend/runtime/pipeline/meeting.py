@@ -33,6 +33,8 @@ class Peers:
     """The ranks with which this one shares memory."""
     direct: Pairs = frozenset()
     """All pairs of ranks that share memory."""
+    not_direct: str = ""
+    """Why ranks of one board exchange messages, if they do."""
 
     def is_far(self, rank: int) -> bool:
         """Return whether a rank is on another board."""
@@ -79,23 +81,21 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
     )
     for neighbour in found.neighbours.values():
         resources.callback(neighbour.close)
-    if not transport.rank:
-        _tell_what_is_not_direct(job, found, wanted=options.direct)
+    reason = _why_not_direct(job, found, wanted=options.direct)
+    if reason and not transport.rank:
+        print(f"ranks of one board exchange messages: {reason}", file=sys.stderr, flush=True)
     hosts = tuple(record["host"] for record in records)
-    return Peers(hosts, processes, found.neighbours, found.pairs)
+    return Peers(hosts, processes, found.neighbours, found.pairs, reason)
 
 
-def _tell_what_is_not_direct(job: Job, found: Found, *, wanted: bool) -> None:
-    """Print a line if ranks of one board exchange messages though they could share memory."""
+def _why_not_direct(job: Job, found: Found, *, wanted: bool) -> str:
+    """Say why ranks of one board exchange messages; empty: they share memory."""
     missing = sorted(pairs_within_boards(job) - found.pairs)
-    if not missing:
-        return
-    reason = "--no-direct"
-    if wanted:
-        one, other = (job.ranks[rank].name for rank in missing[0])
-        why = "belong to two accounts" if missing[0] in found.strangers else "cannot share memory"
-        reason = f"{one} and {other} {why}"
-    print(f"rankslice: {reason}: ranks of one board exchange messages", file=sys.stderr, flush=True)
+    if not missing or not wanted:
+        return "--no-direct" if missing else ""
+    one, other = (job.ranks[rank].name for rank in missing[0])
+    why = "belong to two accounts" if missing[0] in found.strangers else "cannot share memory"
+    return f"{one} and {other} {why}"
 
 
 def share(transport: Transport, record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ class _Rank:
         """
         self._setup = setup
         self._channels = channels
+        self._not_direct = peers.not_direct
         job, number = setup.job, setup.transport.rank
         self._failure: tuple[str, BaseException] | None = None
         rings = channels.rings
@@ -224,6 +225,7 @@ class _Rank:
             "python": platform.python_version(),
             "numpy": np.__version__,
             "mpi": getattr(transport, "library", ""),
+            "not_direct": self._not_direct,
             **self._segments.figures(),
         }
         if self._source is not None:

@@ -6,9 +6,11 @@ import itertools
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +68,10 @@ def run(
         RankSliceError: the job failed; the results of finished frames are kept.
     """
     reference = _reference(prepared) if verify else None
+    run_job_in = _runner(prepared)
     with _run_folder(prepared) as folder:
         try:
-            _run_job(prepared, folder, on_completed)
+            run_job_in(folder, on_completed)
         except RankSliceError as error:
             raise RankSliceError(*error.mistakes, *_kept(prepared, folder)) from None
         except KeyboardInterrupt:
@@ -132,18 +135,28 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
         file.write((folder / REPORT).read_bytes())
 
 
-def _run_job(prepared: PreparedRun, folder: Path, on_completed: Callable[[int], None]) -> None:
-    """Run the job to its end, and have its results and report in a folder."""
+def _runner(prepared: PreparedRun) -> Callable[[Path, Callable[[int], None]], None]:
+    """Return what runs the job to its end, and has its results and report in a folder."""
     if prepared.boards is None:
-        run_job(prepared.command_in(folder), on_completed, on_start=_load_ahead)
-    else:
-        from rankslice.commands.run.across import run_across
+        return partial(_run_here, prepared)
+    from rankslice.commands.run.across import run_across
 
-        run_across(prepared, prepared.boards, folder, on_completed)
+    return partial(run_across, prepared, prepared.boards)
+
+
+def _run_here(prepared: PreparedRun, folder: Path, on_completed: Callable[[int], None]) -> None:
+    run_job(prepared.command_in(folder), on_completed, on_start=_load_ahead)
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:
-    """Import what reads results and reports while mpirun starts, instead of before it."""
+    """Import what reads results and reports while mpirun starts, instead of before it.
+
+    A thread does it: numpy cannot be imported again once Ctrl-C has interrupted its import.
+    """
+    threading.Thread(target=_load).start()
+
+
+def _load() -> None:
     import rankslice.backend.runtime.sinks.results
     import rankslice.measurement.report
     import rankslice.measurement.summary  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import threading
@@ -24,7 +25,13 @@ from .options import RunOptions, parse_options
 from .pipeline.meeting import together
 from .pipeline.rank import run_rank
 from .tables import Rank, check_tables
-from .transport.mpi import MpiTransport, check_library, library_version, prefer
+from .transport.mpi import (
+    MpiTransport,
+    check_library,
+    check_room,
+    library_version,
+    prefer,
+)
 
 _START_TIMEOUT_S = 120.0
 _ABORT_TIMEOUT_S = 3
@@ -32,6 +39,10 @@ _ABORT_TIMEOUT_S = 3
 _DEATH_REPORT_S = 0.5
 """How long a failed rank needs to end the others."""
 _FINALIZE_TIMEOUT_S = 60
+_OPEN_FILES = 64
+"""What a rank may need by itself; 43 in all were seen with three ranks."""
+_OPEN_FILES_OF_A_RANK = 8
+"""What it may need for each rank: of its board, or of another one."""
 
 
 def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
@@ -84,8 +95,8 @@ class _Process:
     def run(self, folder: Path, plan_sha256: str) -> None:
         """Run the rank to the end of the stream."""
         self._start_watch.start()
-        self._check_library()
-        prefer(os.environ, library_version(), self._session.path if self._session else None)
+        self._check_open_files()
+        self._prepare_library()
         self._prepare_engine(folder)
         self._transport = mpi = MpiTransport()
         job = together(mpi, lambda: self._load_plan(folder, plan_sha256, mpi))
@@ -115,14 +126,34 @@ class _Process:
             settings = engine_settings(rank, exact=self._options.exact)
             prepare_engine(rank.engine, settings, len(job.segments_of(rank.rank)))
 
-    def _check_library(self) -> None:
-        """Refuse a library of another Open MPI than mpirun: initialising it could crash."""
+    def _check_open_files(self) -> None:
+        """Refuse a limit of open files that MPI and the channels to the other ranks may exceed."""
+        wanted = _OPEN_FILES + _OPEN_FILES_OF_A_RANK * len(self._ranks)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = hard if hard != resource.RLIM_INFINITY else wanted
+        if soft in range(wanted):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, limit), hard))
+        if limit < wanted:
+            self._refuse(
+                f"the limit of open files is {limit}, expected at least {wanted}: raise it"
+                " (ulimit -n)"
+            )
+
+    def _prepare_library(self) -> None:
+        """Set what the MPI library reads when it is initialised; refuse what could crash it."""
+        version = library_version()
         try:
-            check_library(os.environ, library_version())
+            check_library(os.environ, version)
+            prefer(os.environ, version, self._session.path if self._session else None)
+            check_room(os.environ, version)
         except JobError as error:
-            if self._number:
-                raise ElsewhereError(str(error)) from None
-            raise JobError(f"{self.name}: {error}") from None
+            self._refuse(str(error))
+
+    def _refuse(self, message: str) -> NoReturn:
+        """Fail with all ranks of the board, the first of which says why."""
+        if os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0") != "0":
+            raise ElsewhereError(message)
+        raise JobError(f"{self.name}: {message}")
 
     def _load_plan(self, folder: Path, plan_sha256: str, transport: MpiTransport) -> Job:
         try:

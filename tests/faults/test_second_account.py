@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -126,6 +127,8 @@ def test_a_running_job_is_closed_to_others_and_what_it_leaves_when_killed_is_swe
             time.sleep(0.05)
         assert not session.exists(), "the guard removes it with the last rank"
         (left,) = place.iterdir()
+        with (left / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # mpirun may end after the last rank
         os.utime(left, (0, 0))
         environment = {**os.environ, "TMPDIR": str(place)}
         command = [*COMMAND, "run", out, "--frames", "1", "--mpirun", mpirun()]

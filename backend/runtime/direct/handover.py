@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
-from ..errors import JobError
+from ..errors import JobError, NeighbourDiedError
 
 MAX_DESCRIPTORS = 200
 """With one message; the kernel's limit is 253."""
@@ -179,7 +179,9 @@ class Neighbour:
         return bytes(message)
 
     def _ended(self) -> JobError:
-        return JobError(f"rank {self.rank}: its process (number {self.process}) has ended")
+        return NeighbourDiedError(
+            f"rank {self.rank}: its process (number {self.process}) has ended, or given up"
+        )
 
     def _failure(self, error: OSError) -> JobError:
         if error.errno in (errno.EPIPE, errno.ECONNRESET):
@@ -190,6 +192,11 @@ class Neighbour:
                 " files (ulimit -n), or run with --no-direct"
             )
         return JobError(f"rank {self.rank}: its stream has failed ({error.strerror})")
+
+    def hang_up(self) -> None:
+        """Let the other end wait for nothing more."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the stream and the handle of the process."""
@@ -343,7 +350,8 @@ def swap(
         messages: by rank, one for each neighbour.
 
     Raises:
-        JobError: a neighbour has ended, or not all has arrived; what has is closed.
+        JobError: not all has arrived; what has is closed.
+        NeighbourDiedError: the same because a neighbour has ended, or failed itself.
     """
     received: dict[int, tuple[bytes, list[int]]] = {}
     try:
@@ -354,6 +362,8 @@ def swap(
             if not neighbour.sends_first:
                 neighbour.send(*messages[rank])
     except BaseException:
+        for neighbour in neighbours.values():
+            neighbour.hang_up()
         for _, descriptors in received.values():
             close_all(descriptors)
         raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from ..direct.handover import Door, Found, Neighbour, find_neighbours
-from ..errors import ElsewhereError, JobError
+from ..errors import ElsewhereError, JobError, NeighbourDiedError
 from ..job import Job
 from ..options import RunOptions
 from ..transport.transport import Transport
@@ -109,16 +109,19 @@ def together(transport: Transport, step: Callable[[], _T]) -> _T:
     Raises:
         JobError: the step failed here, and on no rank before this one.
         ElsewhereError: it failed on another rank, the first of which raises :class:`JobError`.
+        NeighbourDiedError: it failed on no rank but because of the end of one.
     """
-    result, failure = None, None
+    result, failure, message = None, None, ""
     try:
         result = step()
-    except JobError as error:
+    except NeighbourDiedError as error:  # if it failed and lives, it says why
         failure = error
-    messages = transport.exchange(str(failure or "").encode())
-    first = next((rank for rank, message in enumerate(messages) if message), None)
-    if first is None:
-        return cast(_T, result)
-    if first == transport.rank and failure is not None:
+    except JobError as error:
+        failure, message = error, str(error)
+    messages = transport.exchange(message.encode())
+    first = next((rank for rank, told in enumerate(messages) if told), None)
+    if first is not None and first != transport.rank:
+        raise ElsewhereError(messages[first].decode())
+    if failure is not None:
         raise failure
-    raise ElsewhereError(messages[first].decode())
+    return cast(_T, result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -13,6 +15,9 @@ from ..errors import JobError
 from .transport import Completion, Lane
 
 _END = -1
+
+_SEGMENT_BYTES = {"sm": 16 << 20, "vader": 4 << 20}
+"""The library's usual size of a rank's file of shared memory, by its name for it."""
 
 _TRIES = 16
 """Calls of MPI between two checks whether to continue."""
@@ -61,7 +66,7 @@ def prefer(environment: MutableMapping[str, str], library: str, session: Path | 
         session: the job's private folder on this board, for shared memory: elsewhere its names
             could be guessed, and killed ranks would leave files.
     """
-    shared_memory = "sm" if int(library.rpartition(" v")[2].partition(".")[0]) >= 5 else "vader"
+    shared_memory = _shared_memory(library)
     if session is not None:
         name = f"OMPI_MCA_btl_{shared_memory}_backing_directory"
         environment.setdefault(name, str(session))
@@ -69,6 +74,41 @@ def prefer(environment: MutableMapping[str, str], library: str, session: Path | 
     if size is not None and size == environment.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
         # All ranks are on this machine, so nothing needs to listen to a network.
         environment.setdefault("OMPI_MCA_btl", f"self,{shared_memory}")
+
+
+def check_room(environment: Mapping[str, str], library: str) -> None:
+    """Raise :class:`JobError` if the library would end the rank for want of shared memory.
+
+    Args:
+        environment: of the process, after :func:`prefer`.
+        library: its version: ``Open MPI v5.0.11``.
+    """
+    name = _shared_memory(library)
+    folder = environment.get(f"OMPI_MCA_btl_{name}_backing_directory")
+    has_others = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1") != "1"
+    if folder is None or not has_others or name not in environment.get("OMPI_MCA_btl", ""):
+        return
+    given = environment.get(f"OMPI_MCA_btl_{name}_segment_size", "")
+    needed = int(given) if given.isdecimal() else _SEGMENT_BYTES[name]
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit in range(needed):
+        raise JobError(
+            f"the limit of the size of files is {limit} bytes, and MPI's shared memory needs"
+            f" {needed}: raise it (ulimit -f)"
+        )
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    needed += needed // 20  # the library wants a little more
+    if free < needed:
+        raise JobError(
+            f"{folder} has room for {free} bytes, and MPI's shared memory needs {needed}: make room"
+            " in /dev/shm (--shm-size of a container), or name another folder with TMPDIR"
+        )
+
+
+def _shared_memory(library: str) -> str:
+    """Return the library's name for messages through shared memory."""
+    return "sm" if int(library.rpartition(" v")[2].partition(".")[0]) >= 5 else "vader"
 
 
 class MpiTransport:

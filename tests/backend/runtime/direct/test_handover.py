@@ -29,6 +29,9 @@ from rankslice.backend.runtime.direct.handover import (
 from rankslice.backend.runtime.direct.memory import make_memory
 from rankslice.backend.runtime.errors import JobError
 
+NOTHING: dict[int, tuple[bytes, list[int]]] = {rank: (b"", []) for rank in range(3)}
+"""A message for each rank."""
+
 
 @pytest.fixture(autouse=True)
 def no_descriptor_stays_open() -> Iterator[None]:
@@ -289,6 +292,25 @@ def test_what_has_come_is_closed_if_a_swap_fails() -> None:
         close(*neighbours.values())
 
     as_threads(3, step)
+
+
+def test_a_rank_whose_swap_fails_keeps_no_other_rank_waiting() -> None:
+    def step(rank: int, share: Share) -> str:
+        neighbours = meet(rank, share).neighbours
+        try:
+            if rank == 0:
+                neighbours[1]._stream.sendall(struct.pack("=QI", 1 << 60, 0))
+                neighbours[1].receive()
+            else:
+                swap({r: neighbours[r] for r in neighbours if 1 in (r, rank)}, NOTHING)
+        except JobError as error:
+            share("all have failed")
+            return type(error).__name__
+        finally:
+            close(*neighbours.values())
+        return ""
+
+    assert ["NeighbourDiedError", "JobError", "NeighbourDiedError"] == as_threads(3, step)
 
 
 # The end of a neighbour.

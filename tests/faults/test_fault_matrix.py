@@ -26,6 +26,7 @@ from command_line import COMMAND
 from PIL import Image
 from real_jobs import (
     CORES,
+    chain,
     chain_folder,
     debians_mpirun,
     let_ranks_sleep,
@@ -48,6 +49,9 @@ AT_ONCE = 2
 """How many jobs run at the same time."""
 
 FAULTY_ENGINE = '''
+import os
+import signal
+
 
 class _Faulty(NullEngine):
     """Comes to harm at frame 20, in the way that the option ``fault`` says."""
@@ -57,6 +61,8 @@ class _Faulty(NullEngine):
     def run(self, inputs, outputs):
         if self.frame == 20 and self.fault == "raise":
             raise RuntimeError("the accelerator is gone")
+        if self.frame == 20 and self.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "hang at first" or self.frame == 20 and self.fault == "hang":
             time.sleep(10_000)
         super().run(inputs, outputs)
@@ -260,6 +266,25 @@ def faulty_engine(fault: str, *arguments: str) -> Callable[[Path, int], tuple[st
     return damage
 
 
+def by_messages(folder: Path, victim: int) -> tuple[str, ...]:
+    return (*UNENDING, "--no-direct")
+
+
+def limited(name: str, value: int, *arguments: str) -> Callable[[Path, int], tuple[str, ...]]:
+    """Give the ranks a limit of the system, named as in Python's ``resource``."""
+
+    def damage(folder: Path, victim: int) -> tuple[str, ...]:
+        driver = folder / "driver.py"
+        code = f"import resource\nresource.setrlimit(resource.{name}, ({value}, {value}))\n"
+        text = driver.read_text()
+        replace_file(
+            driver, text.replace("from runtime import", code + "from runtime import", 1).encode()
+        )
+        return (*UNENDING, "--results", os.devnull, *arguments)
+
+    return damage
+
+
 def broken_image(folder: Path, victim: int) -> tuple[str, ...]:
     images = folder / "images"
     images.mkdir()
@@ -312,14 +337,30 @@ FAULTS = {
     "killed": Fault(
         signalled(signal.SIGKILL), rf"VICTIM: the process was killed or crashed, last at {STEP}"
     ),
+    "killed, by messages": Fault(
+        signalled(signal.SIGKILL),
+        rf"VICTIM: the process was killed or crashed, last at {STEP}",
+        by_messages,
+    ),
+    "killed in a step": Fault(
+        strikes_itself,
+        "VICTIM: the process was killed or crashed, last at segment 0, frame 20;",
+        faulty_engine("kill"),
+    ),
     "stopped": Fault(
         stopped,
-        rf"no sign of life for 5 s from VICTIM, last heard at {STEP}",
+        rf"no sign of life for \d s from VICTIM, last heard at {STEP}",
+        within_s=15,
+    ),
+    "stopped, by messages": Fault(
+        stopped,
+        rf"no sign of life for \d s from VICTIM, last heard at {STEP}",
+        by_messages,
         within_s=15,
     ),
     "stopped, frames by the clock": Fault(
         stopped,
-        rf"no sign of life for 5 s from VICTIM, last heard at {STEP}",
+        rf"no sign of life for \d s from VICTIM, last heard at {STEP}",
         lambda folder, victim: (*UNENDING, "--fps", "30"),
         ranks=(1, 2),
         within_s=15,
@@ -368,6 +409,30 @@ FAULTS = {
         keeps=False,
         prepared="computing",
     ),
+    "no memory for rings": Fault(
+        at_start,
+        r"VICTIM: no \d+\.\d MB for tensors that other ranks of this board read \(File too large\):"
+        r" raise the limit of the size of files \(ulimit -f\), or run with --no-direct",
+        limited("RLIMIT_FSIZE", 17 << 20),
+        FIRST,
+        keeps=False,
+        prepared="of large tensors",
+    ),
+    "no shared memory for MPI": Fault(
+        at_start,
+        r"VICTIM: the limit of the size of files is 1000000 bytes, and MPI's shared memory needs"
+        r" \d+: raise it \(ulimit -f\)",
+        limited("RLIMIT_FSIZE", 1_000_000),
+        FIRST,
+        keeps=False,
+    ),
+    "no open files": Fault(
+        at_start,
+        r"VICTIM: the limit of open files is 30, expected at least \d+: raise it \(ulimit -n\)",
+        limited("RLIMIT_NOFILE", 30),
+        FIRST,
+        keeps=False,
+    ),
     "board of another build": Fault(
         at_start, "rank NUMBER .*build", one_board_of_another_build, keeps=False
     ),
@@ -384,6 +449,11 @@ USUAL = ("killed", 0, "5.0")
 FAST = {
     USUAL,
     ("stopped", 0, "5.0"),
+    ("killed, by messages", 1, "5.0"),
+    ("killed in a step", 1, "5.0"),
+    ("no memory for rings", 0, "5.0"),
+    ("no shared memory for MPI", 0, "5.0"),
+    ("no open files", 0, "5.0"),
     ("terminated", 1, "5.0"),
     ("engine raises", 2, "5.0"),
     ("engine hangs", 0, "5.0"),
@@ -484,9 +554,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         node.name = f"L{number}"
     of_images = chain_folder(place / "images", RANKS, image_model)
     let_ranks_sleep(of_images, SLEEP_MS)
+    large = chain_folder(place / "large", RANKS, chain(RANKS, 3_000_000))
+    let_ranks_sleep(large, SLEEP_MS)
     sleeping = copy(computing, place / "sleeping")
     let_ranks_sleep(sleeping, SLEEP_MS)
-    return {"computing": computing, "of images": of_images, "sleeping": sleeping}
+    return {
+        "computing": computing,
+        "of images": of_images,
+        "of large tensors": large,
+        "sleeping": sleeping,
+    }
 
 
 @pytest.fixture(scope="module")

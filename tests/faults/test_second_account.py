@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 from command_line import COMMAND, rankslice
-from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, wheels_mpirun
+from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, replace_file, wheels_mpirun
 from second_account import (
     AS_STRANGER,
+    STRANGER,
     TRIES_EVERYTHING,
     as_stranger,
     needs_root,
@@ -164,3 +166,27 @@ def test_a_typed_mpirun_line_does_without_names_that_another_user_has_taken(
         ) in ended.stderr
         assert victim.poll() is None
     assert b"p" * 5000 == precious.read_bytes()
+
+
+def test_ranks_of_two_accounts_on_one_board_exchange_messages_and_say_so(
+    out: Path, tmp_path: Path
+) -> None:
+    needs_root()
+    folder = tmp_path / "out"
+    shutil.copytree(out, folder)
+    code = folder / "runtime" / "pipeline" / "meeting.py"
+    text = code.read_text()
+    assert 1 == text.count("    door = ") == text.count("    hosts = ")
+    # Only while the ranks meet: what it loads later is closed to others.
+    text = text.replace(
+        "    door = ", f"    os.seteuid({STRANGER} if transport.rank else 0)\n    door = "
+    )
+    replace_file(code, text.replace("    hosts = ", "    os.seteuid(0)\n    hosts = ").encode())
+    ended = rankslice("run", folder, "--frames", "20")
+    assert 0 == ended.code, ended.err
+    assert re.search(
+        r"^ranks of one board exchange messages: rank 0 \(.*\) and rank 1 \(.*\)"
+        r" belong to two accounts$",
+        ended.out,
+        re.MULTILINE,
+    )

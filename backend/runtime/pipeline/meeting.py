@@ -111,7 +111,8 @@ def together(transport: Transport, step: Callable[[], _T]) -> _T:
         ElsewhereError: it failed on another rank, the first of which raises :class:`JobError`.
         NeighbourDiedError: it failed on no rank but because of the end of one.
     """
-    result, failure, message = None, None, ""
+    result, message = None, ""
+    failure: JobError | None = None
     try:
         result = step()
     except NeighbourDiedError as error:  # if it failed and lives, it says why

@@ -39,6 +39,12 @@ _SHORT_RELEASE_S = 0.05
 _LONELY_S = 2.0
 """Time after which a guard without ranks ends, if some have never started."""
 
+_HINT = "; dmesg on its board tells whether memory ran out"
+_MEMORY_HINT = (
+    "; meanwhile the kernel has killed a process because memory ran out: give the board or the"
+    " container more, or run with a smaller --window"
+)
+
 _PROGRAM = """
 import sys, types
 package = sys.modules["runtime"] = types.ModuleType("runtime")
@@ -108,6 +114,7 @@ def _watch(folder: int, ranks: int, parent: int) -> None:
         deaths.watch(mpirun)
     failed_at: float | None = None
     alone_since = time.monotonic()
+    kills_before = _kills_for_memory()
     while True:
         found = _look(folder, deaths)
         alive = [status for status in found if status.process not in deaths.ended]
@@ -118,7 +125,7 @@ def _watch(folder: int, ranks: int, parent: int) -> None:
             or any(status.state != DONE and status not in alive for status in found)
         ):
             failed_at = now
-            _tell(found, deaths.ended, mpirun)
+            _tell(found, deaths.ended, mpirun, ran_out=_kills_for_memory() > kills_before)
         if alive:
             alone_since = now
         elif len(found) >= ranks or now - alone_since > _LONELY_S:
@@ -143,10 +150,25 @@ def _look(folder: int, deaths: Deaths) -> list[Status]:
             return found
 
 
-def _tell(found: list[Status], ended: list[Process], mpirun: Process) -> None:
+def _kills_for_memory() -> int:
+    """Return how many processes the kernel has killed since boot because memory ran out."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _tell(found: list[Status], ended: list[Process], mpirun: Process, *, ran_out: bool) -> None:
     """Report which rank ended first and where, unless a rank has reported its failure.
 
     Ranks that ended after mpirun did so because of it, which the launcher reports.
+
+    Args:
+        found: the pages.
+        ended: the processes that have ended, in order.
+        mpirun: the ranks' parent.
+        ran_out: whether the kernel has killed a process for want of memory, of this job or not.
     """
     if any(status.state == FAILED for status in found):
         return
@@ -158,7 +180,7 @@ def _tell(found: list[Status], ended: list[Process], mpirun: Process) -> None:
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"
-        hint = "; dmesg on its board tells whether memory ran out" if killed else ""
+        hint = (_MEMORY_HINT if ran_out else _HINT) if killed else ""
         say(printable(f"{status.rank_name}: {what}, {last}{hint}"))
 
 

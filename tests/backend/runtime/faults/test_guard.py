@@ -33,9 +33,9 @@ if step:
     page.at(step)
 page.tell(int(state))
 print("ready", flush=True)
-sys.stdin.readline()
+taken = bytearray(int(sys.stdin.readline().strip() or 0))
 """
-"""A process with a status page that ends when its stdin says so."""
+"""A process with a status page that ends when its stdin says so, with a number of bytes to take."""
 
 
 def make(folder: Path) -> None:
@@ -76,6 +76,26 @@ def rank(
         yield process
         if process.poll() is None:
             process.kill()
+
+
+@contextmanager
+def memory_group() -> Iterator[Path]:
+    """Give a control group whose processes may have 10 MB; skip the test if there can be none."""
+    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    parent, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
+    group = parent / f"rankslice-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs to make a control group: {error}")
+    try:
+        try:
+            (group / limit).write_text(str(10 << 20))
+        except OSError as error:
+            pytest.skip(f"needs a control group of memory: {error}")
+        yield group
+    finally:
+        group.rmdir()
 
 
 @contextmanager
@@ -159,6 +179,23 @@ def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> Non
         let_end(other)
         assert "" == said(process)
     assert not folder.exists()
+
+
+@pytest.mark.ci
+def test_a_rank_that_is_killed_as_memory_runs_out_is_named_with_the_reason(tmp_path: Path) -> None:
+    folder = tmp_path / PAGES
+    with memory_group() as group, guarding(folder, 1) as process, rank(folder, 0) as victim:
+        asleep(process, watched=2)
+        process.send_signal(signal.SIGCONT)
+        (group / "cgroup.procs").write_text(str(victim.pid))
+        assert victim.stdin is not None
+        victim.stdin.write(f"{100 << 20}\n")
+        victim.stdin.flush()
+        assert -signal.SIGKILL == victim.wait(PATIENCE_S)
+        assert (
+            "rankslice: rank 0 (edge01_cpu0 on edge01): the process was killed or crashed, last at"
+            " segment 0, frame 7; meanwhile the kernel has killed a process because memory ran out:"
+        ) in said(process)
 
 
 def test_a_rank_that_is_killed_early_was_starting(tmp_path: Path) -> None:

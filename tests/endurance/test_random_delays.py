@@ -38,11 +38,9 @@ class LateTransport(TwinTransport):
         self._random = random.Random(seed)
         self._late: tuple[list[Completion], list[Completion]] = ([], [])
 
-    def poll(
-        self, goes_on: Callable[[], bool] | None = None
-    ) -> tuple[list[Completion], list[Completion]]:
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
         time.sleep(self._random.choice(DELAYS_S))
-        for late, new in zip(self._late, super().poll(goes_on), strict=True):
+        for late, new in zip(self._late, super().poll(), strict=True):
             late.extend(new)
         return self._some(self._late[0]), self._some(self._late[1])
 

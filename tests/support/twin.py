@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +93,8 @@ class TwinTransport:
         """Let the lane's next message go into the slot."""
         self._posted[lane].append(slot)
 
-    def poll(
-        self, goes_on: Callable[[], bool] | None = None
-    ) -> tuple[list[Completion], list[Completion]]:
-        """Take messages for which a slot is ready; report sends whose message was taken.
-
-        It tries once, as a message comes whole.
-        """
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
+        """Take messages for which a slot is ready; report sends whose message was taken."""
         self._check()
         received = []
         for lane, end in enumerate(self._receives):

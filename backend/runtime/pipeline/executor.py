@@ -85,9 +85,6 @@ class Messages(Protocol):
     def pause_s(self) -> float:
         """Return the seconds to sleep between two looks that found nothing."""
 
-    def end_look(self) -> None:
-        """End a look that lasts because there is nothing to move."""
-
     def end_wait(self) -> None:
         """Note that a stage is ready again."""
 
@@ -198,7 +195,7 @@ class Executor:
         What its own steps and looks make ready it finds without being woken.
         """
         if not self.is_current():
-            self._rouse()
+            self._waiter.set()
 
     def look_soon(self) -> None:
         """Let the thread look at the messages after the step that it is in; called by itself."""
@@ -207,12 +204,7 @@ class Executor:
     def stop(self) -> None:
         """End the thread after the step it is in."""
         self._stopped = True
-        self._rouse()
-
-    def _rouse(self) -> None:
         self._waiter.set()
-        if self._messages is not None:
-            self._messages.end_look()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""

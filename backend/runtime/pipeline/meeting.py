@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -26,7 +25,6 @@ _T = TypeVar("_T")
 class Peers:
     """Where the ranks of the job run."""
 
-    hosts: tuple[str, ...]
     processes: tuple[int, ...]
     """Process numbers, each on its own board."""
     neighbours: Mapping[int, Neighbour] = field(default_factory=dict)
@@ -35,10 +33,6 @@ class Peers:
     """All pairs of ranks that share memory."""
     not_direct: str = ""
     """Why ranks of one board exchange messages, if they do."""
-
-    def is_far(self, rank: int) -> bool:
-        """Return whether a rank is on another board."""
-        return self.hosts[rank] != socket.gethostname()
 
 
 def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitStack) -> Peers:
@@ -59,9 +53,8 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
         "ranks": transport.size,
     }
     door = resources.enter_context(Door()) if options.direct else None
-    host = {"host": socket.gethostname(), "process": os.getpid()}
-    host["door"] = door.address if door is not None else ""
-    records = share(transport, {**mine, **host})
+    way = {"process": os.getpid(), "door": door.address if door is not None else ""}
+    records = share(transport, {**mine, **way})
     for rank, record in enumerate(records):
         for name in mine:
             value = records[0].get(name)
@@ -84,8 +77,7 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
     reason = _why_not_direct(job, found, wanted=options.direct)
     if reason and not transport.rank:
         print(f"ranks of one board exchange messages: {reason}", file=sys.stderr, flush=True)
-    hosts = tuple(record["host"] for record in records)
-    return Peers(hosts, processes, found.neighbours, found.pairs, reason)
+    return Peers(processes, found.neighbours, found.pairs, reason)
 
 
 def _why_not_direct(job: Job, found: Found, *, wanted: bool) -> str:

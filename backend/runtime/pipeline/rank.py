@@ -34,9 +34,6 @@ from .wiring import Wiring, connect, threadless_stages, wire, with_heartbeats
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
 
-_LARGE_MESSAGE = 1 << 16
-"""Bytes; Open MPI sends smaller ones over a network at once, whether they are awaited or not."""
-
 
 class _Rank:
     """The parts of one rank, ready for frame 0."""
@@ -70,7 +67,7 @@ class _Rank:
         beats, heard = rings[-2:]
         self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
         self._ticker = Ticker()
-        outgoing, incoming = _channel_ends(wiring, rings, peers)
+        outgoing, incoming = _channel_ends(wiring, rings)
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._outgoing = [end for end in outgoing if end.lane.carries_frames]
@@ -244,29 +241,13 @@ def _open_channels(setup: Setup, wiring: Wiring, peers: Peers) -> DirectChannels
     return channels
 
 
-def _channel_ends(
-    wiring: Wiring, rings: Sequence[Ring], peers: Peers
-) -> tuple[list[Outgoing], list[Incoming]]:
-    def uses_network(peer: int, ring: int) -> bool:
-        return rings[ring].tensor.nbytes > _LARGE_MESSAGE and peers.is_far(peer)
-
+def _channel_ends(wiring: Wiring, rings: Sequence[Ring]) -> tuple[list[Outgoing], list[Incoming]]:
     outgoing = [
-        Outgoing(
-            send.channel,
-            send.destination,
-            rings[send.reader.ring],
-            send.reader.index,
-            uses_network=uses_network(send.destination, send.reader.ring),
-        )
+        Outgoing(send.channel, send.destination, rings[send.reader.ring], send.reader.index)
         for send in wiring.sends
     ]
     incoming = [
-        Incoming(
-            receive.channel,
-            receive.sender,
-            rings[receive.ring],
-            uses_network=uses_network(receive.sender, receive.ring),
-        )
+        Incoming(receive.channel, receive.sender, rings[receive.ring])
         for receive in wiring.receives
     ]
     return outgoing, incoming

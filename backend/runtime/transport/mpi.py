@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,6 @@ _END = -1
 
 _SEGMENT_BYTES = {"sm": 16 << 20, "vader": 4 << 20}
 """The library's usual size of a rank's file of shared memory, by its name for it."""
-
-_TRIES = 16
-"""Calls of MPI between two checks whether to continue."""
 
 
 def _library() -> Any:
@@ -174,26 +171,17 @@ class MpiTransport:
         """Start the slot's persistent receive."""
         self._requests[self._first_receive[lane] + slot].Start()
 
-    def poll(
-        self, goes_on: Callable[[], bool] | None = None
-    ) -> tuple[list[Completion], list[Completion]]:
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
         """Call MPI_Testsome until it has moved messages and reported what they finished.
 
         Open MPI moves messages only if nothing is finished, and reports them in the next call.
-        While that finds nothing either, ``goes_on`` decides whether to try again.
         """
         sent: list[Completion] = []
         received: list[Completion] = []
         test, requests, statuses = self._mpi.Request.Testsome, self._requests, self._statuses
         while indices := test(requests, statuses):
             self._note(indices, sent, received)
-        if sent or received:
-            goes_on = None
-        indices, tries = test(requests, statuses), 1
-        while not indices and goes_on is not None and (tries % _TRIES or goes_on()):
-            indices = test(requests, statuses)
-            tries += 1
-        self._note(indices or (), sent, received)
+        self._note(test(requests, statuses) or (), sent, received)
         return sent, received
 
     def _note(

@@ -6,7 +6,7 @@ which a whole pipeline runs inside one process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -59,16 +59,8 @@ class Transport(Protocol):
     def receive(self, lane: int, slot: int) -> None:
         """Make one slot ready for the lane's next message."""
 
-    def poll(
-        self, goes_on: Callable[[], bool] | None = None
-    ) -> tuple[list[Completion], list[Completion]]:
-        """Move what can be moved; return the finished sends and receives.
-
-        One try does not block. If it moves only a part of a message, immediate retries save time.
-
-        Args:
-            goes_on: decides whether to retry while nothing is finished; ``None``: one try.
-        """
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
+        """Move what can be moved, without blocking; return the finished sends and receives."""
 
     def exchange(self, record: bytes) -> list[bytes]:
         """Give ``record`` to all ranks and return everybody's, by rank. Collective."""

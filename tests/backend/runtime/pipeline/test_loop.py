@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +17,7 @@ from twin import ThreadLinks, TwinTransport
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
-from rankslice.backend.runtime.pipeline.backoff import Backoff, computing_pause_s
+from rankslice.backend.runtime.pipeline.backoff import LATENCY_S, Backoff, computing_pause_s
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.rank import run_rank
@@ -26,7 +26,6 @@ from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
 from rankslice.backend.runtime.transport.transport import Completion, Lane
 
 SMALL, LARGE = 64, 1 << 20
-A_LOOK_S = 10e-6
 
 
 def ring(nbytes: int, depth: int = 2) -> Ring:
@@ -41,7 +40,6 @@ class Mailbox:
     def __init__(self) -> None:
         self.finished: list[Completion] = []
         self.polls = 0
-        self.tries = 0
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         pass
@@ -55,13 +53,8 @@ class Mailbox:
     def receive(self, lane: int, slot: int) -> None:
         pass
 
-    def poll(
-        self, goes_on: Callable[[], bool] | None = None
-    ) -> tuple[list[Completion], list[Completion]]:
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
         self.polls += 1
-        self.tries += 1
-        while not self.finished and goes_on is not None and goes_on():
-            self.tries += 1
         received, self.finished = self.finished, []
         return [], received
 
@@ -75,66 +68,36 @@ class Mailbox:
         pass
 
 
-def test_a_frame_is_awaited_until_there_is_one_beside_that_in_work() -> None:
-    arrivals = ring(LARGE, depth=3)
-    incoming = Incoming(1, 1, arrivals)
-    seen = [incoming.is_urgent]
-    for _ in range(2):
-        arrivals.put()
-        seen.append(incoming.is_urgent)
-    arrivals.free(0)
-    seen.append(incoming.is_urgent)
-    assert [True, True, False, True] == seen
-
-
-def test_no_frame_is_awaited_after_the_last() -> None:
-    arrivals = ring(LARGE)
-    arrivals.finish()
-    assert not Incoming(1, 1, arrivals).is_urgent
-
-
-@pytest.mark.parametrize(("nbytes", "is_urgent"), [(SMALL, False), (LARGE, True)])
-def test_only_large_messages_need_their_sender_on_the_way(nbytes: int, is_urgent: bool) -> None:
-    departures = ring(nbytes)
-    outgoing = Outgoing(1, 1, departures, 0)
-    departures.put()
-    outgoing.advance(Mailbox(), 0)
-    assert is_urgent == outgoing.is_urgent
-    outgoing.complete(0, is_end=False)
-    assert not outgoing.is_urgent
-
-
 @pytest.mark.parametrize(
-    ("step_s", "is_urgent", "network_bytes", "pause_s"),
+    ("step_s", "large_bytes", "pause_s"),
     [
-        (8e-3, False, 0, 25e-3),
-        (8e-3, True, 0, 4e-3),
-        (3e-3, True, 0, 0.2),
-        (0.0, True, 0, 25e-3),
-        (1.0, True, 0, 25e-3),
-        (8e-3, True, LARGE, 8e-3 / 12),
-        (4e-3, True, LARGE, 500e-6),
-        (8e-3, True, 4 * LARGE, 500e-6),
-        (3e-3, False, LARGE // 8, 3e-3 / 5),
-        (40e-3, True, LARGE, 2e-3),
-        (0.3e-3, True, LARGE, 0.2),
+        (3e-3, 0, 0.2),
+        (1.0, 0, 25e-3),
+        (0.0, 0, 25e-3),
+        (8e-3, LARGE, 8e-3 / 12),
+        (4e-3, LARGE, 500e-6),
+        (8e-3, 4 * LARGE, 500e-6),
+        (3e-3, LARGE // 8, 3e-3 / 5),
+        (40e-3, LARGE, 2e-3),
+        (0.3e-3, LARGE, 0.2),
     ],
 )
-def test_a_rank_that_computes_looks_as_often_as_somebody_waits_for_it(
-    step_s: float, is_urgent: bool, network_bytes: int, pause_s: float
+def test_a_rank_that_computes_looks_as_often_as_a_large_message_needs(
+    step_s: float, large_bytes: int, pause_s: float
 ) -> None:
-    found = computing_pause_s(step_s, is_urgent=is_urgent, network_bytes=network_bytes)
-    assert pause_s == found
+    assert pause_s == computing_pause_s(step_s, large_bytes)
 
 
-def waits(backoff: Backoff, clock: list[float], seconds: float, **how: bool) -> list[float]:
+def waits(
+    backoff: Backoff, clock: list[float], seconds: float, *, moves_large: bool = False
+) -> list[float]:
     """Let a rank wait for some time, then compute; return its sleeps in seconds."""
     backoff.reset()
     backoff.begin_wait()
     end, pauses = clock[0] + seconds, []
     while clock[0] < end:
-        pauses.append(backoff.pause_s(**{"is_sending": False, "uses_network": False, **how}))
-        clock[0] += pauses[-1] or A_LOOK_S
+        pauses.append(backoff.pause_s(moves_large=moves_large))
+        clock[0] += pauses[-1]
     backoff.end_wait()
     return pauses
 
@@ -168,126 +131,18 @@ def test_the_shortest_of_the_last_waits_counts() -> None:
     assert pytest.approx(2.5e-3, rel=0.1) == waits(backoff, clock, 10e-3)[0]
 
 
-@pytest.mark.parametrize(
-    ("message_bytes", "wakeful_s"), [(0, 150e-6), (100_000, 250e-6), (1_000_000, 1150e-6)]
-)
-def test_a_rank_whose_waits_are_short_does_not_sleep_at_first(
-    message_bytes: int, wakeful_s: float
-) -> None:
-    clock = [0.0]
-    backoff = Backoff(message_bytes, lambda: clock[0])
-    first = waits(backoff, clock, 2.5 * wakeful_s)
-    assert min(first) > 0
-    pauses = waits(backoff, clock, 4 * wakeful_s)
-    assert pytest.approx(wakeful_s, abs=2 * A_LOOK_S) == A_LOOK_S * pauses.count(0.0)
-    assert min(pauses[pauses.count(0.0) :]) > 0
-    for _ in range(8):
-        waits(backoff, clock, 4 * wakeful_s)
-    assert min(waits(backoff, clock, 4 * wakeful_s)) > 0
-
-
-@pytest.mark.parametrize(("step_s", "wakeful_s"), [(9e-3, 1150e-6), (10e-3, 150e-6)])
-def test_beside_long_steps_large_messages_are_not_awaited_without_sleep(
-    step_s: float, wakeful_s: float
-) -> None:
-    clock = [0.0]
-    backoff = Backoff(1_000_000, lambda: clock[0])
-    waits(backoff, clock, 400e-6)
-    while backoff.pause_s(is_sending=True, uses_network=False, step_s=step_s) == 0.0:
-        clock[0] += A_LOOK_S
-    assert pytest.approx(400e-6 + wakeful_s, abs=70e-6) == clock[0]
-
-
-def test_a_thread_that_waits_without_sleep_goes_on_looking() -> None:
-    mailbox = Mailbox()
-    loop = CommunicationLoop(mailbox, [], [], computing=Waiting(), latency=True)
-    tries = []
-
-    def look() -> None:
-        before = mailbox.tries
-        loop.look()
-        tries.append(mailbox.tries - before)
-
-    look()
-    loop.begin_wait()
-    look()
-    loop.end_look()
-    look()
-    look()
-    loop.end_wait()
-    look()
-    assert [False, True, False, True, False] == [tried > 1 for tried in tries]
-
-
-def test_a_look_goes_on_until_something_has_arrived_or_is_wanted() -> None:
-    arrivals = ring(SMALL)
-    mailbox = Mailbox()
-    incoming = Incoming(1, 1, arrivals)
-    loop = CommunicationLoop(mailbox, [], [incoming], computing=Waiting(), latency=True)
-    assert loop.look()  # posts the receives
-    loop._backoff.spin_s = 60.0
-    for happens, moves in (
-        (lambda: mailbox.finished.append(Completion(0, 0)), True),
-        (loop.wake, False),
-        (loop.end_look, False),
-    ):
-        timer = threading.Timer(5e-3, happens)
-        begin = time.perf_counter()
-        timer.start()
-        assert moves == loop.look()
-        assert 5e-3 <= time.perf_counter() - begin < 30.0
-    assert 1 == arrivals.written
-
-
-def test_what_is_to_leave_does_so_before_a_look_goes_on() -> None:
-    order = []
-
-    class Noting(Mailbox):
-        def send(self, lane: int, slot: int) -> None:
-            order.append("send")
-
-        def poll(
-            self, goes_on: Callable[[], bool] | None = None
-        ) -> tuple[list[Completion], list[Completion]]:
-            order.append("poll")
-            return super().poll(goes_on)
-
-    departures = ring(SMALL)
-    outgoing = Outgoing(1, 1, departures, 0)
-    loop = CommunicationLoop(Noting(), [outgoing], [], computing=Waiting(), latency=True)
-    departures.put()
-    loop.begin_wait()
-    assert loop.look()
-    assert ["send", "poll"] == order
-
-
-def test_without_sleep_a_thread_looks_for_as_long_as_short_waits_take() -> None:
-    clock = [0.0]
-    backoff = Backoff(1_000_000, lambda: clock[0])
-    waits(backoff, clock, 400e-6)
-    assert 0.0 == backoff.spin_s
-    asked = {"is_sending": False, "uses_network": False}
-    backoff.begin_wait()
-    assert pytest.approx(1150e-6) == backoff.spin_s
-    clock[0] += 1000e-6
-    assert 0.0 == backoff.pause_s(**asked)
-    assert pytest.approx(150e-6) == backoff.spin_s
-    clock[0] += backoff.spin_s + 1e-6
-    assert backoff.pause_s(**asked) > 0.0
-    assert 0.0 == backoff.spin_s
-
-
-@pytest.mark.parametrize(
-    ("is_sending", "uses_network", "pause_s"), [(True, True, 20e-6), (False, True, 500e-6)]
-)
-def test_a_message_under_way_is_not_left_alone(
-    is_sending: bool, uses_network: bool, pause_s: float
-) -> None:
+def test_a_large_message_under_way_is_not_left_alone() -> None:
     clock = [0.0]
     backoff = Backoff(clock=lambda: clock[0])
     waits(backoff, clock, 10e-3)
-    pauses = waits(backoff, clock, 10e-3, is_sending=is_sending, uses_network=uses_network)
-    assert pause_s == pauses[0]
+    assert 500e-6 == waits(backoff, clock, 10e-3, moves_large=True)[0]
+
+
+def test_with_latency_a_rank_that_waits_sleeps_shortly() -> None:
+    clock = [0.0]
+    backoff = Backoff(LATENCY_S, lambda: clock[0])
+    for _ in range(2):
+        assert 50e-6 == max(waits(backoff, clock, 10e-3))
 
 
 @pytest.mark.parametrize(("channel", "moves"), [(1, True), (0, True), (-1, False)])
@@ -345,7 +200,7 @@ class Letterbox:
         self.looks = looks
         self.seen: list[tuple[int, bool]] = []
         """For each look: frames done by then, and whether the thread waited."""
-        self.begun_steps = self.begun_waits = self.waits = self.ended_looks = 0
+        self.begun_steps = self.begun_waits = self.waits = 0
 
     def look(self) -> bool:
         executor = self.stage.executor
@@ -365,9 +220,6 @@ class Letterbox:
 
     def pause_s(self) -> float:
         return 1e-3
-
-    def end_look(self) -> None:
-        self.ended_looks += 1
 
     def end_wait(self) -> None:
         self.waits += 1
@@ -493,14 +345,6 @@ def test_the_main_thread_does_not_sleep_when_its_own_look_has_ended_the_last_cha
     assert [] == slept
 
 
-def test_a_look_that_goes_on_ends_when_the_thread_gets_work_or_shall_end() -> None:
-    stage = Counting(0)
-    letterbox, executor = looked(stage, looks=1)
-    assert 1 == letterbox.ended_looks
-    executor.wake()
-    assert 2 == letterbox.ended_looks
-
-
 @pytest.mark.usefixtures("short_step_s")
 def test_after_a_short_step_that_has_nothing_to_send_nobody_looks() -> None:
     letterbox, _ = looked(Counting(2), looks=6)
@@ -564,30 +408,30 @@ def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for
 
 
 @pytest.mark.parametrize(
-    ("latency", "step_s", "wakes"),
-    [(False, 3e-3, False), (False, 8e-3, True), (True, 3e-3, True), (True, 0.3e-3, False)],
+    ("nbytes", "step_s", "wakes"),
+    [(SMALL, 20e-3, False), (SMALL, 25e-3, True), (LARGE, 3e-3, True), (LARGE, 0.3e-3, False)],
 )
 def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst(
-    latency: bool, step_s: float, wakes: bool
+    nbytes: int, step_s: float, wakes: bool
 ) -> None:
     computing = Waiting()
-    loop = CommunicationLoop(Mailbox(), [], [], computing=computing, latency=latency)
+    loop = CommunicationLoop(Mailbox(), [], [Incoming(1, 1, ring(nbytes))], computing=computing)
     assert loop._choose_main_pause_s() > 0.1
     loop.begin_step(step_s)
     assert wakes == loop._waiter.wait(0)
-    computing.is_waiting = False
-    assert loop._choose_main_pause_s() <= 25e-3
+    computing.is_waiting, computing.step_s = False, step_s
+    loop._choose_main_pause_s()
     loop.begin_step(step_s)
     assert not loop._waiter.wait(0)
 
 
 def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_long() -> None:
     departures = ring(LARGE)
-    outgoing = Outgoing(1, 1, departures, 0, uses_network=True)
+    outgoing = Outgoing(1, 1, departures, 0)
     computing = Waiting()
     computing.is_waiting, computing.step_s = False, 20e-3
     loop = CommunicationLoop(Mailbox(), [outgoing], [], computing=computing)
-    assert 25e-3 == loop._choose_main_pause_s()
+    assert 0.2 == loop._choose_main_pause_s()
     loop.begin_step(20e-3)
     assert not loop._waiter.wait(0)
     departures.put()
@@ -621,20 +465,16 @@ class Turnstile(TwinTransport):
         with self._alone():
             super().receive(lane, slot)
 
-    def poll(
-        self, goes_on: Callable[[], bool] | None = None
-    ) -> tuple[list[Completion], list[Completion]]:
+    def poll(self) -> tuple[list[Completion], list[Completion]]:
         with self._alone():
-            return super().poll(goes_on)
+            return super().poll()
 
 
-@pytest.mark.parametrize("latency", [False, True])
-def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path, latency: bool) -> None:
+def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     job = load_job(folder / "plan.json")
     results = folder / "results.bin"
-    options = RunOptions(results=results, frames=60, fps=500.0, bind=False, latency=latency)
-    options = replace(options, direct=False)
+    options = RunOptions(results=results, frames=60, fps=500.0, bind=False, direct=False)
     network = ThreadLinks(len(job.ranks))
     ranks = [Turnstile(network, rank) for rank in range(len(job.ranks))]
     with ThreadPoolExecutor(len(ranks), "main") as pool:

@@ -109,18 +109,11 @@ def messages_of(problem: Problem, population: Indices, spans: Spans) -> Messages
     row, tensor, place = np.nonzero(needed)
     device = order.devices[row, place]
     home, board = population[row, homes[tensor]], problem.device_boards[device]
-    is_local = problem.device_boards[home] == board
     keys = row * len(problem.tensors) + tensor
-    # What goes to another board begins there with the first of its devices.
-    arrivals = keys * len(problem.boards) + board
-    goes_on = np.zeros(len(row), bool)
-    np.equal(arrivals[1:], arrivals[:-1], out=goes_on[1:])
-    goes_on &= ~is_local
-    begins = np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(row))))
-    before = np.where(goes_on, begins, -1)
-    is_local |= goes_on
-    start = np.where(goes_on, device[begins], home)
+    before = _before(keys * len(problem.boards) + board, problem.device_boards[home] != board)
+    start = np.where(before < 0, home, device[before])
     boards = problem.device_boards[start], board
+    is_local = boards[0] == boards[1]
     costs = message_costs(
         problem.tensor_bytes[tensor],
         problem.bandwidth_bytes_s[boards],
@@ -130,6 +123,20 @@ def messages_of(problem: Problem, population: Indices, spans: Spans) -> Messages
     )
     keys = keys * len(problem.devices) + place
     return Messages(row, tensor, start, device, before, is_local, costs, keys, order.places)
+
+
+def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:
+    """Return (messages,): the one that brings a tensor to the target's board; -1: it begins there.
+
+    Args:
+        arrivals: ascending, the same for a tensor's messages to devices of one board.
+        leaves: whether the tensor comes from another board.
+    """
+    goes_on = np.zeros(len(arrivals), bool)
+    np.equal(arrivals[1:], arrivals[:-1], out=goes_on[1:])
+    goes_on &= leaves
+    begins = np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(arrivals))))
+    return np.where(goes_on, begins, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def chain(
     tensors += [LayerTensor(f"s{a}", a, size, (b,), False) for a, b, size in skips]
     tensors += [LayerTensor("out", layers - 1, 1.0, (), True)]
     table = np.array(times_s)
-    count = max(boards) + 1
+    count = len(bandwidth)
     return Problem(
         layers=tuple(f"l{n}" for n in range(layers)),
         devices=tuple(
@@ -65,25 +65,25 @@ def chain(
 
 @st.composite
 def chains_on_boards(draw: st.DrawFn) -> Problem:
-    """Draw chains without skips, on boards of one device each."""
+    """Draw chains without skips, on boards of one device each or on one board."""
     layers, kinds, boards = (draw(st.integers(*ends)) for ends in ((1, 8), (1, 3), (1, 4)))
     seconds, size = st.floats(1e-4, 1e-1), st.floats(1e3, 1e6)
     rows = st.lists(seconds, min_size=layers, max_size=layers)
-    links = np.ones((boards, boards))
+    links = np.full((boards, boards), np.inf)
     for one in range(boards):
         for other in range(one):
             links[one, other] = links[other, one] = draw(st.floats(1e6, 1e9))
     return chain(
         draw(st.lists(rows, min_size=kinds, max_size=kinds)),
         draw(st.lists(size, min_size=layers - 1, max_size=layers - 1)),
-        list(range(boards)),
+        draw(st.sampled_from([list(range(boards)), [0] * boards])),
         links.tolist(),
-        draw(st.sampled_from([NO_OVERHEADS, Overheads(2e-4, 5e-5, "given", 4e-4, 3e-6)])),
+        draw(st.sampled_from([NO_OVERHEADS, Overheads(2e-4, 5e-5, "given", 4e-4, 3e-6, 2e-5)])),
     )
 
 
 @given(chains_on_boards())
-def test_of_chains_on_boards_of_one_device_planner_and_cost_model_tell_the_same_rate(
+def test_planner_and_cost_model_tell_the_same_rate_of_chains_on_one_board_or_a_board_for_each_device(
     problem: Problem,
 ) -> None:
     planned = ContiguousPlanner(problem).plan(range(len(problem.devices)))

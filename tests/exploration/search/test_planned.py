@@ -83,7 +83,7 @@ def chains_on_boards(draw: st.DrawFn) -> Problem:
 
 
 @given(chains_on_boards())
-def test_planner_and_cost_model_tell_the_same_rate_of_chains_on_one_board_or_a_board_for_each_device(
+def test_planner_and_cost_model_agree_on_chains_on_one_board_or_a_board_for_each_device(
     problem: Problem,
 ) -> None:
     planned = ContiguousPlanner(problem).plan(range(len(problem.devices)))

@@ -24,11 +24,24 @@ def explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
         messages = [line for line in lines if MESSAGE in line and not is_sudden(line)]
         others = [line for line in lines if MESSAGE not in line]
         lines = [*messages, *others]
+    lines = _without_later_ends(lines)
     message = first_message(lines)
     if message:
         return message
     ended = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
     return "\n".join([f"mpirun ended with {ended}", *lines])
+
+
+def _without_later_ends(lines: Sequence[str]) -> list[str]:
+    """Leave out ranks that ended at the start because another one did, which no guard knew yet."""
+    first = _first_ended(lines)
+    if not first or first.startswith(_cut_off(lines)):
+        return list(lines)
+    return [
+        line
+        for line in lines
+        if not is_sudden(line) or "while it started" not in line or MESSAGE + first in line
+    ]
 
 
 def first_message(lines: Sequence[str]) -> str:

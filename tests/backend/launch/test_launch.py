@@ -225,6 +225,24 @@ def test_of_several_killed_ranks_the_one_counts_that_mpirun_saw_end_first(tmp_pa
     assert "rank 1 (b): the process was killed or crashed" == failure(tmp_path, f"{lines}exit 1")
 
 
+def test_a_rank_that_ended_at_the_start_because_another_one_did_is_not_to_blame(
+    tmp_path: Path,
+) -> None:
+    ended = "prterun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed)."
+    told = [
+        "rankslice: rank 2 (c): the process was killed or crashed, while it started",
+        "rankslice: rank 0 (a): the process was told to stop, while it started",
+        ended,
+    ]
+    lines = "".join(f"echo '{line}' >&2\n" for line in told)
+    expected = f"mpirun ended with exit code 137\n{ended}"
+    assert expected == failure(tmp_path, f"{lines}exit 137")
+    lines += (
+        "echo 'rankslice: rank 1 (b): the process was killed or crashed, while it started' >&2\n"
+    )
+    assert failure(tmp_path, f"{lines}exit 137").startswith("rank 1 (b): the process was killed")
+
+
 def test_a_rank_that_lost_another_one_does_not_count_as_the_first(tmp_path: Path) -> None:
     told = [
         "rankslice: rank 0 (a): the process was killed or crashed",

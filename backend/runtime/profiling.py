@@ -23,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,13 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .affinity import bind_to_cores
+from .direct.memory import Memory, make_memory
 from .engines import (
     Engine,
     engine_settings,
     engine_version,
+    has_own_process,
     open_engine,
     prepare_engine,
 )
+from .engines.own_process import OwnProcessEngine
 from .environment import start_again_with
 from .errors import JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
@@ -45,7 +49,7 @@ from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .figures.sensors import SensorError, find_sensor
 from .job import RankSpec, TensorSpec, read_spec
 from .options import RunOptions
-from .pipeline.slots import Ring
+from .pipeline.slots import Ring, ring_bytes
 from .sources.random_source import RandomSource
 
 Record = dict[str, Any]
@@ -225,12 +229,14 @@ class _Loaded:
         self._rank, self._settings, self._request = rank, settings, request
         self._folder = folder
         self._resources = ExitStack()
+        self._memories: list[Memory] = []
         self._turn = 0
 
     def __enter__(self) -> _Loaded:
         inputs, outputs = (_specs(self._request[side]) for side in ("inputs", "outputs"))
-        self._inputs = [Ring(spec, _SLOTS, 0).slots for spec in inputs]
-        self._outputs = [Ring(spec, _SLOTS, 0).slots for spec in outputs]
+        rings = self._make_rings([*inputs, *outputs])
+        self._inputs = [ring.slots for ring in rings[: len(inputs)]]
+        self._outputs = [ring.slots for ring in rings[len(inputs) :]]
         self._fill(inputs)
         self._received = [slots[0].copy() for slots in self._inputs]
         self._sent = [np.zeros_like(slots[0]) for slots in self._outputs]
@@ -243,6 +249,8 @@ class _Loaded:
         prepare_engine(self._rank.engine, self._settings, 1)
         self._engine: Engine = open_engine(self._rank.engine, self._settings)
         self._resources.callback(self._engine.close)
+        if isinstance(self._engine, OwnProcessEngine):
+            self._engine.share(self._memories)
         try:
             self._engine.load(path, inputs, outputs)
         except JobError as error:
@@ -252,6 +260,18 @@ class _Loaded:
 
     def __exit__(self, *ended: object) -> None:
         self._resources.close()
+
+    def _make_rings(self, tensors: list[TensorSpec]) -> list[Ring]:
+        """Return the slots: as in a rank, in memory that the engine's own process can map."""
+        if not has_own_process(self._rank.engine, self._settings):
+            return [Ring(spec, _SLOTS, 0) for spec in tensors]
+        ends = list(accumulate((ring_bytes(spec, _SLOTS) for spec in tensors), initial=0))
+        self._memories = [make_memory(ends[-1], others_write=True)]
+        self._resources.callback(os.close, self._memories[0].descriptor)
+        return [
+            Ring(spec, _SLOTS, 0, self._memories[0].content[begin:])
+            for spec, begin in zip(tensors, ends, strict=False)
+        ]
 
     def _fill(self, inputs: list[TensorSpec]) -> None:
         source = RandomSource(RunOptions(), inputs)

@@ -144,6 +144,10 @@ def endless_job(folder: Path) -> Iterator[subprocess.Popen[str]]:
                     process.kill()
 
 
+def maps_of(process: psutil.Process) -> str:
+    return Path(f"/proc/{process.pid}/maps").read_text()
+
+
 def wait_until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not happens():
@@ -189,6 +193,8 @@ def test_models_processes_end_with_a_rank_that_is_killed(tmp_path: Path) -> None
     folder = folder_of(tmp_path, COMPILED, HALVES)
     with endless_job(folder) as launcher:
         helpers = helpers_of(folder)
+        # Slots of its own rank, and of the other one.
+        wait_until(lambda: [2, 2] == [maps_of(each).count("rankslice-rings") for each in helpers])
         os.kill(ranks_of(folder)[0].pid, signal.SIGKILL)
         _, errors = launcher.communicate(timeout=60)
     assert "rank 0 (virtual_cpu0 on " in errors

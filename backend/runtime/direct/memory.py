@@ -3,7 +3,7 @@
 It is a file without a name, so nothing is left behind however the ranks end, and it needs no
 ``/dev/shm``. Its descriptor is handed over (:mod:`.handover`). Seals make sure of what its readers
 rely on: it never shrinks under them, which would kill them when they read; and only its maker
-writes it.
+writes it, unless an engine in a process of its own does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import fcntl
 import mmap
 import os
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +36,29 @@ _REMEDIES = {
 }
 
 
-def make_memory(size: int) -> tuple[int, NDArray[np.uint8]]:
-    """Return the descriptor of new memory, and its bytes (all zero, writable).
+class Memory(NamedTuple):
+    """Memory that several processes have mapped, as one of them sees it."""
 
-    All of it is allocated here, so that no later access can fail. The array keeps it mapped; the
-    descriptor is the caller's to close.
+    descriptor: int
+    """For handing it over; its owner closes it."""
+    content: NDArray[np.uint8]
+    """Its bytes, writable or not; the array keeps it mapped."""
+
+    def offset_of(self, array: NDArray[Any]) -> int | None:
+        """Return where in this memory an array begins; ``None``: it is not in it."""
+        offset = array.ctypes.data - self.content.ctypes.data
+        return offset if 0 <= offset <= self.content.nbytes - array.nbytes else None
+
+
+def make_memory(size: int, *, others_write: bool = False) -> Memory:
+    """Return new memory (all zero, writable).
+
+    All of it is allocated here, so that no later access can fail. The descriptor is the caller's
+    to close.
 
     Args:
         size: in bytes, at least 1.
+        others_write: whether another process may map it to write.
 
     Raises:
         JobError: there is not so much memory, or the kernel refuses it.
@@ -55,7 +71,7 @@ def make_memory(size: int) -> tuple[int, NDArray[np.uint8]]:
         mapping = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         with contextlib.suppress(OSError):  # a kernel without huge pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
-        _seal(descriptor)
+        _seal(descriptor, others_write=others_write)
     except (OSError, MemoryError, OverflowError, ValueError) as error:
         if descriptor >= 0:
             os.close(descriptor)
@@ -65,15 +81,16 @@ def make_memory(size: int) -> tuple[int, NDArray[np.uint8]]:
             f"no {_megabytes(size)} for tensors that other ranks of this board read"
             f" ({os.strerror(number or 0)}): {remedy}"
         ) from None
-    return descriptor, np.frombuffer(mapping, np.uint8)
+    return Memory(descriptor, np.frombuffer(mapping, np.uint8))
 
 
-def map_memory(descriptor: int, size: int) -> NDArray[np.uint8]:
-    """Return the bytes of another rank's memory (read-only); the array keeps it mapped.
+def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray[np.uint8]:
+    """Return the bytes of memory that another process has made; the array keeps it mapped.
 
     Args:
         descriptor: of the memory; it stays the caller's to close.
         size: how many bytes are needed, at least 1; the memory may be larger.
+        writable: whether they can be written, which its maker must allow.
 
     Raises:
         JobError: it is smaller, could become smaller, or cannot be mapped.
@@ -87,8 +104,9 @@ def map_memory(descriptor: int, size: int) -> NDArray[np.uint8]:
             raise JobError(
                 f"the memory of another rank has {found} bytes, expected at least {max(size, 1)}"
             )
+        rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         mapping = mmap.mmap(
-            descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
+            descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=rights
         )
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "run with --no-direct")
@@ -115,10 +133,11 @@ def _check_available(size: int) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
-def _seal(descriptor: int) -> None:
+def _seal(descriptor: int, *, others_write: bool) -> None:
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    with contextlib.suppress(OSError):  # before Linux 5.1; readers map it read-only anyway
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
+    if not others_write:
+        with contextlib.suppress(OSError):  # before Linux 5.1; readers map it read-only anyway
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "EngineSettings",
     "engine_settings",
     "engine_version",
+    "has_own_process",
     "open_engine",
     "prepare_engine",
 ]
@@ -112,6 +113,12 @@ def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None
     prepare = getattr(_module(name), "prepare", None) if name in _names() else None
     if prepare is not None:
         prepare(settings, sub_models)
+
+
+def has_own_process(name: str, settings: EngineSettings) -> bool:
+    """Tell whether the engine called ``name`` computes in a process of its own."""
+    has = getattr(_module(name), "has_own_process", None) if name in _names() else None
+    return has is not None and bool(has(settings))
 
 
 def engine_version(name: str) -> str:

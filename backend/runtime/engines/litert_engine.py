@@ -64,8 +64,13 @@ def open_engine(settings: EngineSettings) -> Engine:
 
 def prepare(settings: EngineSettings, sub_models: int) -> None:
     """Start the processes for compiled models, if the settings mean them."""
-    if _api(settings) == "compiled":
+    if has_own_process(settings):
         start_processes(sub_models)
+
+
+def has_own_process(settings: EngineSettings) -> bool:
+    """Tell whether the settings mean compiled models."""
+    return _api(settings) == "compiled"
 
 
 def _api(settings: EngineSettings) -> str:

@@ -1,8 +1,8 @@
 """An engine in a process of its own, for libraries that hold the GIL while they compute.
 
-The tensors lie in memory that both processes see; a frame costs two short messages and a copy of
-its tensors. The process is started before MPI is, ends when its rank does however that ends, and
-what goes wrong in it is told by the rank.
+It maps the memory of the slots, so a frame costs two short messages that say where its tensors
+are. The process is started before MPI is, ends when its rank does however that ends, and what goes
+wrong in it is told by the rank.
 """
 
 from __future__ import annotations
@@ -10,28 +10,35 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
-import mmap
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..direct.memory import Memory, map_memory
 from ..errors import JobError, signal_name
 from ..figures.rank_figures import count_process, forget_process
 from ..job import TensorSpec, typed_view
 from .acceleration import Acceleration
 
 _PR_SET_PDEATHSIG = 1
-_ALIGNMENT = 64
+_PLACE = struct.Struct("=qq")
+"""Number of a memory that both processes have mapped, and where in it a tensor begins."""
+_MESSAGE = _PLACE.pack(-1, 0)
+"""A place of no such memory: the values are sent."""
+_MAX_FRAMES = 4096
+"""Combinations of places that the other process remembers."""
 _MAX_LOG_BYTES = 1 << 20
 _END_TIMEOUT_S = 2.0
 
@@ -40,6 +47,8 @@ import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
 importlib.import_module(sys.argv[2]).serve(*map(int, sys.argv[3:]))
 """
+
+_Result = TypeVar("_Result")
 
 _waiting: list[_Process] = []
 """Processes that were started and have no sub-model yet."""
@@ -51,14 +60,15 @@ def start_processes(count: int) -> None:
 
 
 class _Process:
-    """The other process: its two ends of a connection, its log, and memory to share."""
+    """The other process, a connection to it, and its log."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        # Both are files without names, so nothing is left behind however the processes end.
+        # A file without a name, so nothing is left behind however the processes end.
         self.log = os.memfd_create("rankslice-log")
-        self.memory = os.memfd_create("rankslice-tensors")
-        shared = (theirs.fileno(), self.memory, self.log)
+        self.name = ""
+        """Of the sub-model."""
+        shared = (theirs.fileno(), self.log)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), __name__]
             + [str(number) for number in (os.getpid(), *shared)],
@@ -71,17 +81,36 @@ class _Process:
         self.connection = Connection(ours.detach())
         count_process(self._process.pid)
 
-    def ask(self, record: bytes) -> bytes:
-        """Send a message and return the answer; the GIL is released meanwhile.
+    def send(self, message: bytes | memoryview) -> None:
+        """Send a message; the GIL is released while it waits.
 
         Raises:
             JobError: the process has ended.
         """
+        self._try(lambda: self.connection.send_bytes(message))
+
+    def hand_over(self, descriptor: int) -> None:
+        """Send a descriptor.
+
+        Raises:
+            JobError: the process has ended, or the system refuses it.
+        """
+        self._try(lambda: send_handle(self.connection, descriptor, self._process.pid))
+
+    def receive(self) -> bytes:
+        """Wait for a message; the GIL is released meanwhile.
+
+        Raises:
+            JobError: the process has ended.
+        """
+        return self._try(self.connection.recv_bytes)
+
+    def _try(self, step: Callable[[], _Result]) -> _Result:
         try:
-            self.connection.send_bytes(record)
-            return self.connection.recv_bytes()
+            return step()
         except (EOFError, OSError):
-            raise JobError(f"the process of the accelerator {self._how_it_ended()}") from None
+            ended = self._how_it_ended()
+            raise JobError(f"{self.name}: the process of the accelerator {ended}") from None
 
     def _how_it_ended(self) -> str:
         try:
@@ -108,7 +137,6 @@ class _Process:
             self._process.wait()
         forget_process(self._process.pid)
         os.close(self.log)
-        os.close(self.memory)
 
 
 def read_log(descriptor: int) -> str:
@@ -117,7 +145,7 @@ def read_log(descriptor: int) -> str:
 
 
 class OwnProcessEngine:
-    """The rank's side: copies tensors to and fro, and waits."""
+    """The rank's side: tells where tensors are, and waits."""
 
     def __init__(self, module: str, settings: Any) -> None:
         """Take a process that waits, or start one.
@@ -129,28 +157,36 @@ class OwnProcessEngine:
         self._module = module
         self._settings = settings
         self._process: _Process | None = _waiting.pop() if _waiting else _Process()
-        self._inputs: list[NDArray[Any]] = []
-        self._outputs: list[NDArray[Any]] = []
+        self._memories: Sequence[Memory] = ()
+        self._places: dict[int, tuple[bytes, NDArray[Any]]] = {}
+        """Slots, by identity, -> where they are, and themselves: so they stay what they are."""
         self._acceleration: Acceleration | None = None
-        self._name = ""
         self._hindrance = ""
+
+    def share(self, memories: Sequence[Memory]) -> None:
+        """Let the other process map memories when it loads; what is in no memory is sent to it."""
+        self._memories = tuple(memories)
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Let the other process load the sub-model, on this thread's cores."""
         assert self._process is not None
-        self._name = path.name
-        arrays = _shared_arrays(self._process.memory, [*inputs, *outputs], create=True)
-        self._inputs, self._outputs = arrays[: len(inputs)], arrays[len(inputs) :]
-        answer = self._ask(
-            {
-                "module": self._module,
-                "settings": asdict(self._settings),
-                "cores": sorted(os.sched_getaffinity(0)),
-                "path": str(path),
-                "inputs": [asdict(spec) for spec in inputs],
-                "outputs": [asdict(spec) for spec in outputs],
-            }
-        )
+        self._process.name = path.name
+        request = {
+            "module": self._module,
+            "settings": asdict(self._settings),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "path": str(path),
+            "inputs": [asdict(spec) for spec in inputs],
+            "outputs": [asdict(spec) for spec in outputs],
+            "memories": [
+                (memory.content.nbytes, bool(memory.content.flags.writeable))
+                for memory in self._memories
+            ],
+        }
+        self._process.send(json.dumps(request).encode())
+        for memory in self._memories:
+            self._process.hand_over(memory.descriptor)
+        answer = _checked(self._process.receive())
         self._hindrance = answer["warm_up_hindrance"]
         if answer["acceleration"] is not None:
             record = answer["acceleration"]
@@ -158,24 +194,30 @@ class OwnProcessEngine:
                 **{**record, **{name: tuple(record[name]) for name in ("others", "uses")}}
             )
 
-    def _ask(self, record: dict[str, Any] | None) -> dict[str, Any]:
-        assert self._process is not None
-        try:
-            answer = self._process.ask(json.dumps(record).encode() if record else b"")
-        except JobError as error:
-            raise JobError(f"{self._name}: {error}") from None
-        values: dict[str, Any] = json.loads(answer) if answer else {}
-        if "error" in values:
-            raise JobError(values["error"])
-        return values
-
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        """Copy the inputs in, wait for the other process, copy the outputs out."""
-        for shared, values in zip(self._inputs, inputs, strict=True):
-            np.copyto(shared, values, casting="no")
-        self._ask(None)
-        for target, shared in zip(outputs, self._outputs, strict=True):
-            np.copyto(target, shared, casting="no")
+        """Tell where the tensors are, and wait for the other process."""
+        process, places = self._process, [self._place(array) for array in (*inputs, *outputs)]
+        assert process is not None
+        process.send(b"".join(places))
+        for place, array in zip(places, inputs, strict=False):
+            if place == _MESSAGE:
+                process.send(_bytes_of(array))
+        _checked(process.receive())
+        for place, array in zip(places[len(inputs) :], outputs, strict=True):
+            if place == _MESSAGE:
+                _bytes_of(array)[:] = process.receive()
+
+    def _place(self, array: NDArray[Any]) -> bytes:
+        known = self._places.get(id(array))
+        if known is not None:
+            return known[0]
+        for number, memory in enumerate(self._memories):
+            offset = memory.offset_of(array)
+            if offset is not None:
+                place = _PLACE.pack(number, offset)
+                self._places[id(array)] = place, array
+                return place
+        return _MESSAGE
 
     def warm_up_hindrance(self) -> str:
         """Say what the other process's engine says."""
@@ -187,35 +229,27 @@ class OwnProcessEngine:
 
     def close(self) -> None:
         """End the other process."""
-        self._inputs, self._outputs = [], []
+        self._places = {}
         if self._process is not None:
             self._process.close()
             self._process = None
 
 
-def _shared_arrays(
-    descriptor: int, tensors: Sequence[TensorSpec], *, create: bool
-) -> list[NDArray[Any]]:
-    """Return the tensors' values, in memory that lasts as long as they are referred to."""
-    size = sum(map(_stride, tensors)) or 1
-    if create:
-        os.ftruncate(descriptor, size)
-    block = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
-    arrays, begin = [], 0
-    for tensor in tensors:
-        arrays.append(typed_view(tensor, block[begin : begin + _stride(tensor)]))
-        begin += _stride(tensor)
-    return arrays
+def _checked(answer: bytes) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(answer) if answer else {}
+    if "error" in values:
+        raise JobError(values["error"])
+    return values
 
 
-def _stride(tensor: TensorSpec) -> int:
-    return max(1, -(-tensor.nbytes // _ALIGNMENT)) * _ALIGNMENT
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 # The other process.
 
 
-def serve(parent: int, connection: int, memory: int, log: int) -> None:
+def serve(parent: int, connection: int, log: int) -> None:
     """Run in the other process: load a sub-model, then run it whenever told, to the end."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -225,43 +259,95 @@ def serve(parent: int, connection: int, memory: int, log: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Connection(connection)
     try:
-        engine, inputs, outputs = _load(channel, memory)
+        served = _Served(channel)
         while True:
-            channel.recv_bytes()
-            channel.send_bytes(_answer(lambda: engine.run(inputs, outputs)))
+            served.do_frame()
             if os.fstat(log).st_size > _MAX_LOG_BYTES:
                 os.ftruncate(log, 0)
     except (EOFError, OSError, SystemExit):
         os._exit(0)
 
 
-def _load(channel: Connection, memory: int) -> tuple[Any, list[Any], list[Any]]:
-    request = json.loads(channel.recv_bytes())
-    os.sched_setaffinity(0, request["cores"])
-    from . import EngineSettings
+class _Frame(NamedTuple):
+    """The tensors of a frame."""
 
-    inputs, outputs = (
-        [TensorSpec(item["name"], item["dtype"], tuple(item["shape"])) for item in request[side]]
-        for side in ("inputs", "outputs")
-    )
-    opened: list[Any] = []
+    inputs: list[NDArray[Any]]
+    outputs: list[NDArray[Any]]
+    sent: list[NDArray[np.uint8]]
+    """Values of those outputs that are in no memory of both processes."""
 
-    def load() -> dict[str, Any]:
+
+class _Served:
+    """A sub-model in its engine, and the memories where its tensors are."""
+
+    def __init__(self, channel: Connection) -> None:
+        """Take the rank's request, load, and answer."""
+        self._channel = channel
+        self._request = request = json.loads(channel.recv_bytes())
+        os.sched_setaffinity(0, request["cores"])
+        self._inputs, self._outputs = (
+            [
+                TensorSpec(each["name"], each["dtype"], tuple(each["shape"]))
+                for each in request[side]
+            ]
+            for side in ("inputs", "outputs")
+        )
+        self._descriptors = [recv_handle(channel) for _ in request["memories"]]
+        self._memories: list[NDArray[np.uint8]] = []
+        self._known: dict[bytes, _Frame] = {}
+        answer = _answer(self._load)
+        channel.send_bytes(answer)
+        if b'"error"' in answer[:10]:
+            raise SystemExit
+
+    def _load(self) -> dict[str, Any]:
+        from . import EngineSettings
+
+        request = self._request
+        for descriptor, (size, writable) in zip(
+            self._descriptors, request["memories"], strict=True
+        ):
+            self._memories.append(map_memory(descriptor, size, writable=writable))
+            os.close(descriptor)
         module = importlib.import_module(f".{request['module']}", __package__)
-        opened.append(module.open_engine(EngineSettings(**request["settings"])))
-        opened[0].load(Path(request["path"]), inputs, outputs)
-        found = opened[0].acceleration()
+        self._engine = module.open_engine(EngineSettings(**request["settings"]))
+        self._engine.load(Path(request["path"]), self._inputs, self._outputs)
+        found = self._engine.acceleration()
         return {
             "acceleration": found.to_json() if found is not None else None,
-            "warm_up_hindrance": opened[0].warm_up_hindrance(),
+            "warm_up_hindrance": self._engine.warm_up_hindrance(),
         }
 
-    answer = _answer(load)
-    channel.send_bytes(answer)
-    if b'"error"' in answer[:10]:
-        raise SystemExit
-    arrays = _shared_arrays(memory, [*inputs, *outputs], create=False)
-    return opened[0], arrays[: len(inputs)], arrays[len(inputs) :]
+    def do_frame(self) -> None:
+        """Wait for a frame, and compute it where its tensors are."""
+        message = self._channel.recv_bytes()
+        known = self._known.get(message)
+        inputs, outputs, sent = known if known is not None else self._find(message)
+        answer = _answer(lambda: self._engine.run(inputs, outputs))
+        self._channel.send_bytes(answer)
+        if not answer:
+            for array in sent:
+                self._channel.send_bytes(_bytes_of(array))
+
+    def _find(self, message: bytes) -> _Frame:
+        places = list(_PLACE.iter_unpack(message))
+        frame = _Frame([], [], [])
+        for spec, (memory, offset) in zip(self._inputs, places, strict=False):
+            if memory >= 0:
+                values = self._memories[memory][offset:]
+            else:
+                values = np.frombuffer(self._channel.recv_bytes(), np.uint8)
+            frame.inputs.append(typed_view(spec, values))
+        for spec, (memory, offset) in zip(self._outputs, places[len(self._inputs) :], strict=True):
+            if memory >= 0:
+                values = self._memories[memory][offset:]
+            else:
+                values = np.empty(spec.nbytes, np.uint8)
+                frame.sent.append(values)
+            frame.outputs.append(typed_view(spec, values))
+        if all(memory >= 0 for memory, _ in places) and len(self._known) < _MAX_FRAMES:
+            self._known[message] = frame
+        return frame
 
 
 def _answer(step: Any) -> bytes:

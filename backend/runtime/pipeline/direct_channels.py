@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..direct.handover import Neighbour, swap
-from ..direct.memory import make_memory, map_memory
+from ..direct.memory import Memory, make_memory, map_memory
 from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outboxes
 from ..errors import JobError
 from .slots import Ring, View, ring_bytes
@@ -45,12 +45,19 @@ class Post:
 class DirectChannels:
     """The rings of a rank, and what connects them to the rings of other ranks of its board."""
 
-    def __init__(self, wiring: Wiring, neighbours: Mapping[int, Neighbour]) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        neighbours: Mapping[int, Neighbour],
+        *,
+        computes_elsewhere: bool = False,
+    ) -> None:
         """Allocate all slots of this rank, and its inboxes.
 
         Args:
             wiring: of the rank.
             neighbours: the ranks with which it shares memory.
+            computes_elsewhere: whether its engines, in processes of their own, need all slots.
 
         Raises:
             JobError: there is no memory, or the system refuses pipes.
@@ -63,10 +70,15 @@ class DirectChannels:
         self._offsets: dict[int, int] = {}
         self._size = 0
         for ring, spec in enumerate(wiring.rings):
-            if spec.is_shared:
+            if spec.is_shared or (computes_elsewhere and spec.home is None):
                 self._offsets[ring] = self._size
                 self._size += ring_bytes(spec.tensor, spec.depth)
-        self._descriptor, memory = make_memory(self._size) if self._size else (-1, None)
+        self.memories: list[Memory] = []
+        """Where slots are that other processes read or write; its own is the first, if any."""
+        memory = None
+        if self._size:
+            self.memories.append(make_memory(self._size, others_write=computes_elsewhere))
+            memory = self.memories[0].content
         self.rings: list[Ring] = [
             _placeholder(spec) if spec.home is not None else self._own(ring, spec, memory)
             for ring, spec in enumerate(wiring.rings)
@@ -139,8 +151,6 @@ class DirectChannels:
         messages = {rank: self._message_to(rank) for rank in self._neighbours}
         for rank, (message, descriptors) in swap(self._neighbours, messages).items():
             self._take_over(rank, json.loads(message), descriptors)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
 
     def _message_to(self, rank: int) -> tuple[bytes, list[int]]:
         doors = self._doors[rank]
@@ -155,7 +165,8 @@ class DirectChannels:
             "offsets": list(offsets.items()),
             "doors": [(kind, channel, entries.index(each.entry)) for kind, channel, each in doors],
         }
-        return json.dumps(message).encode(), [*entries, *[self._descriptor][: len(offsets)]]
+        own = [memory.descriptor for memory in self.memories[:1] if offsets]
+        return json.dumps(message).encode(), [*entries, *own]
 
     def _take_over(self, rank: int, message: dict[str, Any], descriptors: Sequence[int]) -> None:
         offsets, doors = dict(message["offsets"]), message["doors"]
@@ -163,7 +174,7 @@ class DirectChannels:
         if offsets:
             descriptor = entries.pop()
             memory = map_memory(descriptor, message["size"])
-            os.close(descriptor)
+            self.memories.append(Memory(descriptor, memory))
             for view in self._wiring.views:
                 if view.sender == rank:
                     self._show(view.ring, memory, offsets[view.channel])
@@ -199,7 +210,7 @@ class DirectChannels:
         """Release inboxes and descriptors; memory goes with the last ring that lies in it."""
         for post in self._posts.values():
             post.close()
-        for entry in self._entries:
+        for entry in (*self._entries, *(memory.descriptor for memory in self.memories)):
             os.close(entry)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..affinity import bind_to_cores, check_binding
+from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
 from ..figures.energy import BoardEnergy
 from ..figures.rank_figures import cpu_s, peak_memory_mb
@@ -53,7 +54,7 @@ class _Rank:
         self._failure: tuple[str, BaseException] | None = None
         rings = channels.rings
         self._views = [rings[view.ring] for view in wiring.views if view.carries_frames]
-        self._segments = LoadedSegments(setup, wiring, rings)
+        self._segments = LoadedSegments(setup, wiring, rings, channels.memories)
         self._source = source_stage(setup, wiring, rings)
         self._sink = sink_stage(setup, wiring, rings)
         self._threads = self._make_threads()
@@ -236,7 +237,8 @@ def _open_channels(setup: Setup, wiring: Wiring, peers: Peers) -> DirectChannels
     """Bind to the cores; return all memory of the rank."""
     if setup.cores:
         bind_to_cores(setup.cores)
-    channels = DirectChannels(wiring, peers.neighbours)
+    elsewhere = has_own_process(setup.spec.engine, setup.engine_settings)
+    channels = DirectChannels(wiring, peers.neighbours, computes_elsewhere=elsewhere)
     setup.resources.callback(channels.close)
     return channels
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..engines import Engine, engine_settings, open_engine
+from ..direct.memory import Memory
+from ..engines import Engine, EngineSettings, engine_settings, open_engine
 from ..engines.acceleration import total
+from ..engines.own_process import OwnProcessEngine
 from ..figures.rank_figures import ComputeTimes, GpuMemory
 from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
@@ -47,6 +49,11 @@ class Setup:
         return self.job.ranks[self.transport.rank]
 
     @property
+    def engine_settings(self) -> EngineSettings:
+        """How the rank's sub-models are to be run."""
+        return engine_settings(self.spec, exact=self.options.exact)
+
+    @property
     def cores(self) -> tuple[int, ...]:
         """The cores to which the rank is bound; none: it is not."""
         return self.spec.cores if self.options.bind else ()
@@ -60,13 +67,22 @@ class Setup:
 class LoadedSegments:
     """The sub-models of a rank, loaded and warmed up, and what they measure."""
 
-    def __init__(self, setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> None:
+    def __init__(
+        self, setup: Setup, wiring: Wiring, rings: Sequence[Ring], memories: Sequence[Memory]
+    ) -> None:
         """Load all segments.
+
+        Args:
+            setup: of the rank.
+            wiring: of the rank.
+            rings: of the rank.
+            memories: where rings are that other processes can map.
 
         Raises:
             JobError: one cannot be loaded.
         """
         self._setup = setup
+        self._memories = memories
         self.times = ComputeTimes(len(wiring.segments), setup.window)
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
         self._engines: list[Engine] = []
@@ -82,10 +98,11 @@ class LoadedSegments:
 
     def _engine(self, segment: SegmentSpec) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors
-        settings = engine_settings(setup.spec, exact=setup.options.exact)
-        engine = open_engine(setup.spec.engine, settings)
+        engine = open_engine(setup.spec.engine, setup.engine_settings)
         self._engines.append(engine)
         setup.resources.callback(engine.close)
+        if isinstance(engine, OwnProcessEngine):
+            engine.share(self._memories)
         engine.load(
             setup.folder / segment.file,
             [tensors[name] for name in segment.inputs],

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
+from rankslice.backend.runtime.direct.memory import Memory, make_memory, map_memory
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.engines.own_process import OwnProcessEngine, start_processes
 from rankslice.backend.runtime.errors import JobError
@@ -47,6 +49,38 @@ def test_tensors_pass_to_the_other_process_and_back() -> None:
             engine.run([given], [made])
             assert [value] * 3 == made.tolist()
     assert [] == children()
+
+
+def test_tensors_of_every_size_are_sent_if_they_are_in_no_shared_memory() -> None:
+    given = [np.array(7, np.int64), np.zeros((0, 3), np.float32), np.arange(300_000)]
+    made = [np.zeros_like(each) for each in given]
+    specs = [TensorSpec(f"t{n}", str(each.dtype), each.shape) for n, each in enumerate(given)]
+    with null_engine() as engine:
+        engine.load(Path("none"), specs, specs)
+        for _ in range(2):
+            engine.run(given, made)
+        assert [7, 7] == [made[0], made[2][0]]
+
+
+def test_tensors_in_shared_memory_are_read_and_written_where_they_are() -> None:
+    own, other = make_memory(4096, others_write=True), make_memory(4096)
+    # As a rank sees the memory of another one.
+    seen = Memory(other.descriptor, map_memory(other.descriptor, 4096))
+    x, y = (each.content[at : at + 12].view(np.float32) for each, at in ((seen, 128), (own, 64)))
+    with null_engine(sleep_ms="200") as engine:
+        engine.share([own, seen])
+        engine.load(Path("none"), [X], [Y])
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(engine.run, [x], [y])
+            time.sleep(0.05)
+            other.content[128:140].view(np.float32)[:] = 5
+            running.result()
+        assert [5, 5, 5] == y.tolist()
+        mapped = Path(f"/proc/{children()[0].pid}/maps").read_text().splitlines()
+        rights = [line.split()[1] for line in mapped if "rankslice-rings" in line]
+        assert ["r--s", "rw-s"] == sorted(rights)
+    os.close(own.descriptor)
+    os.close(other.descriptor)
 
 
 def test_a_process_that_was_started_ahead_is_the_one_that_is_used() -> None:

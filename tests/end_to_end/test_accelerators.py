@@ -119,9 +119,12 @@ HALVES = {"cpu0": "CONV_2D_0..RESHAPE_8", "cpu0.2": "FULLY_CONNECTED_9..SOFTMAX_
 
 
 def helpers_of(folder: Path) -> list[psutil.Process]:
-    """Return the processes in which the compiled models of a running job are, by rank."""
+    """Return the processes in which the compiled models of a running job are, by rank.
+
+    A rank starts them last: after the guard of its board.
+    """
     ranks = ranks_of(folder)
-    return [rank.children()[0] for _, rank in sorted(ranks.items()) if rank.children()]
+    return [rank.children()[-1] for _, rank in sorted(ranks.items()) if rank.children()]
 
 
 @contextmanager

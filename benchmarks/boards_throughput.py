@@ -12,7 +12,6 @@ network stack, which real boards do not.
 from __future__ import annotations
 
 import argparse
-import itertools
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import onnx
 from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, wire_ms
+from null_jobs import parts_model
 from plotting import new_figure, save_figure
 from timing import Spread, console, machine, print_table, ratios, spread, start_round
 
@@ -29,12 +29,6 @@ from rankslice.networks.zoo import zoo_model
 
 STAGE_MS = 20.0
 TARGET = 0.95
-MODEL = """
-<ir_version: 8, opset_import: ["" : 17]>
-parts (float[1,1] x0) => (float[1,1] y) <{shapes}> {{
-{layers}
-}}
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,32 +64,6 @@ def balanced_cuts(cuts: Sequence[Cut], parts: int) -> list[Cut]:
     single = [cut for cut in cuts if len(cut.tensors) == 1 and cut.divides and not cut.obstacle]
     shares = [number / parts for number in range(1, parts)]
     return [min(single, key=lambda cut: abs(cut.share - share)) for share in shares]
-
-
-def parts_model(sizes: Sequence[int]) -> tuple[onnx.ModelProto, list[list[str]]]:
-    """Return a model whose parts hand on tensors of these sizes, in bytes; and each part's layers.
-
-    A layer makes one number of what comes in, the next one makes a tensor of it.
-    """
-    widths = [size // 4 for size in sizes]
-    shapes = ", ".join(
-        f"int64[2] s{number} = {{1, {width}}}" for number, width in enumerate(widths, 1)
-    )
-    lines, parts = [], []
-    for number in range(1, len(widths) + 2):
-        is_last = number == len(widths) + 1
-        made = "y" if is_last else f"m{number}"
-        lines.append(f"  {made} = ReduceMax <axes = [1], keepdims = 1> (x{number - 1})")
-        names = [f"one{number}"]
-        if not is_last:
-            lines.append(f"  x{number} = Expand (m{number}, s{number})")
-            names.append(f"many{number}")
-        parts.append(names)
-    text = MODEL.format(shapes=shapes, layers="\n".join(lines))
-    model = onnx.parser.parse_model(text if shapes else text.replace("<>", ""))
-    for node, name in zip(model.graph.node, itertools.chain(*parts), strict=True):
-        node.name = name
-    return model, parts
 
 
 def make_pipeline(rack: Boards, place: Path, sizes: Sequence[int]) -> Pipeline:
@@ -171,6 +139,27 @@ def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
     save_figure(figure, files)
 
 
+def measure(
+    counts: Sequence[int], frames: int, rounds: int, *, rate_mbit: float, patience_s: float = 0
+) -> dict[Pipeline, list[float]]:
+    """Return the time per frame over these numbers of boards, round by round, in milliseconds."""
+    cuts = inspect_model(zoo_model("resnet50")).cuts
+    sizes = [[cut.nbytes or 0 for cut in balanced_cuts(cuts, count)] for count in counts]
+    with (
+        tempfile.TemporaryDirectory(prefix="rankslice-") as folder,
+        Boards(max(counts), rate_mbit, disk_mb=64) as rack,
+    ):
+        found: dict[Pipeline, list[float]] = {
+            make_pipeline(rack, Path(folder) / str(len(each)), each): [] for each in sizes
+        }
+        for number in range(rounds):
+            start_round(number + 1, rounds, patience_s)
+            for pipeline, frames_ms in found.items():
+                pipeline.job.deploy()
+                frames_ms.append(pipeline.job.frame_ms(frames))
+    return found
+
+
 def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -184,23 +173,10 @@ def main() -> None:
     given = parser.parse_args()
     exit_without_boards()
     console.print(machine())
-    cuts = inspect_model(zoo_model("resnet50")).cuts
-    sizes = [
-        [cut.nbytes or 0 for cut in balanced_cuts(cuts, count)]
-        for count in range(1, given.boards + 1)
-    ]
-    with (
-        tempfile.TemporaryDirectory(prefix="rankslice-") as folder,
-        Boards(given.boards, given.rate, disk_mb=64) as rack,
-    ):
-        found: dict[Pipeline, list[float]] = {
-            make_pipeline(rack, Path(folder) / str(len(each)), each): [] for each in sizes
-        }
-        for number in range(given.rounds):
-            start_round(number + 1, given.rounds, given.patience)
-            for pipeline, frames_ms in found.items():
-                pipeline.job.deploy()
-                frames_ms.append(pipeline.job.frame_ms(given.frames))
+    counts = range(1, given.boards + 1)
+    found = measure(
+        counts, given.frames, given.rounds, rate_mbit=given.rate, patience_s=given.patience
+    )
     report(found)
     if given.plot:
         draw(found, given.plot)

@@ -1,236 +1,320 @@
-"""How long a channel takes from send to ready-to-run, against a raw MPI ping-pong of as many bytes.
+"""How long a channel between ranks of one board takes, from send to ready-to-run.
 
-Two ranks bounce a tensor, with the threads that a rank has: what computes puts it into a slot,
-which is sent, received by the other rank, and sent back. Half of the round trip is the channel's
-time. The raw time is that of blocking mpi4py calls between the same two processes, measured in
-turn with it, a few messages each, size by size: once with one buffer for each direction, and once
-with two that take turns, as a channel has two slots, since twice the memory is more than some
-caches hold. Each round gives a difference and a ratio; their medians and 95 % intervals are told.
-Where a process finds its memory makes a difference as well, so several pairs take part.
+A job of two ranks on a core each: the first one's engine fills a tensor, stamps it and returns;
+the second one's engine notes when it begins. Frames of 3 MB and more it also sums, and notes when
+it has read all of their bytes. Frames leave at given gaps. Other ways to hand over a frame take
+turns with the job (``channel_peers.py``): a bare FIFO that a process sleeps on, whatever lies
+behind it; a ping-pong of blocking mpi4py calls, which has no gaps; with ``--peers`` zenoh and dora,
+from an environment of their own, which is made first. Each round gives a median of each and
+their ratio; medians of these and the range are told.
 
-    python benchmarks/channel_time.py --rounds 20 --sizes 3M 8M
+    python benchmarks/channel_time.py --rounds 5 --sizes 4k 3M --gaps 10 --peers
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from statistics import median
-from typing import TypeAlias
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-from timing import confident, confident_ratios, console, machine, print_table
+import psutil
+from channel_peers import dora_dataflow
+from gaps import TURN, read_log
+from null_jobs import channel_folder
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.launch.mpirun import find_mpirun
-from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.pipeline.executor import Executor
-from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
-from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.transport.mpi import MpiTransport
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.run.run import prepare
 
 SIZES = {
     "4k": 4 << 10,
-    "32k": 32 << 10,
+    "64k": 64 << 10,
     "256k": 256 << 10,
     "1M": 1 << 20,
     "3M": 3 << 20,
     "8M": 8 << 20,
 }
-SLOTS = 2
-MOVED_BYTES = 64 << 20
-"""In a block of messages, if they are neither too many nor too few."""
-TARGET_RATIO = 1.15
-"""Of messages that take a millisecond or more."""
-TARGET_EXTRA_US = {False: 150, True: 60}
-"""Beyond the raw time of others: by default, and with ``--latency``."""
+GAPS_MS = (1.0, 10.0, 40.0)
+JOB, LATENCY, OLD = "job", "job, --latency", "job, --no-direct"
+FIFO, RAW = "FIFO", "raw MPI"
+ZENOH, DORA = "zenoh", "dora"
+PEERS = ("numpy", "eclipse-zenoh==1.10.*", "dora-rs==1.1.*", "dora-rs-cli==1.1.*")
+FRAMES_A_TURN = 30
+SHORTEST_TURN_S = 0.3
+SETTLES = 5
+"""Frames of a turn that are left out."""
+START_TIMEOUT_S = 60.0
+LONG_S = 3600.0
 
-Times: TypeAlias = Sequence[float]
-
-COLUMNS = (
-    "bytes",
-    "raw us",
-    "two buffers us",
-    "channel us",
-    "channel - raw us",
-    "channel / raw",
-    "channel / two buffers",
-    "target",
-)
+Command: TypeAlias = Sequence[str | Path]
+_OPTIONS: dict[str, dict[str, Any]] = {JOB: {}, LATENCY: {"latency": True}, OLD: {"direct": False}}
 
 
-class Bouncing:
-    """A stage that sends back what it gets; on rank 0 it begins, and times the round trips."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the frames of a turn took."""
 
-    def __init__(self, inbox: Ring, outbox: Ring, bounces: int, *, begins: bool) -> None:
-        """Take both rings; ``begins`` lets it send first, and receive last."""
-        self.frame = 0
-        self.finished = False
-        self.times: list[float] = []
-        """Half the time of each round trip, in seconds."""
-        self._inbox, self._outbox = inbox, outbox
-        self._bounces = bounces
-        self._begins = begins
-        self._begin_s = 0.0
+    ready_us: Any
+    """From send to ready-to-run, by frame, in microseconds."""
+    summed_us: Any
+    """The same until all bytes were summed."""
+    cpu_share: float
+    """Processor time of the receiver over wall time."""
+    gap_ms: float
+    """Median time between two frames."""
 
-    def is_ready(self) -> bool:
-        """The tensor is here."""
-        is_first = self._begins and self.frame == 0
-        return is_first or (self._inbox.has_frame(0) and self._outbox.has_room())
+    @property
+    def median_us(self) -> float:
+        """From send to ready-to-run."""
+        return float(np.median(self.ready_us))
 
-    def step(self) -> None:
-        """Take the tensor, unless it has yet to be sent first; send it, unless it is back."""
-        now = time.perf_counter()
-        if self.frame or not self._begins:
-            self._inbox.free(0)
-        if self._begins and self.frame:
-            self.times.append((now - self._begin_s) / 2)
-        self._begin_s = now
-        if self.frame < self._bounces:
-            self._outbox.put()
-        self.frame += 1
-        self.finished = self.frame == self._bounces + self._begins
-        if self.finished:
-            self._outbox.finish()
-
-    def pause_s(self) -> float | None:
-        """Nothing changes by itself."""
-        return None
-
-    def describe(self) -> str:
-        """Name the stage."""
-        return "bouncing"
+    @property
+    def summed_median_us(self) -> float:
+        """The same until all bytes were summed."""
+        return float(np.median(self.summed_us))
 
 
-def channel_time_s(transport: MpiTransport, size: int, bounces: int, latency: bool) -> list[float]:
-    """Return half the time of each round trip through two channels, in seconds."""
-    tensor = TensorSpec("tensor", "uint8", (size,))
-    peer = 1 - transport.rank
-    outbox, inbox = Ring(tensor, SLOTS, 1), Ring(tensor, SLOTS, 1)
-    outgoing = Outgoing(1 + transport.rank, peer, outbox, 0)
-    incoming = Incoming(1 + peer, peer, inbox)
-    stage = Bouncing(inbox, outbox, bounces, begins=not transport.rank)
-    failures: list[BaseException] = []
-    executor = Executor(
-        "compute",
-        [stage],
-        on_failure=lambda _, error: failures.append(error),
-        on_finished=lambda: loop.wake(),
-    )
-    loop = CommunicationLoop(transport, [outgoing], [incoming], computing=executor, latency=latency)
-    outbox.on_written = (executor.look_soon,)
-    inbox.on_written = (executor.wake,)
-    executor.start(loop)
-    loop.run(lambda: executor.finished or bool(failures))
-    executor.join(60)
-    transport.open([], [])  # withdraws the receives that are still posted
-    if failures:
-        raise failures[0]
-    return stage.times[bounces // 5 :]
+@dataclass
+class Contestant:
+    """A sender and a receiver that are running."""
+
+    name: str
+    place: Path
+    started: list[subprocess.Popen[bytes]]
+    _turns: int = field(init=False)
+
+    @property
+    def log(self) -> Path:
+        """The receiver's records."""
+        return self.place / "log"
+
+    def __enter__(self) -> Contestant:
+        """Wait for the first frame."""
+        # Not for writing alone, which would wait for the sender to open it.
+        self._turns = os.open(self.place / "turns", os.O_RDWR)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not len(read_log(self.log)):
+            if time.monotonic() > deadline or any(each.poll() is not None for each in self.started):
+                self.__exit__()
+                messages = (self.place / "messages").read_text(errors="replace")
+                sys.exit(f"{self.name}: no frame has come: {messages[-1000:]}")
+            # Again and again: the first frames may leave before the receiver is known.
+            self._tell(0, 0.0, 0.0)
+            time.sleep(0.2)
+        time.sleep(0.2)
+        return self
+
+    def take_turn(self, number: int, gap_s: float, seconds: float) -> None:
+        """Let it send frames for a while."""
+        self._tell(number, gap_s, seconds)
+        time.sleep(seconds + 0.05)
+
+    def _tell(self, number: int, gap_s: float, seconds: float) -> None:
+        until_ns = time.monotonic_ns() + int(1e9 * seconds)
+        os.write(self._turns, TURN.pack(number, int(1e9 * gap_s), until_ns))
+
+    def turn(self, number: int) -> Turn:
+        """Return what a turn's frames took."""
+        records = read_log(self.log)
+        records = records[records["turn"] == number]
+        if len(records) <= SETTLES + 1:
+            sys.exit(f"{self.name}: {len(records)} frames in a turn; --frames lengthens turns")
+        records = records[SETTLES:]
+        used, passed = (int(records[name][-1] - records[name][0]) for name in ("cpu", "ready"))
+        return Turn(
+            (records["ready"] - records["sent"]) / 1e3,
+            (records["done"] - records["sent"]) / 1e3,
+            used / passed,
+            float(np.median(np.diff(records["sent"]))) / 1e6,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        os.close(self._turns)
+        family = [psutil.Process(each.pid) for each in self.started if each.poll() is None]
+        for process in [child for each in family for child in each.children(True)] + family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        for each in self.started:
+            each.wait()
 
 
-def raw_time_s(transport: MpiTransport, size: int, bounces: int, slots: int = 1) -> list[float]:
-    """Return half the time of each round trip of blocking calls, in seconds.
+def begin(name: str, size: int, place: Path, peers: Path | None) -> Contestant:
+    """Start a contestant in an empty folder.
 
-    ``slots`` buffers take turns in each direction.
+    Args:
+        name: of the contestant.
+        size: of frames, in bytes.
+        place: the folder.
+        peers: the environment with zenoh and dora.
     """
-    from mpi4py import MPI
-
-    outboxes = [np.ones(size, np.uint8) for _ in range(slots)]
-    inboxes = [np.ones(size, np.uint8) for _ in range(slots)]
-    peer = 1 - transport.rank
-    times = []
-    for bounce in range(bounces):
-        outbox, inbox = outboxes[bounce % slots], inboxes[bounce % slots]
-        begin = time.perf_counter()
-        if transport.rank == 0:
-            MPI.COMM_WORLD.Send(outbox, peer)
-            MPI.COMM_WORLD.Recv(inbox, peer)
-        else:
-            MPI.COMM_WORLD.Recv(inbox, peer)
-            MPI.COMM_WORLD.Send(outbox, peer)
-        if bounce >= bounces // 5:
-            times.append((time.perf_counter() - begin) / 2)
-    return times
+    os.mkfifo(place / "turns")
+    os.mkfifo(place / "fifo")
+    with (place / "messages").open("wb") as messages:
+        started = [
+            subprocess.Popen(command, cwd=place, stdout=messages, stderr=messages)
+            for command in _commands(name, size, place, peers)
+        ]
+    return Contestant(name, place, started)
 
 
-def work(sizes: Iterable[int], rounds: int, latency: bool) -> None:
-    """Measure in one of the two ranks; rank 0 prints the medians of each round as JSON."""
-    mpi = MpiTransport()
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(os.getppid()))[mpi.rank]})
-    found = []
+def _commands(name: str, size: int, place: Path, peers: Path | None) -> list[Command]:
+    if name in _OPTIONS:
+        folder = channel_folder(place, size, place / "turns", place / "log")
+        wanted = RunOptions(frames=10**9, frame_timeout_s=LONG_S, **_OPTIONS[name])
+        return [prepare(folder, wanted).command]
+    program = Path(__file__).with_name("channel_peers.py")
+
+    def told(way: str, part: str, python: Path | str = sys.executable) -> Command:
+        return [python, program, way, part, place, str(size)]
+
+    if name == FIFO:
+        return [told("fifo", "receive"), told("fifo", "send")]
+    if name == RAW:
+        mpirun = [str(find_mpirun().path), "-n", "2", "--map-by", "slot:oversubscribe"]
+        mpirun += ["--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        return [[*mpirun, *told("mpi", "both")]]
+    assert peers is not None
+    if name == ZENOH:
+        return [told("zenoh", part, peers / "python") for part in ("send", "receive")]
+    flow = place / "dataflow.yml"
+    flow.write_text(dora_dataflow(peers / "python", program, place, size))
+    return [[peers / "dora", "run", flow]]
+
+
+def peers_environment(place: Path) -> Path | None:
+    """Make an environment with zenoh and dora; return the folder of its programs.
+
+    ``None``: they cannot be had here.
+    """
+    environment = place / "peers"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    pip = [environment / "bin" / "python", "-m", "pip", "install", "-qqq", *PEERS]
+    return environment / "bin" if subprocess.run(pip).returncode == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Frames of one size at one gap."""
+
+    size: str
+    gap_ms: float
+
+
+Found: TypeAlias = dict[Case, dict[str, list[Turn]]]
+"""By case and contestant: a turn per round. Contestants without gaps have each gap's."""
+
+
+def measure(
+    names: Sequence[str],
+    sizes: Sequence[str],
+    gaps_ms: Sequence[float],
+    rounds: int,
+    *,
+    frames: int = FRAMES_A_TURN,
+    peers: Path | None = None,
+) -> Found:
+    """Let the contestants take turns, size by size, in an order that changes; return all turns."""
+    chance = random.Random(0)
+    found: Found = {}
     for size in sizes:
-        bounces = max(25, min(400, MOVED_BYTES // size))
-        measured = []
-        for _ in range(rounds):
-            raw = raw_time_s(mpi, size, bounces)
-            mpi.exchange(b"")
-            turns = raw_time_s(mpi, size, bounces, SLOTS)
-            mpi.exchange(b"")
-            channel = channel_time_s(mpi, size, bounces, latency)
-            mpi.exchange(b"")
-            measured.append([1e6 * median(times or [0]) for times in (raw, turns, channel)])
-        found.append(measured)
-    if mpi.rank == 0:
-        print(json.dumps(found))
-    mpi.close()
+        with tempfile.TemporaryDirectory(prefix="rankslice-") as folder, ExitStack() as running:
+            contestants = []
+            for number, name in enumerate(names):
+                place = Path(folder) / str(number)
+                place.mkdir()
+                started = begin(name, SIZES[size], place, peers)
+                contestants.append(running.enter_context(started))
+            schedule: list[tuple[Case, Contestant]] = []
+            for number in range(rounds):
+                start_round(number + 1, rounds, 0)
+                for gap_ms in gaps_ms:
+                    chance.shuffle(contestants)
+                    for contestant in contestants:
+                        schedule.append((Case(size, gap_ms), contestant))
+                        seconds = max(SHORTEST_TURN_S, (frames + SETTLES) * gap_ms / 1e3)
+                        short = SHORTEST_TURN_S if contestant.name == RAW else seconds
+                        contestant.take_turn(len(schedule), gap_ms / 1e3, short)
+            for number, (case, contestant) in enumerate(schedule, 1):
+                turns = found.setdefault(case, {}).setdefault(contestant.name, [])
+                turns.append(contestant.turn(number))
+    return found
 
 
-def report(sizes: Sequence[str], pairs: int, rounds: int, network: str, latency: bool) -> None:
-    """Start pairs of ranks over ``network``, one after the other; print what they measured."""
-    command = [str(find_mpirun().path), "-n", "2", "--map-by", "slot:oversubscribe"]
-    command += ["--bind-to", "none"]
-    command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command += ["--mca", "btl", "tcp,self"] if network == "tcp" else []
-    command += [sys.executable, __file__, "--rank", "--rounds", str(rounds), "--sizes", *sizes]
-    command += ["--latency"] if latency else []
-    answers = [
-        json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-        for _ in range(pairs)
-    ]
+def medians_us(turns: Sequence[Turn]) -> list[float]:
+    """Return each turn's median from send to ready-to-run."""
+    return [turn.median_us for turn in turns]
+
+
+def limits_us(fifo: Sequence[Turn]) -> list[float]:
+    """Return what a channel may take, given the FIFO's turns: 1.2 times as long and 30 us."""
+    return [1.2 * each + 30 for each in medians_us(fifo)]
+
+
+def report(found: Found) -> None:
+    """Print a table: a row for each contestant and case."""
     rows = []
-    for size, *measured in zip(sizes, *answers, strict=True):
-        raw, turns, channel = zip(*chain.from_iterable(measured), strict=True)
-        rows.append(row_of(size, raw, turns, channel, latency))
-    print_table(f"{network}{', --latency' if latency else ''}", COLUMNS, rows)
-
-
-def row_of(size: str, raw: Times, turns: Times, channel: Times, latency: bool) -> list[str]:
-    """Return a row of the table from the rounds' times, in microseconds."""
-    extra = confident(one - other for one, other in zip(channel, raw, strict=True))
-    ratio = confident_ratios(channel, raw)
-    if median(raw) >= 1000:
-        met = ratio.middle <= TARGET_RATIO
-    else:
-        met = extra.middle <= TARGET_EXTRA_US[latency]
-    times = [f"{median(each):.1f}" for each in (raw, turns, channel)]
-    to_turns = confident_ratios(channel, turns).text()
-    return [size, *times, extra.text(1), ratio.text(), to_turns, "met" if met else "missed"]
+    for case, turns in found.items():
+        fifo = medians_us(turns[FIFO])
+        for name, each in turns.items():
+            all_us = np.concatenate([turn.ready_us for turn in each])
+            rows.append(
+                (
+                    f"{case.size}, {case.gap_ms:g} ms, {name}",
+                    spread(medians_us(each)).text(0),
+                    ratios(medians_us(each), fifo).text(),
+                    *(f"{value:.0f}" for value in np.percentile(all_us, (10, 90, 99))),
+                    spread(turn.summed_median_us for turn in each).text(0),
+                    spread(100 * turn.cpu_share for turn in each).text(2),
+                    spread(turn.gap_ms for turn in each).text(2),
+                )
+            )
+    columns = (
+        "",
+        "us, medians of turns",
+        "to the FIFO",
+        "p10",
+        "p90",
+        "p99",
+        "until summed",
+        "% of a core, receiver",
+        "ms between frames",
+    )
+    print_table("From send to ready-to-run", columns, rows)
 
 
 def main() -> None:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of each pair and size")
-    parser.add_argument("--pairs", type=int, default=5, help="of ranks")
-    parser.add_argument(
-        "--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of messages"
-    )
-    parser.add_argument("--latency", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    """Take the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--rounds", type=int, default=5, help="turns of each")
+    add("--frames", type=int, default=FRAMES_A_TURN, help="of a turn, at least")
+    add("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of frames")
+    add("--gaps", nargs="+", type=float, default=GAPS_MS, metavar="MS", help="between frames")
+    add("--latency", action="store_true", help="a job with --latency, too")
+    add("--old", action="store_true", help="a job with --no-direct, too")
+    add("--peers", action="store_true", help="zenoh and dora, too")
     given = parser.parse_args()
-    if given.rank:
-        work([SIZES[size] for size in given.sizes], given.rounds, given.latency)
-        return
     console.print(machine(), style="dim")
-    for network in ("shared memory", "tcp"):
-        for latency in (False, True):
-            report(given.sizes, given.pairs, given.rounds, network, latency)
+    names = [JOB, FIFO, RAW]
+    names += [LATENCY] * given.latency + [OLD] * given.old
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
+        peers = peers_environment(Path(folder)) if given.peers else None
+        names += [ZENOH, DORA] if peers else []
+        rounds, frames = given.rounds, given.frames
+        found = measure(names, given.sizes, given.gaps, rounds, frames=frames, peers=peers)
+    report(found)
 
 
 if __name__ == "__main__":

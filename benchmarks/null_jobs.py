@@ -1,8 +1,9 @@
-"""Build folders whose ranks sleep for a given time instead of computing."""
+"""Build folders whose ranks compute nothing: they sleep for a given time, or stamp frames."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -14,6 +15,15 @@ import onnx
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
+
+_PARTS = """
+<ir_version: 8, opset_import: ["" : 17]>
+parts (float[1,1] x0) => (float[1,1] y) <{shapes}> {{
+{layers}
+}}
+"""
+
+_STAMPING = Path(__file__).with_name("gaps.py")
 
 
 def null_folder(
@@ -65,6 +75,68 @@ def let_sleep(folder: Path, plan: Plan, sleeps_ms: Sequence[float]) -> Plan:
     write_driver(folder, changed)
     write_packages(folder, changed)
     return changed
+
+
+def parts_model(sizes: Sequence[int]) -> tuple[onnx.ModelProto, list[list[str]]]:
+    """Return a model whose parts hand on tensors of these sizes, in bytes; and each part's layers.
+
+    A layer makes one number of what comes in, the next one makes a tensor of it.
+    """
+    widths = [size // 4 for size in sizes]
+    shapes = ", ".join(
+        f"int64[2] s{number} = {{1, {width}}}" for number, width in enumerate(widths, 1)
+    )
+    lines, parts = [], []
+    for number in range(1, len(widths) + 2):
+        is_last = number == len(widths) + 1
+        made = "y" if is_last else f"m{number}"
+        lines.append(f"  {made} = ReduceMax <axes = [1], keepdims = 1> (x{number - 1})")
+        names = [f"one{number}"]
+        if not is_last:
+            lines.append(f"  x{number} = Expand (m{number}, s{number})")
+            names.append(f"many{number}")
+        parts.append(names)
+    text = _PARTS.format(shapes=shapes, layers="\n".join(lines))
+    model = onnx.parser.parse_model(text if shapes else text.replace("<>", ""))
+    for node, name in zip(model.graph.node, itertools.chain(*parts), strict=True):
+        node.name = name
+    return model, parts
+
+
+def let_stamp(folder: Path, plan: Plan, options: Sequence[Mapping[str, str]]) -> Plan:
+    """Have ``gaps.py`` be the engine of a build folder's ranks; return the folder's new plan.
+
+    Args:
+        folder: the build folder, to be run on this machine alone.
+        plan: as it was built.
+        options: of the engine, by rank.
+    """
+    shutil.copy(_STAMPING, folder / "runtime" / "engines" / "gaps_engine.py")
+    stamping = (
+        dataclasses.replace(rank, engine="gaps", options=tuple(each.items()))
+        for rank, each in zip(plan.ranks, options, strict=True)
+    )
+    changed = dataclasses.replace(plan, ranks=tuple(stamping))
+    write_driver(folder, changed)
+    return changed
+
+
+def channel_folder(place: Path, size: int, turns: Path, log: Path) -> Path:
+    """Return a build folder of two ranks: the first sends frames in turns, the second notes them.
+
+    Args:
+        place: an existing folder to build in.
+        size: of the tensor between both, in bytes.
+        turns: the FIFO that tells the turns.
+        log: the file for the records.
+    """
+    model, parts = parts_model([size])
+    onnx.save(model, place / "model.onnx")
+    (place / "mapping.json").write_text(json.dumps(dict(zip(_keys(2), parts, strict=True))))
+    options = BuildOptions(share_cores=True)
+    built = build(place / "model.onnx", place / "mapping.json", "local", place / "out", options)
+    let_stamp(built.folder, built.plan, [{"turns": str(turns)}, {"log": str(log)}])
+    return built.folder
 
 
 def _keys(ranks: int) -> list[str]:

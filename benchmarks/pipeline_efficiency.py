@@ -262,20 +262,27 @@ class Case:
         return prepare(built.folder, self.frames.options(built.plan, self.place))
 
     def in_turns(
-        self, rounds: int, turn_s: float, *, latency: bool, by_hand: bool
+        self,
+        rounds: int,
+        turn_s: float,
+        *,
+        latency: bool = False,
+        by_hand: bool = False,
+        whole: bool = True,
     ) -> list[Contestant]:
-        """Let the pipeline, its stages and the unsliced model take turns; return them."""
+        """Let the pipeline and its stages take turns, and the ``whole`` model; return them."""
         folder = self.pipelined.folder
         options = replace(self.pipelined.options, frames=ENDLESS, fps=None)
         endless = prepare(folder, options)
-        whole = {
+        alone = {
             name: unsliced(self.plan, self.model, cores)
             for name, cores in ((ONE_THREAD, self.cores[:1]), (ALL_CORES, self.cores))
+            if whole
         }
         begins: list[Callable[[], Contestant]] = [
             lambda: pipeline(PIPELINE, endless),
             lambda: stages_alone(SLOWER_STAGE, self.place, self.stages),
-            *(partial(stages_alone, name, self.place, [each]) for name, each in whole.items()),
+            *(partial(stages_alone, name, self.place, [each]) for name, each in alone.items()),
         ]
         if latency:
             results = self.place / "latency.bin"

@@ -73,6 +73,11 @@ class Contestant:
         self._used_s = [-_used_s(worker) for worker in self._workers]
         return self
 
+    @property
+    def workers(self) -> Sequence[psutil.Process]:
+        """Those that work on frames."""
+        return self._workers
+
     def _await_frames(self) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not all(path.exists() and len(self._read(path)) for path in self._stamps):

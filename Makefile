@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
+BENCH ?= bench
 N ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ KERAS_TESTS := tests/frontend/formats/keras/with_tensorflow
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test test-ci test-all test-keras lint format docs wheel golden fuzz boards boards-down clean
+.PHONY: help demo test test-ci test-all test-keras bench lint format docs wheel golden fuzz boards boards-down clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -35,6 +36,9 @@ test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an envir
 test-all: $(VENV)/.test .venv-keras/.made ## run all tests, networks of real size and long runs too
 	.venv-keras/bin/python -m pytest $(KERAS_TESTS) tests/end_to_end/test_keras_networks.py
 	$(PYTEST)
+
+bench: $(VENV)/.test ## measure channels and pipelines beside their references, with plots (15 minutes)
+	$(BIN)/python benchmarks/performance.py --out $(BENCH)
 
 lint: $(VENV)/.test $(VENV)/.dev ## check style and types
 	$(BIN)/ruff check .
@@ -70,7 +74,7 @@ boards-down: ## remove the virtual boards
 	@$(PYTHON) tests/boards down
 
 clean: ## remove what make has made
-	rm -rf $(VENV) .venv-fuzz .venv-keras dist site
+	rm -rf $(VENV) .venv-fuzz .venv-keras bench dist site
 
 # What is installed for the tests, for development and for the documentation: one stamp each.
 $(VENV)/.test $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(VENV)/.made

@@ -317,18 +317,17 @@ class Case:
 def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
     """Return what ``bare_loop.py`` is told of a pipeline, but for the number of frames.
 
-    It is for two ranks with a sub-model each and one tensor between them; for others it ends.
+    It is for a chain of ranks with a sub-model each and one tensor between two; for others it ends.
     """
     sessions = [session for stage in stages for session in stage.sessions]
     tensors = [tensor for each in sessions for tensor in (each.inputs, each.outputs)]
-    if len(stages) != 2 or len(sessions) != 2 or any(len(each) != 1 for each in tensors):
-        sys.exit("--by-hand takes two ranks with a sub-model each, of one input and one output")
-    between = sessions[1].inputs[0].nbytes
-    assert between is not None, "channels are of fixed size"
+    if len(sessions) != len(stages) or any(len(each) != 1 for each in tensors):
+        sys.exit("--by-hand takes ranks with a sub-model each, of one input and one output")
+    sizes = [str(session.outputs[0].nbytes) for session in sessions[:-1]]
     engine = "litert" if plan.model.format == "tflite" else "onnxruntime"
     files = [session.file for session in sessions]
     cores = [str(stage.cores[0]) for stage in stages]
-    return ["--engine", engine, "--bytes", str(between), "--cores", *cores, "--models", *files]
+    return ["--engine", engine, "--bytes", *sizes, "--cores", *cores, "--models", *files]
 
 
 def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:

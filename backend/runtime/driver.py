@@ -17,7 +17,7 @@ from typing import NoReturn
 from .engines import engine_settings, prepare_engine
 from .environment import start_again_with
 from .errors import ElsewhereError, JobError, NeighbourDiedError
-from .faults.guard import say, start_guard
+from .faults.guard import not_started, say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
 from .job import Job, load_job, rank_name
@@ -84,9 +84,9 @@ class _Process:
         rank = ranks.get(number)
         key, host = (rank.key, rank.host) if rank else ("not in the plan", socket.gethostname())
         self.name = rank_name(number, key, host)
-        self._session = start_guard()
-        self._page = _page_in(self._session, number, self.name)
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
+        self._session = start_guard(self._start_timeout_s)
+        self._page = _page_in(self._session, number, self.name)
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
         # An exception would print a traceback if it came while another error is reported.
@@ -115,6 +115,8 @@ class _Process:
 
     def _start(self) -> None:
         self._start_watch.cancel()
+        if self._page is not None:
+            self._page.at("its first frame")
         # What exists now stays, so the garbage collector need not visit it again.
         gc.freeze()
 
@@ -197,11 +199,7 @@ class _Process:
 
     def _start_failed(self) -> None:
         self._tell(FAILED)
-        limit = f"{self._start_timeout_s:g} s"
-        say(
-            f"{self.name}: the job has not started within {limit}: a rank is missing, or takes"
-            " longer to load its sub-models (--start-timeout sets the limit)"
-        )
+        say(not_started(self.name, self._start_timeout_s))
         os._exit(1)
 
     def _tell(self, state: int) -> None:

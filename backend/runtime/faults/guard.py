@@ -32,6 +32,9 @@ MESSAGES = "messages"
 _LOOK_EVERY_S = 0.1
 _GRACE_S = 4.0
 """Time for the other ranks to end by themselves after one has failed."""
+_LATE_S = 2.0
+"""Time after which ranks cannot report by themselves that the job has not started: while MPI
+initialises, their Python stands still."""
 _RELEASE_S = 2.0
 """Time that an ended process may need to release its files."""
 _SHORT_RELEASE_S = 0.05
@@ -55,10 +58,13 @@ guard(*sys.argv[2:])
 """Called with the path of this file; loads no other part of the runtime."""
 
 
-def start_guard() -> PrivateFolder | None:
+def start_guard(start_timeout_s: float) -> PrivateFolder | None:
     """Start this board's guard if this is its lowest rank; return the folder for status pages.
 
     ``None`` if Open MPI did not start the process, or no such folder can be made.
+
+    Args:
+        start_timeout_s: how long the job may take to start.
     """
     ranks = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
     if ranks is None:
@@ -68,7 +74,7 @@ def start_guard() -> PrivateFolder | None:
     folder = _session(parent)
     if folder is not None and is_lowest:
         subprocess.Popen(
-            [*_command(), str(folder.path), ranks, str(parent)],
+            [*_command(), str(folder.path), ranks, str(parent), str(start_timeout_s)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -92,28 +98,29 @@ def _session(parent: int) -> PrivateFolder | None:
     return make_shared(hashlib.sha256(name.encode()).hexdigest()[:8])
 
 
-def guard(folder: str, ranks: str, parent: str) -> None:
+def guard(folder: str, ranks: str, parent: str, start_timeout_s: str) -> None:
     """Watch until all ranks have ended; kill those that outlive a failure.
 
     Args:
         folder: of the status pages.
         ranks: their number, in digits.
         parent: process number of mpirun or its daemon, in digits.
+        start_timeout_s: how long the job may take to start, in digits.
     """
     private = open_private(Path(folder))
     try:
-        _watch(private.descriptor, int(ranks), int(parent))
+        _watch(private.descriptor, int(ranks), int(parent), float(start_timeout_s))
     finally:
         private.release(_SHORT_RELEASE_S if os.environ.get(SESSION) else _RELEASE_S)
 
 
-def _watch(folder: int, ranks: int, parent: int) -> None:
+def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None:
     mpirun = Process(parent, process_start(parent))
     deaths = Deaths()
     if mpirun.is_alive:  # it may be outside of a container
         deaths.watch(mpirun)
     failed_at: float | None = None
-    alone_since = time.monotonic()
+    begin = alone_since = time.monotonic()
     kills_before = _kills_for_memory()
     while True:
         found = _look(folder, deaths)
@@ -126,6 +133,10 @@ def _watch(folder: int, ranks: int, parent: int) -> None:
         ):
             failed_at = now
             _tell(found, deaths.ended, mpirun, ran_out=_kills_for_memory() > kills_before)
+        late = [status for status in alive if not status.step]
+        if failed_at is None and late and now - begin > start_timeout_s + _LATE_S:
+            failed_at = now
+            say(printable(not_started(late[0].rank_name, start_timeout_s)))
         if alive:
             alone_since = now
         elif len(found) >= ranks or now - alone_since > _LONELY_S:
@@ -182,6 +193,14 @@ def _tell(found: list[Status], ended: list[Process], mpirun: Process, *, ran_out
         last = f"last at {status.step}" if status.step else "while it started"
         hint = (_MEMORY_HINT if ran_out else _HINT) if killed else ""
         say(printable(f"{status.rank_name}: {what}, {last}{hint}"))
+
+
+def not_started(rank_name: str, limit_s: float) -> str:
+    """Return the message on a job that has not started in time."""
+    return (
+        f"{rank_name}: the job has not started within {limit_s:g} s: a rank is missing, or takes"
+        " longer to load its sub-models (--start-timeout sets the limit)"
+    )
 
 
 def say(message: str) -> None:

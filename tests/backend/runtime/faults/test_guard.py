@@ -100,12 +100,12 @@ def memory_group() -> Iterator[Path]:
 
 @contextmanager
 def guarding(
-    folder: Path, ranks: int, mpirun: int | None = None
+    folder: Path, ranks: int, mpirun: int | None = None, limit_s: float = PATIENCE_S
 ) -> Iterator[subprocess.Popen[str]]:
     """Run the guard of a board; this test plays mpirun, unless another process does."""
     make(folder)
     with subprocess.Popen(
-        [*guard._command(), str(folder), str(ranks), str(mpirun or os.getpid())],
+        [*guard._command(), str(folder), str(ranks), str(mpirun or os.getpid()), str(limit_s)],
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -295,6 +295,18 @@ def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -
             assert time.monotonic() - begin > 2
         assert "" == said(process)
     assert not folder.exists()
+
+
+@pytest.mark.ci
+def test_ranks_that_do_not_start_in_time_are_told_of_and_killed(tmp_path: Path) -> None:
+    folder = tmp_path / PAGES
+    with guarding(folder, 2, limit_s=0.5) as process, rank(folder, 0), rank(folder, 1, "") as late:
+        assert -signal.SIGKILL == late.wait(PATIENCE_S)
+        assert (
+            "rankslice: rank 1 (edge01_cpu1 on edge01): the job has not started within 0.5 s: a"
+            " rank is missing, or takes longer to load its sub-models (--start-timeout sets the"
+            " limit)\n"
+        ) == said(process)
 
 
 @pytest.mark.ci

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,8 +21,10 @@ WRITTEN, FREED, ENDED = range(3)
 """Kinds: so many frames have been written; a reader is done with so many; so many are all."""
 
 _TOKEN = struct.Struct("=iiqq")
-_READ_BYTES = 4096 // _TOKEN.size * _TOKEN.size
-"""A write of up to 4096 bytes is never mixed with others, and reads end between two tokens."""
+_TOKENS_A_WRITE = 4096 // _TOKEN.size
+"""A write of up to 4096 bytes is never mixed with others."""
+_READ_BYTES = _TOKENS_A_WRITE * _TOKEN.size
+"""So reads end between two tokens."""
 _F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032
 
 
@@ -97,10 +100,13 @@ class Inbox:
 class Outboxes:
     """The ways to other ranks' inboxes; tokens leave in one write to each, with :meth:`flush`.
 
-    Any thread may add and flush; whoever has added flushes afterwards.
+    Any thread may add and flush; whoever has added flushes afterwards. Tokens to an inbox leave in
+    the order in which they were added, whoever sends them.
     """
 
     def __init__(self) -> None:
+        self._sending = threading.Lock()
+        self._is_closed = False
         self._pending: dict[int, deque[bytes]] = {}
         self._filled: deque[int] = deque()
 
@@ -113,16 +119,19 @@ class Outboxes:
     def flush(self) -> None:
         """Send what was added."""
         while self._filled:
-            with suppress(IndexError):  # another thread may take the last one
-                self._send(self._filled.popleft())
+            with self._sending:
+                if self._filled:
+                    self._send(self._filled.popleft())
+
+    def close(self) -> None:
+        """Send nothing any more: descriptors are closed, and their numbers used again."""
+        with self._sending:
+            self._is_closed = True
 
     def _send(self, entry: int) -> None:
         pending = self._pending[entry]
-        while pending:
-            tokens: list[bytes] = []
-            with suppress(IndexError):
-                while len(tokens) < _READ_BYTES // _TOKEN.size:
-                    tokens.append(pending.popleft())
+        while pending and not self._is_closed:
+            tokens = [pending.popleft() for _ in range(min(len(pending), _TOKENS_A_WRITE))]
             # A rank that has died is named by those who watch it.
             with suppress(BrokenPipeError):
                 os.write(entry, b"".join(tokens))

@@ -208,6 +208,7 @@ class DirectChannels:
 
     def close(self) -> None:
         """Release inboxes and descriptors; memory goes with the last ring that lies in it."""
+        self._outboxes.close()
         for post in self._posts.values():
             post.close()
         for entry in (*self._entries, *(memory.descriptor for memory in self.memories)):

@@ -289,14 +289,17 @@ class Executor:
                 stage = self._next_ready()
                 if moved or stage is not None:
                     continue
-            lacks_room = any(each.lacks_room() for each in self._stages)
-            self._sleep(self._watched_room if lacks_room else ())
+            self._sleep(self._room_to_watch())
             stage = self._next_ready()
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()
         self.waited_s += time.perf_counter() - begin
         return stage
+
+    def _room_to_watch(self) -> Sequence[Watched]:
+        """Return what to watch besides the news: what tells of room, if a stage lacks it."""
+        return self._watched_room if any(each.lacks_room() for each in self._stages) else ()
 
     def _sleep(self, room: Sequence[Watched]) -> None:
         pause_s, foretelling = self._pause_s(), self._foretelling

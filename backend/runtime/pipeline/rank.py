@@ -53,6 +53,7 @@ class _Rank:
         job, number = setup.job, setup.transport.rank
         self._failure: tuple[str, BaseException] | None = None
         rings = channels.rings
+        self._receives_credits = wiring.receives_credits
         self._views = [rings[view.ring] for view in wiring.views if view.carries_frames]
         self._segments = LoadedSegments(setup, wiring, rings, channels.memories)
         self._source = source_stage(setup, wiring, rings)
@@ -181,7 +182,7 @@ class _Rank:
                 watch.tick()
 
     def _after_look(self) -> None:
-        if self._sink is None:
+        if self._receives_credits:
             self._take_credits()
         self._channels.flush()
 

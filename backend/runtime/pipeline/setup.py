@@ -23,7 +23,7 @@ from ..transport.transport import Transport
 from .slots import Ring
 from .stages import Input, SegmentStage, SinkStage, SourceStage
 from .warm_up import WarmUp
-from .wiring import CREDIT_CHANNEL, Reader, StageSpec, Wiring
+from .wiring import Reader, StageSpec, Wiring
 
 _JUDGED_AFTER_S = 10.0
 """A step's deadline is over by then, and its watch has reported so."""
@@ -135,14 +135,13 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
     setup.resources.callback(source.close)
     (credit,) = _inputs(wiring.source.inputs, rings)
     outputs = [rings[ring] for ring in wiring.source.outputs]
-    comes_by_message = any(each.channel == CREDIT_CHANNEL for each in wiring.receives)
     return SourceStage(
         source,
         _arrivals(setup, source),
         setup.window,
         credit,
         outputs,
-        shares_clock=not comes_by_message,
+        shares_clock=not wiring.receives_credits,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -126,9 +127,16 @@ class Ring:
 class View(Ring):
     """A ring whose slots and writer are on another rank of the board.
 
-    Tokens advance ``written``; ``on_freed`` is called whenever all readers of this rank are done
-    with another frame.
+    Tokens advance ``written``; ``on_freed`` is called once for each frame with which all readers of
+    this rank are done.
     """
+
+    def __init__(
+        self, tensor: TensorSpec, depth: int, readers: int, memory: NDArray[np.uint8]
+    ) -> None:
+        """Lay the slots out in the memory of the rank whose ring it is, as :class:`Ring` does."""
+        super().__init__(tensor, depth, readers, memory)
+        self._freeing = threading.Lock()
 
     def arrive(self, written: int) -> None:
         """Note how many frames the writer has put in; called by the thread that takes tokens."""
@@ -142,7 +150,10 @@ class View(Ring):
 
     def free(self, reader: int) -> None:
         """Give back the slot that ``reader`` read last; called by that reader."""
-        self.read[reader] += 1
-        if min(self.read) == self.read[reader]:
+        # Of two threads that free the same frame one is the last.
+        with self._freeing:
+            self.read[reader] += 1
+            is_last = min(self.read) == self.read[reader]
+        if is_last:
             for tell in self.on_freed:
                 tell()

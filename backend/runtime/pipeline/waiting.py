@@ -6,6 +6,7 @@ import ctypes
 import math
 import os
 import select
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -46,6 +47,8 @@ class Waiter:
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Not earlier: a thread that hangs in its engine sleeps here later, or is woken.
+        weakref.finalize(self, os.close, self._event).atexit = False
         self._is_raised = False
         self._is_asleep = False
         self._watched: dict[int, Callable[[], object]] = {}
@@ -83,7 +86,10 @@ class Waiter:
         if not self._is_raised:
             ready = _readable([self._event, *watched], timeout_s)
         self._is_asleep = False
-        was_raised, self._is_raised = self._is_raised, False
+        # What is raised after this look is left for the next sleep.
+        was_raised = self._is_raised
+        if was_raised:
+            self._is_raised = False
         for descriptor in ready:
             if descriptor == self._event:
                 with suppress(BlockingIOError):
@@ -91,7 +97,3 @@ class Waiter:
             else:
                 watched[descriptor]()
         return was_raised or bool(ready)
-
-    def close(self) -> None:
-        """Release the descriptor; nobody may sleep or wake any more."""
-        os.close(self._event)

@@ -129,6 +129,11 @@ class Wiring:
     views: tuple[ReceiveSpec, ...]
     """Direct channels to this rank."""
 
+    @property
+    def receives_credits(self) -> bool:
+        """Whether completion credits come by messages."""
+        return any(each.channel == CREDIT_CHANNEL for each in self.receives)
+
 
 class _Rings:
     """Collects the rings of a rank while their readers register."""
@@ -388,8 +393,7 @@ def connect(
             rings[reader.ring].on_written += (wakes[thread],)
         for ring in stage.outputs:
             rings[ring].on_freed += (wakes[thread],)
-    comes_by_message = any(each.channel == CREDIT_CHANNEL for each in wiring.receives)
-    if wiring.source is not None and not comes_by_message:
+    if wiring.source is not None and not wiring.receives_credits:
         rings[wiring.source.inputs[0].ring].on_written += (take_credits,)
     for send in wiring.sends:
         rings[send.reader.ring].on_written += (wake_loop,)

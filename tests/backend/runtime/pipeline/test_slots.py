@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import psutil
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.slots import Ring, View, ring_bytes
 
 FOUR_FLOATS = TensorSpec("t", "float32", (1, 4))
 
@@ -91,3 +94,85 @@ def test_the_stream_has_ended_for_a_reader_that_has_read_all_its_frames() -> Non
     assert not ring.has_ended(0)
     ring.end = 3
     assert [True, False] == [ring.has_ended(0), ring.has_ended(1)]
+
+
+def wakes(ring: Ring) -> list[int]:
+    """Return a list that gets the count of its first reader whenever the ring tells of room."""
+    told: list[int] = []
+    ring.on_freed = (lambda: told.append(min(ring.read)),)
+    return told
+
+
+def test_a_writer_is_woken_only_by_room_that_it_lacked() -> None:
+    ring = Ring(FOUR_FLOATS, 2, 1)
+    told = wakes(ring)
+    ring.written = 2
+    ring.free(0)
+    ring.free(0)
+    assert [1] == told
+
+
+def test_a_reader_that_gives_back_several_slots_at_once_wakes_the_writer_of_a_full_ring() -> None:
+    ring = Ring(FOUR_FLOATS, 3, 1)
+    told = wakes(ring)
+    ring.written = 3
+    ring.free_up_to(0, 2)
+    assert [2] == told
+
+
+def test_a_count_that_comes_late_takes_nothing_back() -> None:
+    ring = Ring(FOUR_FLOATS, 3, 1)
+    ring.written = 3
+    ring.free_up_to(0, 2)
+    ring.free_up_to(0, 1)
+    assert [2] == ring.read
+
+
+def view(readers: int) -> View:
+    return View(FOUR_FLOATS, 2, readers, np.zeros(ring_bytes(FOUR_FLOATS, 2), np.uint8))
+
+
+def test_a_view_shows_the_slots_of_the_ring_in_whose_memory_it_lies() -> None:
+    memory = np.zeros(ring_bytes(FOUR_FLOATS, 2), np.uint8)
+    ring, shown = Ring(FOUR_FLOATS, 2, 1, memory), View(FOUR_FLOATS, 2, 1, memory)
+    ring.slots[1][...] = 1.5
+    assert [0.0, 1.5] == [slot[0, 0] for slot in shown.slots]
+
+
+def test_a_view_has_the_frames_that_it_was_told_of_in_any_order() -> None:
+    shown = view(1)
+    shown.arrive(2)
+    shown.arrive(1)
+    assert 2 == shown.written
+    shown.arrive_end(2)
+    assert not shown.has_ended(0)
+    shown.free(0)
+    shown.free(0)
+    assert shown.has_ended(0)
+
+
+def test_a_view_tells_of_each_slot_once_when_its_last_reader_is_done() -> None:
+    shown = view(2)
+    told = wakes(shown)
+    shown.arrive(2)
+    for reader in (0, 0, 1, 1):
+        shown.free(reader)
+    assert [1, 2] == told
+
+
+def test_two_threads_that_read_a_view_tell_of_each_slot_once() -> None:
+    shown = view(2)
+    told = wakes(shown)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def read_all(reader: int) -> None:
+        for _ in range(5000):
+            shown.free(reader)
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(read_all, range(2)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert (5000, 5000) == (len(told), max(told))

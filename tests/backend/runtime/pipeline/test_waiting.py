@@ -9,15 +9,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from board_ranks import open_descriptors
 
 from rankslice.backend.runtime.pipeline.waiting import Waiter
 
 
 @pytest.fixture
-def waiter() -> Iterator[Waiter]:
-    made = Waiter()
-    yield made
-    made.close()
+def waiter() -> Waiter:
+    return Waiter()
 
 
 @pytest.fixture
@@ -81,3 +80,20 @@ def test_descriptors_may_have_numbers_that_select_does_not_take(
         assert waiter.wait(60)
     finally:
         os.close(high)
+
+
+def test_what_is_raised_while_a_descriptor_is_handled_ends_the_next_sleep(
+    waiter: Waiter, pipe: tuple[int, int]
+) -> None:
+    waiter.watch(pipe[0], lambda: (os.read(pipe[0], 10), waiter.set()))
+    os.write(pipe[1], b"token")
+    assert waiter.wait(60)
+    assert waiter.wait()
+
+
+def test_a_descriptor_is_released_with_the_last_thread_that_knows_the_waiter() -> None:
+    before = open_descriptors()
+    waiter = Waiter()
+    assert before + 1 == open_descriptors()
+    del waiter
+    assert before == open_descriptors()

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
 from rankslice.backend.runtime.job import Job
-from rankslice.backend.runtime.pipeline.wiring import CREDIT, CREDIT_CHANNEL, Wiring, wire, wire_all
-from rankslice.framework.plan import Plan
+from rankslice.backend.runtime.pipeline.wiring import (
+    CREDIT,
+    CREDIT_CHANNEL,
+    HEARTBEAT_CHANNEL,
+    Pairs,
+    SendSpec,
+    Wiring,
+    pairs_within_boards,
+    wire,
+    wire_all,
+    with_heartbeats,
+)
 
 
 def figure_2() -> Job:
@@ -77,38 +89,159 @@ def test_a_rank_that_is_source_and_sink_keeps_the_credit_to_itself() -> None:
     assert CREDIT_CHANNEL not in {end.channel for end in (*wiring.sends, *wiring.receives)}
 
 
-@given(plans(), st.integers(1, 9))
-def test_all_ranks_at_once_are_wired_as_each_wires_itself(plan: Plan, window: int) -> None:
-    job = job_of(plan)
-    each = tuple(wire(job, rank, window) for rank in range(len(job.ranks)))
-    assert each == wire_all(job, window)
+SKIPPED = job_of(planned(SKIP, {"a": 0, "b": 1, "c": 2}))
+"""Rank 0 sends s to ranks 1 and 2, rank 1 sends t to rank 2, which sends the credits to rank 0."""
 
 
-@given(plans(), st.integers(1, 9))
-def test_every_channel_has_two_ends_of_the_same_tensor(plan: Plan, window: int) -> None:
-    job = job_of(plan)
-    wirings = wire_all(job, window)
-    sends = {
-        (s.channel, rank, s.destination, wiring.rings[s.reader.ring].tensor)
-        for rank, wiring in enumerate(wirings)
-        for s in wiring.sends
-    }
-    receives = {
-        (r.channel, r.sender, rank, wiring.rings[r.ring].tensor)
-        for rank, wiring in enumerate(wirings)
-        for r in wiring.receives
-    }
+def pairs(*given: tuple[int, int]) -> Pairs:
+    return frozenset(given)
+
+
+def direct_channels(wiring: Wiring) -> list[tuple[str, int, int]]:
+    """Return tensor, home and depth of each direct channel to a rank."""
+    rings = [(wiring.rings[view.ring], view.sender) for view in wiring.views]
+    assert all(sender == ring.home for ring, sender in rings)
+    return [(ring.tensor.name, sender, ring.depth) for ring, sender in rings]
+
+
+def test_a_ring_is_as_deep_as_its_last_reader_on_any_rank_of_the_board_needs() -> None:
+    # Levels as above: s is written at 1 and read at 5, on another rank.
+    first, middle, last = (wire(SKIPPED, rank, 99, pairs((0, 1), (0, 2))) for rank in range(3))
+    assert 5 - 1 + 1 == depths(first)["s"]
+    assert [("s", 0, 5)] == direct_channels(middle)
+    assert [("s", 0, 5)] == direct_channels(last)
+
+
+def test_a_shared_ring_has_a_reader_for_each_rank_that_reads_it() -> None:
+    wiring = wire(SKIPPED, 0, 99, pairs((0, 1), (0, 2)))
+    assert 2 == readers(wiring)["s"]
+    assert {(1, 0), (2, 1)} == {(s.destination, s.reader.index) for s in wiring.shares}
+    assert () == wiring.sends
+    assert {"s"} == {ring.tensor.name for ring in wiring.rings if ring.is_shared}
+
+
+def test_a_tensor_travels_once_to_ranks_that_share_memory() -> None:
+    first, middle, last = (wire(SKIPPED, rank, 99, pairs((1, 2))) for rank in range(3))
+    assert [1] == [send.destination for send in first.sends]
+    assert [0] == [receive.sender for receive in middle.receives]
+    # Rank 1 gets s at level 2, and rank 2 reads it there at level 5.
+    assert ("s", 1, 5 - 2 + 1) in direct_channels(last)
+    assert 5 - 2 + 1 == depths(middle)["s"]
+    # The sender needs its slots until the one message has left.
+    assert 2 - 1 + 1 == depths(first)["s"]
+
+
+def test_sharing_memory_is_not_transitive() -> None:
+    last = wire(SKIPPED, 2, 99, pairs((0, 1), (1, 2)))
+    assert [0] == [receive.sender for receive in last.receives]
+    assert [("t", 1, 5 - 3 + 1)] == direct_channels(last)
+
+
+def test_credits_are_direct_if_source_and_sink_share_memory() -> None:
+    source, _, sink = (wire(SKIPPED, rank, 5, pairs((0, 2))) for rank in range(3))
+    assert (CREDIT.name, 2, 5) in direct_channels(source)
+    assert not source.receives_credits
+    assert CREDIT_CHANNEL in {share.channel for share in sink.shares}
+    assert CREDIT_CHANNEL not in {send.channel for send in sink.sends}
+
+
+def test_each_rank_hears_the_one_before_and_beats_for_the_next() -> None:
+    direct = pairs((0, 1))
+    for rank, (before, after) in enumerate([(2, 1), (0, 2), (1, 0)]):
+        wiring = with_heartbeats(wire(SKIPPED, rank, 5, direct), rank, 3, direct)
+        beats, heard = len(wiring.rings) - 2, len(wiring.rings) - 1
+        to = [s.destination for s in (*wiring.sends, *wiring.shares) if s.reader.ring == beats]
+        by = [r.sender for r in (*wiring.receives, *wiring.views) if r.ring == heard]
+        assert ([after], [before]) == (to, by)
+        assert (rank == 0) == (HEARTBEAT_CHANNEL in {share.channel for share in wiring.shares})
+        assert (rank == 1) == (HEARTBEAT_CHANNEL in {view.channel for view in wiring.views})
+
+
+def test_a_job_of_one_rank_has_no_channels_for_heartbeats() -> None:
+    job = job_of(planned(SKIP, {"a": 0, "b": 0, "c": 0}))
+    wiring = with_heartbeats(wire(job, 0, 5), 0, 1)
+    assert ((), (), (), ()) == (wiring.sends, wiring.receives, wiring.shares, wiring.views)
+
+
+def test_ranks_of_a_board_are_pairs() -> None:
+    assert pairs((0, 1)) == pairs_within_boards(figure_2())
+
+
+@st.composite
+def jobs_and_pairs(draw: st.DrawFn) -> tuple[Job, Pairs]:
+    """Draw jobs, and which of their ranks share memory: not always transitively."""
+    job = job_of(draw(plans()))
+    possible = list(combinations(range(len(job.ranks)), 2))
+    return job, frozenset(draw(st.sets(st.sampled_from(possible))) if possible else ())
+
+
+@given(jobs_and_pairs(), st.integers(1, 9))
+def test_all_ranks_at_once_are_wired_as_each_wires_itself(
+    drawn: tuple[Job, Pairs], window: int
+) -> None:
+    job, direct = drawn
+    each = tuple(wire(job, rank, window, direct) for rank in range(len(job.ranks)))
+    assert each == wire_all(job, window, direct)
+
+
+@given(jobs_and_pairs(), st.integers(1, 9))
+def test_every_channel_has_two_ends_of_the_same_tensor(
+    drawn: tuple[Job, Pairs], window: int
+) -> None:
+    job, direct = drawn
+    wirings = wire_all(job, window, direct)
+    sends, receives, shares, views = (
+        {
+            (
+                end.channel,
+                *((rank, end.destination) if isinstance(end, SendSpec) else (end.sender, rank)),
+                wiring.rings[end.reader.ring if isinstance(end, SendSpec) else end.ring].tensor,
+            )
+            for rank, wiring in enumerate(wirings)
+            for end in getattr(wiring, kind)
+        }
+        for kind in ("sends", "receives", "shares", "views")
+    )
     assert sends == receives
-    assert {channel.number for channel in job.channels} == {end[0] for end in sends} - {0}
+    assert shares == views
+    assert {c.number for c in job.channels} == {end[0] for end in (*sends, *shares)} - {0}
+    assert not any(tuple(sorted(end[1:3])) in direct for end in sends)
+    assert all(tuple(sorted(end[1:3])) in direct for end in shares)
 
 
-@given(plans(), st.integers(1, 9))
-def test_every_reader_has_a_place_of_its_own(plan: Plan, window: int) -> None:
-    job = job_of(plan)
-    for rank in range(len(job.ranks)):
-        wiring = wire(job, rank, window)
+@given(jobs_and_pairs(), st.integers(1, 9))
+def test_a_view_is_as_deep_as_the_ring_that_it_shows(drawn: tuple[Job, Pairs], window: int) -> None:
+    job, direct = drawn
+    wirings = wire_all(job, window, direct)
+    for rank, wiring in enumerate(wirings):
+        for view in wiring.views:
+            (share,) = (
+                share
+                for share in wirings[view.sender].shares
+                if (share.channel, share.destination) == (view.channel, rank)
+            )
+            shown = wirings[view.sender].rings[share.reader.ring]
+            assert shown.is_shared
+            assert shown.home is None
+            assert shown.depth == wiring.rings[view.ring].depth
+
+
+@given(jobs_and_pairs())
+def test_a_tensor_is_sent_once_to_ranks_that_all_share_memory(drawn: tuple[Job, Pairs]) -> None:
+    job, direct = drawn
+    for rank, wiring in enumerate(wire_all(job, 3, direct)):
+        sent = [(wiring.rings[s.reader.ring].tensor.name, s.destination) for s in wiring.sends]
+        for (tensor, one), (other_tensor, other) in combinations(sorted(sent), 2):
+            assert tensor != other_tensor or (one, other) not in direct
+        assert not any(tuple(sorted((rank, other))) in direct for _, other in sent)
+
+
+@given(jobs_and_pairs(), st.integers(1, 9))
+def test_every_reader_has_a_place_of_its_own(drawn: tuple[Job, Pairs], window: int) -> None:
+    job, direct = drawn
+    for wiring in wire_all(job, window, direct):
         taken = [reader for _, stage in wiring.segments for reader in stage.inputs]
-        taken += [send.reader for send in wiring.sends]
+        taken += [end.reader for end in (*wiring.sends, *wiring.shares)]
         for stage in (wiring.source, wiring.sink):
             taken += stage.inputs if stage is not None else ()
         places = sorted((reader.ring, reader.index) for reader in taken)

@@ -1,0 +1,132 @@
+"""Tokens through real pipes: their order, their room, and what threads do to them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankslice.backend.runtime.direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outboxes
+from rankslice.backend.runtime.errors import JobError
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    made = Inbox()
+    yield made
+    made.close()
+
+
+def test_tokens_are_taken_as_they_were_added(inbox: Inbox) -> None:
+    taken: list[tuple[str, int]] = []
+    inbox.expect(WRITTEN, 3, 4, lambda count: taken.append(("written", count)))
+    inbox.expect(ENDED, 3, 1, lambda count: taken.append(("ended", count)))
+    inbox.expect(FREED, 3, 4, lambda count: taken.append(("freed", count)))
+    assert not inbox.take()
+    outboxes = Outboxes()
+    for kind, count in ((WRITTEN, 1), (FREED, 1), (WRITTEN, 2), (ENDED, 2)):
+        outboxes.add(inbox.entry, kind, 3, count)
+    assert not inbox.take()
+    outboxes.flush()
+    assert inbox.take()
+    assert [("written", 1), ("freed", 1), ("written", 2), ("ended", 2)] == taken
+
+
+def test_more_tokens_than_one_write_has_stay_in_order(inbox: Inbox) -> None:
+    taken: list[int] = []
+    inbox.expect(WRITTEN, 1, 1000, taken.append)
+    inbox.make_room()
+    outboxes = Outboxes()
+    for count in range(1000):
+        outboxes.add(inbox.entry, WRITTEN, 1, count)
+    outboxes.flush()
+    assert inbox.take()
+    assert list(range(1000)) == taken
+
+
+def test_tokens_stay_in_order_though_a_thread_is_late_to_send_them(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    inbox.expect(WRITTEN, 1, 2, taken.append)
+    outboxes, honest = Outboxes(), os.write
+    begun, may_end = threading.Event(), threading.Event()
+
+    def write_late(descriptor: int, data: bytes) -> int:
+        if not begun.is_set():
+            begun.set()
+            may_end.wait(60)
+        return honest(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write_late)
+    outboxes.add(inbox.entry, WRITTEN, 1, 1)
+    late, next_one = (threading.Thread(target=outboxes.flush) for _ in range(2))
+    late.start()
+    assert begun.wait(60)
+    outboxes.add(inbox.entry, WRITTEN, 1, 2)
+    next_one.start()
+    next_one.join(0.05)
+    may_end.set()
+    late.join()
+    next_one.join()
+    inbox.take()
+    assert [1, 2] == taken
+
+
+@given(st.integers(1, 5000), st.lists(st.integers(1, 128), min_size=1))
+def test_all_tokens_that_may_be_under_way_have_room(most: int, sizes: list[int]) -> None:
+    inbox = Inbox()
+    taken: list[int] = []
+    inbox.expect(FREED, 1, most, taken.append)
+    inbox.make_room()
+    outboxes = Outboxes()
+    told = 0
+    for _ in range(3):
+        while told - len(taken) < most:
+            for _ in range(min(sizes[told % len(sizes)], most - told + len(taken))):
+                told += 1
+                outboxes.add(inbox.entry, FREED, 1, told)
+            outboxes.flush()
+        inbox.take()
+    assert list(range(1, told + 1)) == taken
+    inbox.close()
+
+
+def test_a_pipe_that_the_system_refuses_is_an_error_with_a_remedy(inbox: Inbox) -> None:
+    inbox.expect(WRITTEN, 1, 1 << 30, print)
+    with pytest.raises(JobError, match="use a smaller --window, or --no-direct"):
+        inbox.make_room()
+
+
+def test_a_token_for_a_rank_that_has_died_goes_nowhere() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    outboxes = Outboxes()
+    outboxes.add(writing, WRITTEN, 1, 1)
+    outboxes.flush()
+    os.close(writing)
+
+
+def test_nothing_is_sent_once_descriptors_are_closed(inbox: Inbox) -> None:
+    outboxes = Outboxes()
+    outboxes.add(inbox.entry, WRITTEN, 1, 1)
+    outboxes.close()
+    outboxes.flush()
+    assert not inbox.take()
+
+
+def test_the_times_of_frames_are_told_and_no_others(inbox: Inbox) -> None:
+    inbox.expect(WRITTEN, 2, 1, lambda count: None)
+    inbox.expect(FREED, 2, 1, lambda count: None)
+    stamps: list[tuple[int, bool]] = []
+    inbox.on_stamp = lambda channel, stamp: stamps.append((channel, stamp > 0))
+    outboxes = Outboxes()
+    outboxes.add(inbox.entry, WRITTEN, 2, 1)
+    outboxes.add(inbox.entry, FREED, 2, 1)
+    outboxes.flush()
+    inbox.take()
+    assert [(2, True)] == stamps

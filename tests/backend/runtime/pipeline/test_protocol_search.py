@@ -1,17 +1,25 @@
 """Every state that small jobs can reach: room and order hold, and only ended jobs stand still.
 
-The rings, stages and channel ends are the runtime's own, wired as a rank wires them. Threads and
-MPI are replaced by a search: it does each thing that some thread or MPI could do next, in every
-order. A stage's step counts as one thing, as nobody can tell its parts from a late start: what it
-waits for stays, and each of its counters only lets others do more.
+The rings, stages, ends of channels, tokens and their pipes are the runtime's own, wired as ranks
+wire them. Threads and MPI are replaced by a search: it does each thing that some thread or MPI
+could do next, in every order. A stage's step with the tokens that it sends counts as one thing, as
+nobody can tell its parts from a late start: what it waits for stays, and each of its counters only
+lets others do more.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import socket
+import struct
+import termios
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from functools import partial
-from random import Random
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,11 +30,29 @@ from line_graphs import line_graph
 from numpy.typing import NDArray
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 
+from rankslice.backend.runtime.direct.handover import Neighbour
+from rankslice.backend.runtime.direct.tokens import (
+    _TOKEN,
+    ENDED,
+    FREED,
+    WRITTEN,
+    Inbox,
+    Outboxes,
+)
 from rankslice.backend.runtime.job import Job, TensorSpec
+from rankslice.backend.runtime.pipeline.direct_channels import MAIN, DirectChannels, Post
+from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
-from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.stages import Input, SegmentStage, SinkStage, SourceStage
-from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader, Wiring, connect, wire
+from rankslice.backend.runtime.pipeline.wiring import (
+    CREDIT,
+    Pairs,
+    Reader,
+    Wiring,
+    connect,
+    wire_all,
+)
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.framework.plan import Plan
@@ -40,6 +66,9 @@ Thread = tuple[int, str]
 """Rank and name of a thread that runs stages."""
 
 _END = -1
+
+UNSURE = "perhaps"
+"""Begins the names of things that may not happen, though they could."""
 
 
 class WrongFrameError(Exception):
@@ -180,32 +209,146 @@ class Wire:
         return True
 
 
+class Inboxes:
+    """The pipes of a thread."""
+
+    def __init__(self, executor: Executor | None, posts: Sequence[Post]) -> None:
+        self._executor = executor
+        """The thread; ``None``: the main thread, which takes all that has come."""
+        self.news = [post.news for post in posts if post.news.is_used]
+        self.room = [post.room for post in posts if post.room.is_used]
+
+    def awaits(self, unfinished: Sequence[Stage]) -> bool:
+        """Whether something has come that ends the thread's sleep."""
+        return _has_any(self.news) or (
+            _has_any(self.room) and (self._is_main(unfinished) or self._lacks_room())
+        )
+
+    def take(self, unfinished: Sequence[Stage]) -> bool:
+        """Take tokens as before the next look for a ready stage."""
+        before = [*map(_waiting_bytes, (*self.news, *self.room))]
+        if self._is_main(unfinished):
+            self.take_all()
+        elif self._executor is not None:
+            self._executor._next_ready()
+        return before != [*map(_waiting_bytes, (*self.news, *self.room))]
+
+    def take_all(self) -> None:
+        for inbox in (*self.news, *self.room):
+            inbox.take()
+
+    def _lacks_room(self) -> bool:
+        return self._executor is not None and bool(self._executor._room_to_watch())
+
+    def _is_main(self, unfinished: Sequence[Stage]) -> bool:
+        """Note which stages the thread has; return whether the main thread takes its tokens."""
+        if self._executor is not None:
+            self._executor._stages = list(unfinished)
+        return not unfinished
+
+
+def _has_any(inboxes: Sequence[Inbox]) -> bool:
+    return any(map(_waiting_bytes, inboxes))
+
+
+def _waiting_bytes(inbox: Inbox) -> int:
+    found = fcntl.ioctl(inbox.descriptor, termios.FIONREAD, b"\0" * 4)
+    return int(struct.unpack("i", found)[0])
+
+
+def _contents(inbox: Inbox) -> tuple[tuple[int, int, int], ...]:
+    """Return the tokens that lie in a pipe, without their times, on which nothing depends."""
+    size = _waiting_bytes(inbox)
+    if not size:
+        return ()
+    data = os.read(inbox.descriptor, size)
+    os.write(inbox.entry, data)
+    return tuple((kind, channel, count) for kind, channel, count, _ in _TOKEN.iter_unpack(data))
+
+
+def _refill(inbox: Inbox, contents: Sequence[tuple[int, int, int]]) -> None:
+    if size := _waiting_bytes(inbox):
+        os.read(inbox.descriptor, size)
+    if contents:
+        os.write(inbox.entry, b"".join(_TOKEN.pack(*token, 0) for token in contents))
+
+
+def opened(wirings: Sequence[Wiring], direct: Pairs) -> list[DirectChannels]:
+    """Return the rings of all ranks, after those that share memory have handed it over."""
+    neighbours: list[dict[int, Neighbour]] = [{} for _ in wirings]
+    with ExitStack() as streams:
+        for low, high in sorted(direct):
+            for rank, other, end in zip((low, high), (high, low), socket.socketpair(), strict=True):
+                neighbours[rank][other] = Neighbour(other, end, sends_first=rank < other)
+                streams.callback(neighbours[rank][other].close)
+        channels = [DirectChannels(*each) for each in zip(wirings, neighbours, strict=True)]
+        if direct:
+            with ThreadPoolExecutor(len(wirings)) as pool:
+                list(pool.map(DirectChannels.hand_over, channels))
+    return channels
+
+
 class World:
     """All ranks of a job, between two things that happen."""
 
     def __init__(
-        self, job: Job, window: int, frames: int, manner: str = "late", *, knows_length: bool = True
+        self,
+        job: Job,
+        window: int,
+        frames: int,
+        manner: str = "late",
+        *,
+        direct: Pairs = frozenset(),
+        knows_length: bool = True,
+        has_one_thread: bool = False,
     ) -> None:
+        """Wire all ranks.
+
+        Args:
+            job: the plan.
+            window: frames inside at most.
+            frames: how many there are.
+            manner: what MPI does with messages: see :meth:`Wire.actions`.
+            direct: pairs of ranks that share memory.
+            knows_length: whether the source knows how many frames there are.
+            has_one_thread: whether source and sink run in the thread of the segments.
+        """
         self.window = window
         self.frames = frames
-        self.rings: list[Ring] = []
         self.stages: list[Stage] = []
         self.threads: list[Thread] = []
         """Of each stage, the one that runs it."""
         self.woken: set[Thread] = set()
+        self.reverses = False
+        """Whether tokens overtake each other."""
         self._engines: list[Frames] = []
         self._arrivals = Pulled(frames if knows_length else None)
+        self._direct = direct
+        wirings = [_small(wiring) for wiring in wire_all(job, window, direct)]
+        self._channels = opened(wirings, direct)
+        self.rings = [ring for each in self._channels for ring in each.rings]
+        self.inboxes: dict[Thread, Inboxes] = {}
         outgoing: dict[int, Outgoing] = {}
         incoming: dict[int, Incoming] = {}
-        for rank in range(len(job.ranks)):
-            wiring = wire(job, rank, window)
-            rings = [_small_ring(r.tensor, r.depth, r.readers) for r in wiring.rings]
-            self.rings += rings
+        for rank, (wiring, channels) in enumerate(zip(wirings, self._channels, strict=True)):
+            rings = channels.rings
+            first = len(self.stages)
             self._add_stages(wiring, rings)
             names = [*["source"][: wiring.source is not None], *["compute"] * len(wiring.segments)]
             names += ["sink"][: wiring.sink is not None]
-            self.threads += [(rank, name) for name in names]
-            wakes = {name: partial(self.woken.add, (rank, name)) for name in names}
+            thread_of = {name: "compute" if has_one_thread else name for name in names}
+            self.threads += [(rank, thread_of[name]) for name in names]
+            for thread in sorted(set(thread_of.values())):
+                posts = [channels.post(name) for name in thread_of if thread_of[name] == thread]
+                stages = [
+                    stage
+                    for stage, name in zip(self.stages[first:], names, strict=True)
+                    if thread_of[name] == thread
+                ]
+                executor = Executor(thread, stages, on_failure=lambda *_: None, posts=posts)
+                self.inboxes[rank, thread] = Inboxes(executor, posts)
+            self.inboxes[rank, MAIN] = Inboxes(None, [channels.post(MAIN)])
+            wakes = {n: partial(self.woken.add, (rank, thread_of[n])) for n in thread_of}
             connect(wiring, rings, wakes, lambda: None, self._take_credits)
             for s in wiring.sends:
                 ring = rings[s.reader.ring]
@@ -213,13 +356,30 @@ class World:
             for r in wiring.receives:
                 incoming[r.channel] = Incoming(r.channel, r.sender, rings[r.ring])
         self.wires = [Wire(f"channel {c}", outgoing[c], incoming[c]) for c in sorted(outgoing)]
-        self.actions = [*self._stage_actions(), *(a for w in self.wires for a in w.actions(manner))]
+        receives_credits = any(wiring.receives_credits for wiring in wirings)
+        self.actions = [
+            *self._stage_actions(),
+            *[("take credits", self._take_credits)][:receives_credits],
+            *self._token_actions(),
+            *(a for w in self.wires for a in w.actions(manner)),
+        ]
         parts: list[Any] = [*self.rings, *self.stages, *self._engines, self._arrivals, *self.wires]
         parts += [end for w in self.wires for end in (w.outgoing, w.incoming)]
         self._flags = [(part, name) for part in parts for name in _flags(part)]
         self._lists = [found for part in parts for found in _lists(part)]
         # Not the time of a credit, on which nothing depends.
-        self._memory = [slot.reshape(-1)[:1] for ring in self.rings for slot in ring.slots]
+        self._memory = [
+            slot.reshape(-1)[:1]
+            for ring in self.rings
+            if not isinstance(ring, View)
+            for slot in ring.slots
+        ]
+        self.pipes = [pipe for each in self.inboxes.values() for pipe in (*each.news, *each.room)]
+
+    def close(self) -> None:
+        """Release all pipes."""
+        for channels in self._channels:
+            channels.close()
 
     def _add_stages(self, wiring: Wiring, rings: Sequence[Ring]) -> None:
         def inputs(readers: Sequence[Reader]) -> list[Input]:
@@ -249,13 +409,71 @@ class World:
     def _stage_actions(self) -> Iterator[Action]:
         for number, stage in enumerate(self.stages):
             yield f"{stage.describe()} (stage {number})", partial(_step, stage)
-        yield "take credits", self._take_credits
 
     def _take_credits(self) -> bool:
         took = self.source.take_credits()
         if took:
             self.woken.add(self.threads[self.stages.index(self.source)])
         return took
+
+    def _token_actions(self) -> Iterator[Action]:
+        for thread, inboxes in self.inboxes.items():
+            if inboxes.news or inboxes.room:
+                rank, name = thread
+                yield f"rank {rank}, {name}, takes tokens", partial(self._take, thread)
+                yield f"{UNSURE} rank {rank}, {name}", partial(self._take_unasked, thread)
+
+    def _take(self, thread: Thread) -> bool:
+        """Let a thread take tokens that wake it."""
+        self.woken.add(thread)
+        inboxes, unfinished = self.inboxes[thread], self._unfinished(thread)
+        return inboxes.awaits(unfinished) and inboxes.take(unfinished)
+
+    def _take_unasked(self, thread: Thread) -> bool:
+        """Let a thread take tokens for which it would not wake: it looks for another reason."""
+        self.woken.add(thread)
+        inboxes, unfinished = self.inboxes[thread], self._unfinished(thread)
+        return not inboxes.awaits(unfinished) and inboxes.take(unfinished)
+
+    def _unfinished(self, thread: Thread) -> list[Stage]:
+        pairs = zip(self.stages, self.threads, strict=True)
+        return [stage for stage, each in pairs if each == thread and not stage.finished]
+
+    def do(self, action: Callable[[], bool]) -> bool:
+        """Let something happen, if it can; return whether it could.
+
+        Raises:
+            AsleepError: it gave work to a sleeping thread and did not wake it.
+            WrongFrameError: a slot was overwritten, or too many frames are inside.
+        """
+        self.woken.clear()
+        busy = self.ready()
+        if not action():
+            return False
+        for channels in self._channels:
+            channels.flush()
+        if self.reverses:
+            for pipe in self.pipes:
+                _refill(pipe, _contents(pipe)[::-1])
+        self.check()
+        # Who had work before is awake: this holds for whoever just worked, too.
+        if not self.ready() - busy <= self.woken:
+            raise AsleepError
+        return True
+
+    def check_sleepers(self) -> None:
+        """Raise :class:`AsleepError` if a thread would get work by tokens that do not wake it."""
+        busy, state = self.ready(), None
+        for thread, inboxes in self.inboxes.items():
+            unfinished = self._unfinished(thread)
+            if thread in busy or not unfinished or not _has_any(inboxes.room):
+                continue
+            if not inboxes.awaits(unfinished):
+                state = state or self.state()
+                inboxes.take_all()
+                if self.ready() - busy:
+                    raise AsleepError(f"{thread} does not look at its tokens")
+                self.restore(state)
 
     def ready(self) -> set[Thread]:
         """Return the threads that have something to do."""
@@ -268,6 +486,7 @@ class World:
             *(getattr(part, name) for part, name in self._flags),
             *map(tuple, self._lists),
             *(memory.tobytes() for memory in self._memory),
+            *map(_contents, self.pipes),
         )
 
     def restore(self, state: State) -> None:
@@ -279,12 +498,17 @@ class World:
             found[:] = next(values)
         for memory in self._memory:
             memory[:] = np.frombuffer(next(values), memory.dtype)
+        for pipe in self.pipes:
+            _refill(pipe, next(values))
 
     def check(self) -> None:
         """Raise :class:`WrongFrameError` if a ring or the pipeline holds more than it may."""
         for ring in self.rings:
             if not all(0 <= ring.written - read <= ring.depth for read in ring.read):
                 raise WrongFrameError(f"{ring.tensor.name}: overflow")
+        for pipe in self.pipes:
+            if _waiting_bytes(pipe) > pipe._capacity * _TOKEN.size:
+                raise WrongFrameError("more tokens under way than their pipe has room for")
         if not 0 <= self.source.frame - self.sink.frame <= self.window:
             raise WrongFrameError("more frames inside than the window allows")
 
@@ -299,10 +523,15 @@ class World:
         )
 
 
-def _small_ring(tensor: TensorSpec, depth: int, readers: int) -> Ring:
-    if tensor is not CREDIT:
-        tensor = TensorSpec(tensor.name, "uint8", (1,))
-    return Ring(tensor, depth, readers)
+def _small(wiring: Wiring) -> Wiring:
+    """Return a wiring whose tensors are numbers."""
+    rings = (
+        ring
+        if ring.tensor is CREDIT
+        else replace(ring, tensor=TensorSpec(ring.tensor.name, "uint8", (1,)))
+        for ring in wiring.rings
+    )
+    return replace(wiring, rings=tuple(rings))
 
 
 def _step(stage: Stage) -> bool:
@@ -363,16 +592,11 @@ def search(world: World) -> Searched:
         state = waiting.pop()
         before = steps
         world.restore(state)
-        busy = world.ready()
+        world.check_sleepers()
         for name, action in world.actions:
-            world.woken.clear()
-            if not action():
+            if not world.do(action):
                 continue
-            steps += 1
-            world.check()
-            # Who had work before is awake: this holds for whoever just worked, too.
-            if not world.ready() - busy <= world.woken:
-                raise AsleepError(name)
+            steps += not name.startswith(UNSURE)
             reached = world.state()
             if reached not in origin:
                 origin[reached] = (state, name)
@@ -395,26 +619,33 @@ def _way(origin: dict[State, tuple[State, str] | None], state: State) -> list[st
 
 CHAIN = line_graph("a: x -> s\nb: s -> y", outputs="y")
 THREE = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
+TWO = line_graph("a: x -> s\nb: s -> y", outputs="s y")
 SKIP = line_graph("a: x -> s\nb: s -> t\nc: s t -> y", outputs="y")
 
 CASES = {
     "chain": job_of(planned(CHAIN, {"a": 0, "b": 1})),
     "there and back": job_of(planned(THREE, {"a": 0, "b": 1, "c": 0})),
     "there and back with a skip": job_of(planned(SKIP, {"a": 0, "b": 1, "c": 0})),
+    "read by two threads": job_of(planned(TWO, {"a": 0, "b": 1})),
     "skip channel": job_of(planned(SKIP, {"a": 0, "b": 1, "c": 2})),
     "figure 2": job_of(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)),
 }
 
+PAIR = frozenset({(0, 1)})
+ALL = frozenset({(0, 1), (0, 2), (1, 2)})
 
-def found(case: str, window: int, frames: int, manner: str) -> Searched:
-    seen = search(World(CASES[case], window, frames, manner))
-    print(f"{case}, window {window}, {frames} frames, {manner}: {seen}")
+
+def found(case: str, window: int, frames: int, manner: str, *direct: tuple[int, int]) -> Searched:
+    with closing(World(CASES[case], window, frames, manner, direct=frozenset(direct))) as world:
+        seen = search(world)
+    print(f"{case}, window {window}, {frames} frames, {manner}, direct {direct}: {seen}")
     return seen
 
 
 @pytest.mark.parametrize("case", ["chain", "there and back"])
 def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: str) -> None:
-    seen = search(World(CASES[case], 2, 2, "prompt", knows_length=False))
+    with closing(World(CASES[case], 2, 2, "prompt", knows_length=False)) as world:
+        seen = search(world)
     assert seen.ends >= 1
     assert seen.states > 100
 
@@ -441,6 +672,61 @@ def test_no_reachable_state_is_a_deadlock_or_overflows(
     assert found(case, window, frames, manner).states > least_states
 
 
+@pytest.mark.parametrize(
+    ("case", "window", "frames", "direct", "least_states"),
+    [
+        ("chain", 1, 0, PAIR, 5),
+        ("chain", 1, 3, PAIR, 100),
+        ("chain", 2, 3, PAIR, 300),
+        ("chain", 3, 5, PAIR, 2000),
+        ("there and back", 2, 3, PAIR, 500),
+        ("there and back with a skip", 3, 4, PAIR, 2000),
+        ("read by two threads", 3, 4, PAIR, 1000),
+        ("skip channel", 1, 2, ALL, 400),
+        # s travels to rank 1 alone, where rank 2 reads it, too.
+        ("skip channel", 1, 2, frozenset({(1, 2)}), 500),
+        ("skip channel", 2, 1, frozenset({(1, 2)}), 700),
+        ("skip channel", 1, 1, frozenset({(0, 1), (1, 2)}), 1000),
+        ("skip channel", 1, 1, frozenset({(0, 2)}), 200),
+    ],
+)
+def test_no_reachable_state_of_direct_channels_is_a_deadlock_or_overflows(
+    case: str, window: int, frames: int, direct: Pairs, least_states: int
+) -> None:
+    assert found(case, window, frames, "prompt", *direct).states > least_states
+
+
+def test_no_reachable_state_is_a_deadlock_if_a_rank_has_one_thread() -> None:
+    job = CASES["there and back with a skip"]
+    with closing(World(job, 3, 4, "prompt", direct=PAIR, has_one_thread=True)) as world:
+        assert search(world).states > 1000
+
+
+def test_tokens_that_overtake_each_other_do_no_harm() -> None:
+    with closing(World(CASES["chain"], 3, 4, "prompt", direct=PAIR)) as world:
+        world.reverses = True
+        assert search(world).states > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "window", "frames", "manner", "direct"),
+    [
+        ("chain", 5, 8, "prompt", PAIR),
+        ("skip channel", 2, 3, "prompt", ALL),
+        ("skip channel", 2, 2, "late", frozenset({(1, 2)})),
+        ("skip channel", 1, 2, "late", frozenset({(0, 1), (1, 2)})),
+        ("skip channel", 2, 2, "prompt", frozenset({(0, 2)})),
+        ("figure 2", 1, 2, "prompt", ALL),
+        ("figure 2", 2, 1, "prompt", frozenset({(0, 1)})),
+    ],
+)
+def test_no_reachable_state_of_larger_jobs_with_direct_channels_is_a_deadlock_or_overflows(
+    case: str, window: int, frames: int, manner: str, direct: Pairs
+) -> None:
+    assert found(case, window, frames, manner, *direct).states > 3000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "window", "frames", "manner"),
@@ -460,20 +746,23 @@ def test_no_reachable_state_of_larger_jobs_is_a_deadlock_or_overflows(
 
 
 @settings(deadline=None, max_examples=60)
-@given(plans(), st.integers(1, 6), st.integers(0, 9), st.randoms(use_true_random=False))
+@given(st.data(), plans(), st.integers(1, 6), st.integers(0, 9), st.booleans())
 def test_any_plan_comes_to_its_end_whatever_happens_first(
-    plan: Plan, window: int, frames: int, random: Random
+    data: st.DataObject, plan: Plan, window: int, frames: int, has_one_thread: bool
 ) -> None:
-    world = World(job_of(plan), window, frames, "buffered")
-    actions = [action for _, action in world.actions]
-    happened = True
-    while happened:
-        happened = False
-        for action in random.sample(actions, len(actions)):
-            if action():
-                world.check()
-                happened = True
-    assert world.has_ended()
+    job = job_of(plan)
+    possible = list(combinations(range(len(job.ranks)), 2))
+    direct = frozenset(data.draw(st.sets(st.sampled_from(possible))) if possible else ())
+    random = data.draw(st.randoms(use_true_random=False))
+    with closing(
+        World(job, window, frames, "buffered", direct=direct, has_one_thread=has_one_thread)
+    ) as world:
+        actions = [action for name, action in world.actions if not name.startswith(UNSURE)]
+        happened = True
+        while happened:
+            world.check_sleepers()
+            happened = sum(map(world.do, random.sample(actions, len(actions)))) > 0
+        assert world.has_ended()
 
 
 # What follows breaks a rule, to see that the search would notice.
@@ -504,10 +793,10 @@ def test_receives_into_slots_that_are_still_read_are_found(
 
 
 def test_a_source_that_does_not_count_frames_is_found() -> None:
-    world = World(CASES["chain"], 3, 3, "prompt")
-    world.window = 2
-    with pytest.raises(WrongFrameError, match="more frames inside"):
-        search(world)
+    with closing(World(CASES["chain"], 3, 3, "prompt")) as world:
+        world.window = 2
+        with pytest.raises(WrongFrameError, match="more frames inside"):
+            search(world)
 
 
 def test_a_change_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,8 +841,11 @@ def test_slots_that_are_not_given_back_after_a_send_are_found(
         found("chain", 2, 3, "prompt")
 
 
-def test_a_rank_that_waits_for_a_particular_segment_is_found() -> None:
+def test_a_rank_that_waits_for_a_particular_segment_is_found(
+    request: pytest.FixtureRequest,
+) -> None:
     world = World(CASES["there and back"], 1, 2, "prompt")
+    request.addfinalizer(world.close)
     first, second = (stage for stage in world.stages[1:3] if isinstance(stage, SegmentStage))
 
     def stubborn() -> bool:
@@ -571,3 +863,109 @@ def test_the_way_into_a_deadlock_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(SourceStage, "take_credits", lambda stage: False)
     with pytest.raises(StuckError, match=r"source \(stage 0\)\n(.*\n)*sink \(stage 3\)"):
         found("chain", 1, 2, "prompt")
+
+
+def without(monkeypatch: pytest.MonkeyPatch, kind: int, count: int | None = None) -> None:
+    """Lose the tokens of a kind, or the one with a count."""
+    honest = Outboxes.add
+
+    def lossy(outboxes: Outboxes, entry: int, *token: int) -> None:
+        if token[0] != kind or count not in (None, token[2]):
+            honest(outboxes, entry, *token)
+
+    monkeypatch.setattr(Outboxes, "add", lossy)
+
+
+@pytest.mark.parametrize(("kind", "count"), [(WRITTEN, 3), (ENDED, 3), (FREED, None)])
+def test_a_token_that_is_lost_is_found(
+    monkeypatch: pytest.MonkeyPatch, kind: int, count: int | None
+) -> None:
+    without(monkeypatch, kind, count)
+    with pytest.raises(StuckError):
+        found("chain", 2, 3, "prompt", (0, 1))
+
+
+def test_a_receiver_that_does_not_learn_of_slots_freed_by_other_ranks_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without(monkeypatch, FREED)
+    with pytest.raises(StuckError):
+        found("skip channel", 1, 2, "prompt", (1, 2))
+
+
+def test_a_slot_that_is_told_to_be_free_while_it_is_read_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hasty(view: View, reader: int) -> None:
+        is_first = view.read[reader] == max(view.read)
+        view.read[reader] += 1
+        if is_first:
+            for tell in view.on_freed:
+                tell()
+
+    def tell_hastily(channels: DirectChannels, ring: Ring, entry: int, channel: int) -> None:
+        channels._outboxes.add(entry, FREED, channel, max(ring.read))
+
+    monkeypatch.setattr(View, "free", hasty)
+    monkeypatch.setattr(DirectChannels, "_tell_freed", tell_hastily)
+    with pytest.raises(WrongFrameError, match="expected, found"):
+        found("read by two threads", 5, 5, "prompt", (0, 1))
+
+
+def test_a_thread_that_does_not_look_for_the_room_it_lacks_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Executor, "_room_to_watch", lambda executor: ())
+    with pytest.raises(AsleepError, match="does not look at its tokens"):
+        found("chain", 1, 2, "prompt", (0, 1))
+
+
+def test_counters_that_go_back_when_tokens_overtake_each_other_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(View, "arrive", lambda view, written: setattr(view, "written", written))
+    with closing(World(CASES["chain"], 3, 4, "prompt", direct=PAIR)) as world:
+        world.reverses = True
+        with pytest.raises((StuckError, WrongFrameError)):
+            search(world)
+
+
+def test_an_end_that_is_told_instead_of_the_last_frame_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = DirectChannels._tell_written
+
+    def hasty(channels: DirectChannels, ring: Ring, entry: int, channel: int) -> None:
+        if ring.end is None and ring.written == 3:
+            channels._outboxes.add(entry, ENDED, channel, 3)
+        else:
+            honest(channels, ring, entry, channel)
+
+    monkeypatch.setattr(DirectChannels, "_tell_written", hasty)
+    with pytest.raises(StuckError):
+        found("chain", 2, 3, "prompt", (0, 1))
+
+
+def test_credits_that_nobody_takes_once_the_sources_thread_has_ended_are_found() -> None:
+    with closing(World(CASES["chain"], 2, 3, "prompt", direct=PAIR)) as world:
+
+        def take_until_it_ends(action: Callable[[], bool]) -> bool:
+            return not world.source.finished and action()
+
+        world.actions = [
+            (name, partial(take_until_it_ends, action) if "rank 0, source" in name else action)
+            for name, action in world.actions
+        ]
+        with pytest.raises(StuckError):
+            search(world)
+
+
+def test_a_pipe_without_room_for_a_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Inbox.expect
+
+    def narrow(inbox: Inbox, kind: int, channel: int, most: int, handler: Any) -> None:
+        honest(inbox, kind, channel, most - 1, handler)
+
+    monkeypatch.setattr(Inbox, "expect", narrow)
+    with pytest.raises(WrongFrameError, match="more tokens under way"):
+        found("chain", 2, 3, "prompt", (0, 1))

@@ -6,7 +6,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import build_folder, unsliced_outputs
-from strategies import Network, assignments, networks
+from strategies import Network, assignments, networks, pairs_of
 from twin import ThreadLinks, TwinTransport
 
 from rankslice.backend.runtime.job import load_job
@@ -57,12 +57,14 @@ def dawdle(seed: int) -> Callable[[str], None]:
     return lambda step: time.sleep(chance.choice(DELAYS_S))
 
 
-def run(folder: Path, window: int, eager_bytes: int, seed: int) -> Results:
+def run(
+    folder: Path, window: int, eager_bytes: int, direct: Collection[tuple[int, int]], seed: int
+) -> Results:
     job = load_job(folder / "plan.json")
     options = RunOptions(
         results=folder / "results.bin", frames=FRAMES, window=window, exact=True, bind=False
     )
-    network = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes)
+    network = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes, direct=direct)
     failures: list[BaseException] = []
 
     def work(rank: int) -> None:
@@ -91,9 +93,10 @@ def test_whatever_takes_how_long_every_frame_comes_out_in_order_and_right(exampl
         ranks = data.draw(assignments(network.graph(), max_ranks=5))
         window = data.draw(st.integers(1, 8))
         eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
+        direct = data.draw(pairs_of(1 + max(ranks.values())))
         with tempfile.TemporaryDirectory() as temporary:
             folder = build_folder(Path(temporary), network.model(), ranks)
-            results = run(folder, window, eager_bytes, seed)
+            results = run(folder, window, eager_bytes, direct, seed)
             expected = unsliced_outputs(folder, ["random"], FRAMES)
             assert list(range(FRAMES)) == results.records["frame"].tolist()
             for output, values in enumerate(expected):

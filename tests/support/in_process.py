@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from rankslice.backend.runtime.pipeline.rank import run_rank
 
 
 def run_in_process(
-    folder: Path, options: RunOptions, *, eager_bytes: int = 4096
+    folder: Path,
+    options: RunOptions,
+    *,
+    eager_bytes: int = 4096,
+    direct: Collection[tuple[int, int]] | None = None,
 ) -> list[dict[str, Any]]:
     """Run a build folder without MPI; return the measurements of all ranks, by rank.
 
@@ -26,12 +31,13 @@ def run_in_process(
         folder: where ``plan.json`` and the sub-models lie.
         options: of the run.
         eager_bytes: largest message that leaves its slot before the receiver takes it.
+        direct: pairs of ranks, the lower one first, that share memory; ``None``: all.
 
     Raises:
         JobError: of the rank that failed first.
     """
     job = load_job(folder / "plan.json")
-    links = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes)
+    links = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes, direct=direct)
     options = replace(options, bind=False)
     records: list[dict[str, Any]] = []
     failures: dict[int, BaseException] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,10 @@ def mapped_graphs(
     """Draw graphs, and the ranks of their layers."""
     graph = draw(random_graphs(max_layers))
     return graph, draw(assignments(graph, max_ranks))
+
+
+@st.composite
+def pairs_of(draw: st.DrawFn, ranks: int) -> frozenset[tuple[int, int]]:
+    """Draw pairs of ranks that share memory, the lower one first; not always transitively."""
+    possible = list(combinations(range(ranks), 2))
+    return frozenset(draw(st.sets(st.sampled_from(possible))) if possible else ())

@@ -6,9 +6,10 @@ be reused once the message has left it, and nothing moves unless a rank polls.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +23,40 @@ _END = -1
 class ThreadLinks:
     """What the ranks of one in-process job share."""
 
-    def __init__(self, size: int, *, eager_bytes: int = 4096) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        eager_bytes: int = 4096,
+        direct: Collection[tuple[int, int]] | None = None,
+    ) -> None:
         """Connect ``size`` ranks.
 
         Args:
             size: number of ranks.
+            direct: pairs of ranks, the lower one first, that can share memory; ``None``: all.
             eager_bytes: messages up to this size leave their slot at once, larger ones only when
                 the receiver takes them; MPI does both.
         """
         self.size = size
+        self._direct = direct
         self.eager_bytes = eager_bytes
         self.lock = threading.Lock()
         self.aborted_by: int | None = None
         self.mail: dict[tuple[int, int, int], deque[_Message]] = {}
         self.records: list[bytes] = [b""] * size
         self.barrier = threading.Barrier(size)
+
+    def record_for(self, rank: int, sender: int) -> bytes:
+        """Return a rank's record as another one gets it: no door, if it cannot call there."""
+        record, pair = self.records[sender], (min(rank, sender), max(rank, sender))
+        if self._direct is None or rank == sender or pair in self._direct:
+            return record
+        return (
+            json.dumps(json.loads(record) | {"door": ""}).encode()
+            if b'"door"' in record
+            else record
+        )
 
     def transport(self, rank: int) -> TwinTransport:
         """Return the end of the links that belongs to ``rank``."""
@@ -125,7 +145,7 @@ class TwinTransport:
         except threading.BrokenBarrierError:
             self._check()
             raise
-        return list(self._links.records)
+        return [self._links.record_for(self.rank, sender) for sender in range(self.size)]
 
     def close(self) -> None:
         """Nothing is held that would need releasing."""

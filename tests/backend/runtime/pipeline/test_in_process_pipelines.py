@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import run_in_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, use_null_engine
-from strategies import Network, assignments, networks
+from strategies import Network, assignments, networks, pairs_of
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import Results, read_results
 
 
-def run(folder: Path, *, eager_bytes: int = 4096, **options: object) -> Results:
+def run(
+    folder: Path,
+    *,
+    eager_bytes: int = 4096,
+    pairs: Collection[tuple[int, int]] | None = None,
+    **options: object,
+) -> Results:
     results = folder / "results.bin"
     run_in_process(
         folder,
         RunOptions(results=results, exact=True, **options),  # type: ignore[arg-type]
         eager_bytes=eager_bytes,
+        direct=pairs,
     )
     return read_results(results)
 
@@ -43,9 +51,10 @@ def test_a_sliced_network_computes_what_the_unsliced_one_does(
     ranks = data.draw(assignments(network.graph()))
     window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
     eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
+    pairs = data.draw(pairs_of(1 + max(ranks.values())))
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), ranks)
-        results = run(folder, eager_bytes=eager_bytes, frames=7, window=window)
+        results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=7, window=window)
         expected = unsliced_outputs(folder, ["random"], 7)
         assert list(range(7)) == results.records["frame"].tolist()
         for output, values in enumerate(expected):
@@ -53,11 +62,11 @@ def test_a_sliced_network_computes_what_the_unsliced_one_does(
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 20])
-@pytest.mark.parametrize("eager_bytes", [0, 1 << 20])
+@pytest.mark.parametrize(("eager_bytes", "pairs"), [(0, ()), (1 << 20, ()), (0, None)])
 def test_any_window_gives_every_frame_once_and_in_order(
-    interleaved: Path, window: int, eager_bytes: int
+    interleaved: Path, window: int, eager_bytes: int, pairs: tuple[()] | None
 ) -> None:
-    results = run(interleaved, eager_bytes=eager_bytes, frames=50, window=window)
+    results = run(interleaved, eager_bytes=eager_bytes, pairs=pairs, frames=50, window=window)
     assert list(range(50)) == results.records["frame"].tolist()
 
 

@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from hypothesis import strategies as st
 from line_graphs import line_graph
 from numpy.typing import NDArray
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
+from strategies import pairs_of
 
 from rankslice.backend.runtime.direct.handover import Neighbour
 from rankslice.backend.runtime.direct.tokens import (
@@ -751,8 +751,7 @@ def test_any_plan_comes_to_its_end_whatever_happens_first(
     data: st.DataObject, plan: Plan, window: int, frames: int, has_one_thread: bool
 ) -> None:
     job = job_of(plan)
-    possible = list(combinations(range(len(job.ranks)), 2))
-    direct = frozenset(data.draw(st.sets(st.sampled_from(possible))) if possible else ())
+    direct = data.draw(pairs_of(len(job.ranks)))
     random = data.draw(st.randoms(use_true_random=False))
     with closing(
         World(job, window, frames, "buffered", direct=direct, has_one_thread=has_one_thread)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
+from strategies import pairs_of
 
 from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.pipeline.wiring import (
@@ -171,8 +172,7 @@ def test_ranks_of_a_board_are_pairs() -> None:
 def jobs_and_pairs(draw: st.DrawFn) -> tuple[Job, Pairs]:
     """Draw jobs, and which of their ranks share memory: not always transitively."""
     job = job_of(draw(plans()))
-    possible = list(combinations(range(len(job.ranks)), 2))
-    return job, frozenset(draw(st.sets(st.sampled_from(possible))) if possible else ())
+    return job, draw(pairs_of(len(job.ranks)))
 
 
 @given(jobs_and_pairs(), st.integers(1, 9))

@@ -10,6 +10,7 @@ lets others do more.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import socket
 import struct
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from board_ranks import open_descriptors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
@@ -439,15 +441,18 @@ class World:
         pairs = zip(self.stages, self.threads, strict=True)
         return [stage for stage, each in pairs if each == thread and not stage.finished]
 
-    def do(self, action: Callable[[], bool]) -> bool:
+    def do(self, action: Callable[[], bool], busy: set[Thread]) -> bool:
         """Let something happen, if it can; return whether it could.
+
+        Args:
+            action: what happens.
+            busy: the threads that are awake, as they have something to do.
 
         Raises:
             AsleepError: it gave work to a sleeping thread and did not wake it.
             WrongFrameError: a slot was overwritten, or too many frames are inside.
         """
         self.woken.clear()
-        busy = self.ready()
         if not action():
             return False
         for channels in self._channels:
@@ -457,13 +462,13 @@ class World:
                 _refill(pipe, _contents(pipe)[::-1])
         self.check()
         # Who had work before is awake: this holds for whoever just worked, too.
-        if not self.ready() - busy <= self.woken:
-            raise AsleepError
+        if asleep := self.ready() - busy - self.woken:
+            raise AsleepError(f"{asleep} were not woken")
         return True
 
-    def check_sleepers(self) -> None:
+    def check_sleepers(self, busy: set[Thread]) -> None:
         """Raise :class:`AsleepError` if a thread would get work by tokens that do not wake it."""
-        busy, state = self.ready(), None
+        state: State = ()
         for thread, inboxes in self.inboxes.items():
             unfinished = self._unfinished(thread)
             if thread in busy or not unfinished or not _has_any(inboxes.room):
@@ -592,9 +597,10 @@ def search(world: World) -> Searched:
         state = waiting.pop()
         before = steps
         world.restore(state)
-        world.check_sleepers()
+        busy = world.ready()
+        world.check_sleepers(busy)
         for name, action in world.actions:
-            if not world.do(action):
+            if not world.do(action, busy):
                 continue
             steps += not name.startswith(UNSURE)
             reached = world.state()
@@ -759,8 +765,10 @@ def test_any_plan_comes_to_its_end_whatever_happens_first(
         actions = [action for name, action in world.actions if not name.startswith(UNSURE)]
         happened = True
         while happened:
-            world.check_sleepers()
-            happened = sum(map(world.do, random.sample(actions, len(actions)))) > 0
+            world.check_sleepers(world.ready())
+            happened = False
+            for action in random.sample(actions, len(actions)):
+                happened |= world.do(action, world.ready())
         assert world.has_ended()
 
 
@@ -968,3 +976,12 @@ def test_a_pipe_without_room_for_a_token_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Inbox, "expect", narrow)
     with pytest.raises(WrongFrameError, match="more tokens under way"):
         found("chain", 2, 3, "prompt", (0, 1))
+
+
+def test_a_world_releases_its_descriptors() -> None:
+    gc.collect()
+    before = open_descriptors()
+    with closing(World(CASES["skip channel"], 2, 1, "prompt", direct=ALL)):
+        assert open_descriptors() > before
+    gc.collect()
+    assert before == open_descriptors()

@@ -176,12 +176,12 @@ def test_ranks_of_two_accounts_on_one_board_exchange_messages_and_say_so(
     shutil.copytree(out, folder)
     code = folder / "runtime" / "pipeline" / "meeting.py"
     text = code.read_text()
-    assert 1 == text.count("    door = ") == text.count("    hosts = ")
+    assert 1 == text.count("    door = ") == text.count("    reason = ")
     # Only while the ranks meet: what it loads later is closed to others.
     text = text.replace(
         "    door = ", f"    os.seteuid({STRANGER} if transport.rank else 0)\n    door = "
     )
-    replace_file(code, text.replace("    hosts = ", "    os.seteuid(0)\n    hosts = ").encode())
+    replace_file(code, text.replace("    reason = ", "    os.seteuid(0)\n    reason = ").encode())
     ended = rankslice("run", folder, "--frames", "20")
     assert 0 == ended.code, ended.err
     assert re.search(

@@ -40,22 +40,21 @@ class Inbox:
         """Called with the channel and the time of each :data:`WRITTEN`, in nanoseconds of the
         monotonic clock."""
 
-    def expect(self, kind: int, channel: int, most: int, handler: Callable[[int], object]) -> None:
+    def expect(self, most: int) -> None:
+        """Have room for ``most`` more tokens that may be under way at once."""
+        self._capacity += most
+
+    def handle(self, kind: int, channel: int, handler: Callable[[int], object]) -> None:
         """Call ``handler`` with the count of each token of a kind and a channel.
 
-        Args:
-            kind: of the token.
-            channel: whose ring it is about.
-            most: how many such tokens may be under way at once.
-            handler: called by the thread that takes the tokens.
+        It is called by the thread that takes the tokens.
         """
         self._handlers[kind, channel] = handler
-        self._capacity += most
 
     @property
     def is_used(self) -> bool:
         """Whether tokens may come."""
-        return bool(self._handlers)
+        return self._capacity > 0
 
     def make_room(self) -> None:
         """Make the pipe large enough for all tokens that may be under way.

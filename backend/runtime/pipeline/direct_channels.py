@@ -116,7 +116,8 @@ class DirectChannels:
             # Its main thread has nothing to put into the slots, but has to receive messages.
             inbox = post.room if ring in writers else post.news
             free = partial(self.rings[ring].free_up_to, share.reader.index)
-            inbox.expect(FREED, share.channel, self._wiring.rings[ring].depth, free)
+            inbox.expect(self._wiring.rings[ring].depth)
+            inbox.handle(FREED, share.channel, free)
             self._doors[share.destination].append((FREED, share.channel, inbox))
 
     def _expect_frames(self) -> None:
@@ -126,21 +127,9 @@ class DirectChannels:
             # Of several readers the one that does not compute: it has no long steps.
             post = self.post("sink" if "sink" in threads else min(threads))
             inbox = post.room if view.channel == CREDIT_CHANNEL else post.news
-            depth = self._wiring.rings[view.ring].depth
-            inbox.expect(WRITTEN, view.channel, depth, partial(self._arrive, view.ring))
-            inbox.expect(ENDED, view.channel, 1, partial(self._arrive_end, view.ring))
+            # As many frames as there are slots, and the end.
+            inbox.expect(self._wiring.rings[view.ring].depth + 1)
             self._doors[view.sender].append((WRITTEN, view.channel, inbox))
-
-    def _arrive(self, ring: int, count: int) -> None:
-        self._view(ring).arrive(count)
-
-    def _arrive_end(self, ring: int, count: int) -> None:
-        self._view(ring).arrive_end(count)
-
-    def _view(self, ring: int) -> View:
-        view = self.rings[ring]
-        assert isinstance(view, View)
-        return view
 
     def hand_over(self) -> None:
         """Give the neighbours memory and inboxes, and take theirs.
@@ -175,9 +164,14 @@ class DirectChannels:
             descriptor = entries.pop()
             memory = map_memory(descriptor, message["size"])
             self.memories.append(Memory(descriptor, memory))
+            inboxes = {
+                channel: inbox for kind, channel, inbox in self._doors[rank] if kind == WRITTEN
+            }
             for view in self._wiring.views:
                 if view.sender == rank:
-                    self._show(view.ring, memory, offsets[view.channel])
+                    shown = self._show(view.ring, memory, offsets[view.channel])
+                    inboxes[view.channel].handle(WRITTEN, view.channel, shown.arrive)
+                    inboxes[view.channel].handle(ENDED, view.channel, shown.arrive_end)
         self._entries += entries
         told_at = {(kind, channel): entries[index] for kind, channel, index in doors}
         for share in self._wiring.shares:
@@ -191,11 +185,12 @@ class DirectChannels:
                 ring = self.rings[view.ring]
                 ring.on_freed += (partial(self._tell_freed, ring, entry, view.channel),)
 
-    def _show(self, ring: int, memory: NDArray[np.uint8], offset: int) -> None:
+    def _show(self, ring: int, memory: NDArray[np.uint8], offset: int) -> View:
         spec = self._wiring.rings[ring]
         if not 0 <= offset <= memory.nbytes - ring_bytes(spec.tensor, spec.depth):
             raise JobError(f"{spec.tensor.name!r}: the memory of rank {spec.home} is too small")
-        self.rings[ring] = View(spec.tensor, spec.depth, spec.readers, memory[offset:])
+        self.rings[ring] = view = View(spec.tensor, spec.depth, spec.readers, memory[offset:])
+        return view
 
     def _tell_written(self, ring: Ring, entry: int, channel: int) -> None:
         if ring.end is None:

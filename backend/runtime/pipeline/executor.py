@@ -248,6 +248,10 @@ class Executor:
         """Take the tokens that have come; return the ready stage with the oldest frame."""
         for inbox in self._news:
             inbox.take()
+        return self._ready()
+
+    def _ready(self) -> Stage | None:
+        """Return the ready stage with the oldest frame, after news have been taken."""
         oldest = self._oldest_ready()
         if oldest is None and self._take_room():
             oldest = self._oldest_ready()
@@ -290,7 +294,7 @@ class Executor:
                 if moved or stage is not None:
                     continue
             self._sleep(self._room_to_watch())
-            stage = self._next_ready()
+            stage = self._ready()
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()
@@ -310,8 +314,9 @@ class Executor:
         if early_s and self._waiter.wait(early_s, room):
             return
         foretelling.note_wake()
+        # All that follows a token runs now, too, so that it is in the caches when one comes.
         while foretelling.stays_awake() and not self._waiter.is_raised:
-            if any(inbox.take() for inbox in self._news):
+            if self._next_ready() is not None:
                 return
 
     def _pause_s(self) -> float | None:

@@ -37,7 +37,8 @@ class Input:
 
     def is_settled(self) -> bool:
         """Whether the next frame is there, or none will come."""
-        return self.has_frame() or self.has_ended()
+        ring, reader = self.ring, self.reader
+        return ring.read[reader] < ring.written or ring.has_ended(reader)
 
     def slot(self) -> NDArray[Any]:
         """The next frame's values."""

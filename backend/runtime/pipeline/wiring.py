@@ -387,10 +387,14 @@ def connect(
         wake_loop: has a thread poll the messages.
         take_credits: takes the credits that are there, and wakes the source.
     """
+    readers = readers_of(wiring)
+    views = {view.ring for view in wiring.views}
     for thread, stage in _stages(wiring):
         # The source does not wait in its thread for a credit that has come.
         for reader in stage.inputs if thread != "source" else ():
-            rings[reader.ring].on_written += (wakes[thread],)
+            # The only reader of a view takes its tokens itself.
+            if reader.ring not in views or len(readers[reader.ring]) > 1:
+                rings[reader.ring].on_written += (wakes[thread],)
         for ring in stage.outputs:
             rings[ring].on_freed += (wakes[thread],)
     if wiring.source is not None and not wiring.receives_credits:

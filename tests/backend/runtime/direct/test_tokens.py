@@ -23,9 +23,12 @@ def inbox() -> Iterator[Inbox]:
 
 def test_tokens_are_taken_as_they_were_added(inbox: Inbox) -> None:
     taken: list[tuple[str, int]] = []
-    inbox.expect(WRITTEN, 3, 4, lambda count: taken.append(("written", count)))
-    inbox.expect(ENDED, 3, 1, lambda count: taken.append(("ended", count)))
-    inbox.expect(FREED, 3, 4, lambda count: taken.append(("freed", count)))
+    inbox.expect(4)
+    inbox.handle(WRITTEN, 3, lambda count: taken.append(("written", count)))
+    inbox.expect(1)
+    inbox.handle(ENDED, 3, lambda count: taken.append(("ended", count)))
+    inbox.expect(4)
+    inbox.handle(FREED, 3, lambda count: taken.append(("freed", count)))
     assert not inbox.take()
     outboxes = Outboxes()
     for kind, count in ((WRITTEN, 1), (FREED, 1), (WRITTEN, 2), (ENDED, 2)):
@@ -38,7 +41,8 @@ def test_tokens_are_taken_as_they_were_added(inbox: Inbox) -> None:
 
 def test_more_tokens_than_one_write_has_stay_in_order(inbox: Inbox) -> None:
     taken: list[int] = []
-    inbox.expect(WRITTEN, 1, 1000, taken.append)
+    inbox.expect(1000)
+    inbox.handle(WRITTEN, 1, taken.append)
     inbox.make_room()
     outboxes = Outboxes()
     for count in range(1000):
@@ -52,7 +56,8 @@ def test_tokens_stay_in_order_though_a_thread_is_late_to_send_them(
     inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    inbox.expect(WRITTEN, 1, 2, taken.append)
+    inbox.expect(2)
+    inbox.handle(WRITTEN, 1, taken.append)
     outboxes, honest = Outboxes(), os.write
     begun, may_end = threading.Event(), threading.Event()
 
@@ -81,7 +86,8 @@ def test_tokens_stay_in_order_though_a_thread_is_late_to_send_them(
 def test_all_tokens_that_may_be_under_way_have_room(most: int, sizes: list[int]) -> None:
     inbox = Inbox()
     taken: list[int] = []
-    inbox.expect(FREED, 1, most, taken.append)
+    inbox.expect(most)
+    inbox.handle(FREED, 1, taken.append)
     inbox.make_room()
     outboxes = Outboxes()
     told = 0
@@ -97,7 +103,8 @@ def test_all_tokens_that_may_be_under_way_have_room(most: int, sizes: list[int])
 
 
 def test_a_pipe_that_the_system_refuses_is_an_error_with_a_remedy(inbox: Inbox) -> None:
-    inbox.expect(WRITTEN, 1, 1 << 30, print)
+    inbox.expect(1 << 30)
+    inbox.handle(WRITTEN, 1, print)
     with pytest.raises(JobError, match="use a smaller --window, or --no-direct"):
         inbox.make_room()
 
@@ -120,8 +127,10 @@ def test_nothing_is_sent_once_descriptors_are_closed(inbox: Inbox) -> None:
 
 
 def test_the_times_of_frames_are_told_and_no_others(inbox: Inbox) -> None:
-    inbox.expect(WRITTEN, 2, 1, lambda count: None)
-    inbox.expect(FREED, 2, 1, lambda count: None)
+    inbox.expect(1)
+    inbox.handle(WRITTEN, 2, lambda count: None)
+    inbox.expect(1)
+    inbox.handle(FREED, 2, lambda count: None)
     stamps: list[tuple[int, bool]] = []
     inbox.on_stamp = lambda channel, stamp: stamps.append((channel, stamp > 0))
     outboxes = Outboxes()

@@ -970,8 +970,8 @@ def test_credits_that_nobody_takes_once_the_sources_thread_has_ended_are_found()
 def test_a_pipe_without_room_for_a_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Inbox.expect
 
-    def narrow(inbox: Inbox, kind: int, channel: int, most: int, handler: Any) -> None:
-        honest(inbox, kind, channel, most - 1, handler)
+    def narrow(inbox: Inbox, most: int) -> None:
+        honest(inbox, most - 1)
 
     monkeypatch.setattr(Inbox, "expect", narrow)
     with pytest.raises(WrongFrameError, match="more tokens under way"):

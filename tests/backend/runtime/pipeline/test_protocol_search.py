@@ -455,8 +455,7 @@ class World:
         self.woken.clear()
         if not action():
             return False
-        for channels in self._channels:
-            channels.flush()
+        self._send_tokens()
         if self.reverses:
             for pipe in self.pipes:
                 _refill(pipe, _contents(pipe)[::-1])
@@ -465,6 +464,10 @@ class World:
         if asleep := self.ready() - busy - self.woken:
             raise AsleepError(f"{asleep} were not woken")
         return True
+
+    def _send_tokens(self) -> None:
+        for channels in self._channels:
+            channels.flush()
 
     def check_sleepers(self, busy: set[Thread]) -> None:
         """Raise :class:`AsleepError` if a thread would get work by tokens that do not wake it."""
@@ -496,6 +499,7 @@ class World:
 
     def restore(self, state: State) -> None:
         """Go back to a state."""
+        self._send_tokens()
         values = iter(state)
         for part, name in self._flags:
             setattr(part, name, next(values))

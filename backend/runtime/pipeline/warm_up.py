@@ -51,4 +51,5 @@ def _zeros(ring: Ring) -> NDArray[Any]:
     take no memory.
     """
     slot = ring.slots[0]
-    return np.zeros_like(slot) if isinstance(ring, View) else slot
+    # Not zeros_like(), which writes them.
+    return np.zeros(slot.shape, slot.dtype) if isinstance(ring, View) else slot

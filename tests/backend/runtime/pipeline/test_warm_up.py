@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from in_process import run_in_process
 from jobs import build_folder, unsliced_outputs
@@ -20,7 +21,7 @@ from rankslice.backend.runtime.engines.onnx_file import Operator, find_operators
 from rankslice.backend.runtime.engines.tflite_file import kept_by_a_run
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.warm_up import WarmUp
 from rankslice.backend.runtime.sinks.results import read_results
 
@@ -189,6 +190,22 @@ def test_a_warm_up_takes_zeros_and_leaves_zeros(hindrance: str) -> None:
     assert not any(slot.any() for slot in (*given.slots, *made.slots))
     assert (0, 0) == (given.written, made.written)
     assert ([f"segment 7: {hindrance}"] if hindrance else []) == warm_up.left_out
+
+
+def test_zeros_in_place_of_another_ranks_slots_take_no_memory() -> None:
+    class Keeping(Noting):
+        """Keeps what it is given, as bindings do."""
+
+        def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+            self.kept = inputs
+            super().run(inputs, outputs)
+
+    x = TensorSpec("x", "float32", (16 << 20,))
+    view, engine = View(x, 1, 1, np.ones(x.nbytes, np.uint8)), Keeping()
+    before = psutil.Process().memory_full_info().uss
+    WarmUp().run(0, engine, [view], [])
+    assert [[0.0]] == engine.given
+    assert x.nbytes / 4 > psutil.Process().memory_full_info().uss - before
 
 
 def test_the_null_engine_does_not_sleep_before_frame_0() -> None:

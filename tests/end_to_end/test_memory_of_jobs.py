@@ -1,0 +1,47 @@
+"""What the ranks of a job keep in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import quantiles
+
+import psutil
+import pytest
+from real_jobs import chain, chain_folder, let_ranks_sleep, ranks_of
+
+VALUES = 2_000_000
+SLOT_BYTES = 4 * VALUES
+
+
+def memory_bytes(folder: Path, *options: str) -> float:
+    """Run a job; return the sum of its two ranks' proportional set sizes while frames flow.
+
+    Of all values it is the third quartile: those before frame 0 are smaller, and one of a moment in
+    which a rank maps memory may be larger.
+    """
+    rankslice = Path(sys.executable).with_name("rankslice")
+    command = [rankslice, "run", folder, "--frames", "40", *options]
+    sums = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as launcher:
+        while launcher.poll() is None:
+            time.sleep(0.02)
+            with suppress(psutil.Error):
+                # A page that two ranks have mapped counts half for each of them.
+                found = [rank.memory_full_info().pss for rank in ranks_of(folder).values()]
+                if len(found) == 2:
+                    sums.append(sum(found))
+    assert 0 == launcher.returncode
+    return quantiles(sums)[-1]
+
+
+@pytest.mark.ci
+def test_slots_that_two_ranks_share_are_in_memory_once(tmp_path: Path) -> None:
+    folder = chain_folder(tmp_path, 2, chain(2, VALUES, result_width=4))
+    let_ranks_sleep(folder, 50)
+    saved = memory_bytes(folder, "--no-direct") - memory_bytes(folder)
+    # Three slots for both ranks, instead of two for each of them.
+    assert 0.6 * SLOT_BYTES < saved

@@ -38,11 +38,13 @@ SLEEPING_OVERHEADS = Overheads(
     frame_s=0.1e-3,
     message_s=20e-6,
     token_s=15e-6,
-    source="the runtime as measured on two cores of an Intel Xeon",
+    source="the runtime as measured on two cores of an AMD EPYC",
 )
 """Default overheads of a rank that sleeps."""
 
-DEFAULT_OVERHEADS = replace(SLEEPING_OVERHEADS, slice_s=0.3e-3, network_s_per_byte=3e-9)
+DEFAULT_OVERHEADS = replace(
+    SLEEPING_OVERHEADS, frame_s=50e-6, slice_s=0.2e-3, network_s_per_byte=3e-9
+)
 """Default overheads of a rank that computes; ``benchmarks/message_cost.py`` measures them."""
 
 

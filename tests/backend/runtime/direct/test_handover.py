@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import gc
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -35,9 +37,14 @@ NOTHING: dict[int, tuple[bytes, list[int]]] = {rank: (b"", []) for rank in range
 
 @pytest.fixture(autouse=True)
 def no_descriptor_stays_open() -> Iterator[None]:
+    gc.collect()
     before = open_descriptors()
     yield
-    assert before == open_descriptors()
+    deadline = time.monotonic() + 5
+    # Threads that earlier tests have left may open and close some meanwhile.
+    while open_descriptors() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert open_descriptors() <= before
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from ..direct.memory import Memory, make_memory, map_memory
 from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outboxes
 from ..errors import JobError
 from .slots import Ring, View, ring_bytes
-from .wiring import CREDIT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
+from .wiring import CREDIT_CHANNEL, RingSpec, Wiring, readers_of, stages, writers_of
 
 MAIN = "main"
 """The thread that waits for heartbeats, and for room where messages are received."""
@@ -140,6 +140,10 @@ class DirectChannels:
         messages = {rank: self._message_to(rank) for rank in self._neighbours}
         for rank, (message, descriptors) in swap(self._neighbours, messages).items():
             self._take_over(rank, json.loads(message), descriptors)
+        for _, stage in stages(self._wiring):
+            # The reader learns of a frame before its writer does anything else.
+            for ring in [each for each in stage.outputs if self._wiring.rings[each].is_shared][-1:]:
+                self.rings[ring].on_written += (self.flush,)
 
     def _message_to(self, rank: int) -> tuple[bytes, list[int]]:
         doors = self._doors[rank]

@@ -91,11 +91,11 @@ class _Stage(ABC):
         return all(ended)
 
     def _advance(self) -> None:
-        """Give the frame's inputs back, hand its outputs on, and go to the next frame."""
-        for each in self._inputs:
-            each.done()
+        """Hand the frame's outputs on, give its inputs back, and go to the next frame."""
         for ring in self._outputs:
             ring.put()
+        for each in self._inputs:
+            each.done()
         self.frame += 1
 
     def _end(self) -> None:
@@ -124,11 +124,16 @@ class SegmentStage(_Stage):
         self.index = index
         self._engine = engine
         self._on_computed = on_computed
+        self._took_s = 0.0
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
         begin = time.perf_counter()
         self._engine.run(inputs, outputs)
-        self._on_computed(self.frame, time.perf_counter() - begin)
+        self._took_s = time.perf_counter() - begin
+
+    def _advance(self) -> None:
+        super()._advance()
+        self._on_computed(self.frame - 1, self._took_s)
 
     def describe(self) -> str:
         """Name the segment."""

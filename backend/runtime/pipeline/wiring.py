@@ -345,7 +345,7 @@ def _is_pair(direct: Pairs, one: int, other: int) -> bool:
 def readers_of(wiring: Wiring) -> dict[int, set[str]]:
     """Return which threads read each ring; who sends its frames as messages is none of them."""
     found: dict[int, set[str]] = defaultdict(set)
-    for thread, stage in _stages(wiring):
+    for thread, stage in stages(wiring):
         for reader in stage.inputs:
             found[reader.ring].add(thread)
     return found
@@ -353,11 +353,11 @@ def readers_of(wiring: Wiring) -> dict[int, set[str]]:
 
 def writers_of(wiring: Wiring) -> dict[int, str]:
     """Return which thread writes each ring; what is received has none."""
-    return {ring: thread for thread, stage in _stages(wiring) for ring in stage.outputs}
+    return {ring: thread for thread, stage in stages(wiring) for ring in stage.outputs}
 
 
-def _stages(wiring: Wiring) -> Iterator[tuple[str, StageSpec]]:
-    """Yield the stages, each with its kind of thread."""
+def stages(wiring: Wiring) -> Iterator[tuple[str, StageSpec]]:
+    """Yield what the stages of a rank read and write, each with the name of its thread."""
     for _, segment in wiring.segments:
         yield "compute", segment
     if wiring.sink is not None:
@@ -389,7 +389,7 @@ def connect(
     """
     readers = readers_of(wiring)
     views = {view.ring for view in wiring.views}
-    for thread, stage in _stages(wiring):
+    for thread, stage in stages(wiring):
         # The source does not wait in its thread for a credit that has come.
         for reader in stage.inputs if thread != "source" else ():
             # The only reader of a view takes its tokens itself.

@@ -311,11 +311,12 @@ class Executor:
         if foretelling is None or early_s is None or (pause_s is not None and pause_s < early_s):
             self._waiter.wait(pause_s, room)
             return
-        if early_s and self._waiter.wait(early_s, room):
-            return
-        foretelling.note_wake()
+        if early_s:
+            if self._waiter.wait(early_s, room):
+                return
+            foretelling.note_wake()
         # All that follows a token runs now, too, so that it is in the caches when one comes.
-        while foretelling.stays_awake() and not self._waiter.is_raised:
+        while foretelling.stays_awake() and not self._stopped:
             if self._next_ready() is not None:
                 return
 

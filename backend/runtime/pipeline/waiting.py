@@ -61,11 +61,6 @@ class Waiter:
         """Watch a descriptor no longer."""
         self._watched.pop(descriptor, None)
 
-    @property
-    def is_raised(self) -> bool:
-        """Whether the next :meth:`wait` would return at once for another thread."""
-        return self._is_raised
-
     def set(self) -> None:
         """Let the sleeper's present or next :meth:`wait` return at once; called by any thread."""
         self._is_raised = True

@@ -14,10 +14,13 @@ import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from twin import ThreadLinks, TwinTransport
 
+from rankslice.backend.runtime.direct import foretelling
+from rankslice.backend.runtime.direct.tokens import WRITTEN, Outboxes
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
 from rankslice.backend.runtime.pipeline.backoff import LATENCY_S, Backoff, computing_pause_s
+from rankslice.backend.runtime.pipeline.direct_channels import Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.rank import run_rank
@@ -308,6 +311,33 @@ def test_a_thread_does_not_sleep_when_its_own_look_has_made_a_stage_ready() -> N
     executor.join(30)
     assert 2 == stage.frame
     assert not {2, 4} & set(slept_at)
+
+
+def test_a_thread_that_is_awake_for_a_frame_takes_it_though_it_was_woken_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(foretelling, "_MARGIN", 1e6)  # awake 30 s before a frame is due
+    taken = threading.Event()
+    post = Post()
+    post.news.expect(1)
+    post.news.handle(WRITTEN, 1, lambda _: taken.set())
+    executor = Executor(
+        "compute", [Counting(0)], on_failure=lambda *_: None, posts=[post], foretells=True
+    )
+    assert post.news.on_stamp is not None
+    for frame in range(-8, 0):
+        post.news.on_stamp(1, time.monotonic_ns() + 10**12 * frame + 10**10)
+    executor.start()
+    executor.wake()
+    outboxes = Outboxes()
+    outboxes.add(post.news.entry, WRITTEN, 1, 1)
+    time.sleep(0.05)
+    outboxes.flush()
+    came = taken.wait(5)
+    executor.stop()
+    executor.join(10)
+    post.close()
+    assert came
 
 
 @pytest.mark.parametrize("window", [1, 2])

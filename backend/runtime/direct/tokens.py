@@ -32,7 +32,19 @@ class Inbox:
     """A pipe through which other ranks send tokens to one thread of this rank."""
 
     def __init__(self) -> None:
-        self.descriptor, self.entry = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """Make the pipe.
+
+        Raises:
+            JobError: the system refuses it.
+        """
+        try:
+            ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise JobError(
+                f"no pipe for tokens ({error.strerror}): raise the limits of open files (ulimit -n,"
+                " /proc/sys/fs/file-max) or end other programs"
+            ) from None
+        self.descriptor, self.entry = ends
         """What is polled and read; what other ranks write to."""
         self._handlers: dict[tuple[int, int], Callable[[int], object]] = {}
         self._capacity = 0

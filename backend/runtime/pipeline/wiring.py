@@ -376,9 +376,10 @@ def connect(
     """Let each ring wake the threads that may wait for it.
 
     Messages are polled regularly, so a thread is woken for them only if something can be sent at
-    once. Room in a received ring wakes nobody: after a step that frees a slot, the computing thread
-    polls soon. The polling thread takes credits of another rank; a sink on the source's own rank
-    hands over each credit at once. Both wake the source.
+    once. Room in a ring that is received wakes nobody: after a step that frees a slot, the
+    computing thread polls soon; if other ranks read it as well, room has the messages polled.
+    Credits by messages are taken by the thread that polls, those by tokens by the thread that takes
+    the tokens; a sink on the source's own rank hands over each credit at once.
 
     Args:
         wiring: of one rank.

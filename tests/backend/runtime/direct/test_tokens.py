@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
 
@@ -107,6 +108,16 @@ def test_a_pipe_that_the_system_refuses_is_an_error_with_a_remedy(inbox: Inbox) 
     inbox.handle(WRITTEN, 1, print)
     with pytest.raises(JobError, match="use a smaller --window, or --no-direct"):
         inbox.make_room()
+
+
+def test_a_limit_of_open_files_is_an_error_with_a_remedy() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(JobError, match=r"no pipe for tokens .*ulimit -n"):
+            Inbox()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_token_for_a_rank_that_has_died_goes_nowhere() -> None:

@@ -214,7 +214,7 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) ->
         )
     return (
         f"no rank: the busiest, {where}, computes {share}; the rest is waiting for the source or"
-        " for messages, which a larger --window may hide"
+        " for other ranks, which a larger --window may hide"
     )
 
 

@@ -229,7 +229,7 @@ def test_a_core_that_ranks_share_is_the_bottleneck_when_it_is_busy() -> None:
 def test_where_nobody_is_busy_no_rank_is_blamed() -> None:
     assert (
         "no rank: the busiest, rank 1 (board_cpu1), computes 2 ms of the 10 ms per frame; the"
-        " rest is waiting for the source or for messages, which a larger --window may hide"
+        " rest is waiting for the source or for other ranks, which a larger --window may hide"
         == summary(rank(0), rank(1, compute=2)).bottleneck
     )
 

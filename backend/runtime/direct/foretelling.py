@@ -15,6 +15,8 @@ _MIN_EARLY_NS = 20_000
 _STEADY_SHARE = 0.1
 """Of a period: how far times may be off for a rate to be steady."""
 _MARGIN = 1.5
+_MIN_PERIOD_NS = 500_000
+"""After a shorter sleep a thread wakes so soon that nothing is gained."""
 
 
 class Foretelling:
@@ -37,6 +39,8 @@ class Foretelling:
     def note(self, channel: int, sent_ns: int) -> None:
         """Note when a frame was sent through a channel."""
         sent = self._sent.setdefault(channel, deque(maxlen=_KEPT))
+        if sent and sent_ns - sent[-1] < _MIN_PERIOD_NS:
+            sent.clear()
         sent.append(sent_ns)
         self._due.pop(channel, None)
         if len(sent) < _KEPT:

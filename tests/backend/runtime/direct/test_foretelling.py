@@ -62,6 +62,11 @@ def test_few_frames_foretell_nothing(frames: int) -> None:
     assert not found.stays_awake()
 
 
+def test_frames_that_follow_each_other_at_once_foretell_nothing() -> None:
+    found, _ = fed(*range(0, 100_000 * FRAMES, 100_000))
+    assert found.sleep_s() is None
+
+
 def test_frames_without_a_rhythm_foretell_nothing() -> None:
     random = Random(1)
     found, _ = fed(*sorted(random.randrange(PERIOD_NS * FRAMES) for _ in range(FRAMES)))

@@ -251,7 +251,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
 
 def draw(row: Row, folder: Path) -> None:
     """Write a plot of a row: medians and ranges, references, limits."""
-    figure, axes = new_figure(6.4, 0.9 + 0.24 * len(row.points))
+    figure, axes = new_figure(6.4, 1.1 + 0.24 * len(row.points))
     for place, point in enumerate(row.points):
         middle = point.measured.middle
         errors = [[middle - point.measured.least], [point.measured.greatest - middle]]
@@ -265,7 +265,8 @@ def draw(row: Row, folder: Path) -> None:
         axes.set_xscale("log")
     axes.set_yticks(range(len(row.points)), [point.label for point in row.points])
     axes.invert_yaxis()
-    axes.set_title(f"{row.title} ({row.target})" if row.target else row.title, loc="left")
+    title = f"{row.title}\ntarget: {row.target}" if row.target else row.title
+    axes.set_title(title, loc="left", fontsize=9)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(handles.values(), handles, frameon=False, fontsize=8)
     save_figure(figure, [folder / f"{row.name}.svg"])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ..direct.handover import Door, Found, Neighbour, find_neighbours
@@ -70,7 +71,7 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
         processes,
         door,
         [record["door"] for record in records],
-        lambda numbers: [json.loads(e) for e in transport.exchange(json.dumps(numbers).encode())],
+        partial(share, transport),
     )
     for neighbour in found.neighbours.values():
         resources.callback(neighbour.close)
@@ -90,8 +91,8 @@ def _why_not_direct(job: Job, found: Found, *, wanted: bool) -> str:
     return f"{one} and {other} {why}"
 
 
-def share(transport: Transport, record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give a record to all ranks; return everybody's, by rank. Collective."""
+def share(transport: Transport, record: _T) -> list[_T]:
+    """Give a record, as JSON has it, to all ranks; return everybody's, by rank. Collective."""
     return [json.loads(text) for text in transport.exchange(json.dumps(record).encode())]
 
 

@@ -89,18 +89,18 @@ class Inbox:
     def take(self) -> bool:
         """Handle the tokens that have come; return whether there were any."""
         took = False
-        data = b"\0" * _READ_BYTES
-        while len(data) == _READ_BYTES:
+        while True:
             try:
                 data = os.read(self.descriptor, _READ_BYTES)
             except BlockingIOError:
-                break
+                return took
             for kind, channel, count, stamp in _TOKEN.iter_unpack(data):
                 if kind == WRITTEN and self.on_stamp is not None:
                     self.on_stamp(channel, stamp)
                 self._handlers[kind, channel](count)
             took = True
-        return took
+            if len(data) < _READ_BYTES:
+                return took
 
     def close(self) -> None:
         """Release the pipe."""

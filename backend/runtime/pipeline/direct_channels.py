@@ -75,12 +75,10 @@ class DirectChannels:
                 self._size += ring_bytes(spec.tensor, spec.depth)
         self.memories: list[Memory] = []
         """Where slots are that other processes read or write; its own is the first, if any."""
-        memory = None
         if self._size:
             self.memories.append(make_memory(self._size, others_write=computes_elsewhere))
-            memory = self.memories[0].content
         self.rings: list[Ring] = [
-            _placeholder(spec) if spec.home is not None else self._own(ring, spec, memory)
+            _placeholder(spec) if spec.home is not None else self._own(ring, spec)
             for ring, spec in enumerate(wiring.rings)
         ]
         self._doors: dict[int, list[tuple[int, int, Inbox]]] = defaultdict(list)
@@ -101,11 +99,10 @@ class DirectChannels:
         """Send the tokens that this rank has for others."""
         self._outboxes.flush()
 
-    def _own(self, ring: int, spec: RingSpec, memory: NDArray[np.uint8] | None) -> Ring:
-        if memory is not None and ring in self._offsets:
-            memory = memory[self._offsets[ring] :]
-        else:
-            memory = None
+    def _own(self, ring: int, spec: RingSpec) -> Ring:
+        memory = None
+        if ring in self._offsets:
+            memory = self.memories[0].content[self._offsets[ring] :]
         return Ring(spec.tensor, spec.depth, spec.readers, memory)
 
     def _expect_frees(self) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from typer import Argument, Option
 
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.output_file import RESULT, STDOUT, Kind, check_output, is_null
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.options import Preprocessing
+    from rankslice.frontend.formats.given_sizes import GivenSizes
 
 _MAX_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
@@ -107,7 +108,18 @@ SshConfig = Annotated[
 ]
 Boards = Annotated[str, Option(help="Platform file (YAML or .txt), or 'local' for this machine.")]
 Shape = Annotated[
-    list[str] | None, Option(help="Shape of an input that the model leaves open: IN=1,3,224,224.")
+    list[str] | None,
+    Option(
+        help="Sizes of all frames where the model leaves them open: of an input (IN=1,3,224,224) or"
+        " of a named size (batch=1)."
+    ),
+]
+AtMost = Annotated[
+    list[str] | None,
+    Option(
+        help="Largest sizes of any frame where the model leaves them open: of any tensor"
+        " (boxes=100,4) or of a named size (seq=128)."
+    ),
 ]
 
 
@@ -143,26 +155,65 @@ def refuse_with(option: str, /, **others: Any) -> None:
         )
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that ``--shape`` gives to inputs, by name."""
-    shapes = {}
+def refuse_without(context: typer.Context, option: str, *names: str) -> None:
+    """Raise if options are given that mean nothing without another one, which is not given.
+
+    Args:
+        context: of the command.
+        option: the other one.
+        names: of the parameters.
+    """
+    sources = {name: context.get_parameter_source(name) for name in names}
+    raise_mistakes(
+        Mistake(f"--{name.replace('_', '-')}", f"is given without {option}", f"give {option}, too")
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    )
+
+
+def parse_sizes(shape: list[str] | None, at_most: list[str] | None) -> GivenSizes:
+    """Return what ``--shape`` and ``--at-most`` say."""
+    from rankslice.frontend.formats.given_sizes import GivenSizes
+
+    fixed, largest = _sizes("--shape", shape), _sizes("--at-most", at_most)
+    raise_mistakes(
+        Mistake(f"--shape {name}", "--at-most gives sizes of the same name", "leave one out")
+        for name in fixed
+        if name in largest
+    )
+    raise_mistakes(
+        Mistake(f"--at-most {name}", f"found {list(sizes)}", "expected sizes of 1 or more")
+        for name, sizes in largest.items()
+        if 0 in sizes
+    )
+    return GivenSizes(fixed, largest)
+
+
+def _sizes(option: str, texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of an option, by name."""
+    found: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
         name, _, sizes = text.rpartition("=")
         if not name or not all(_is_number(size) for size in sizes.split(",")):
             raise typer.BadParameter(
-                f"{text!r} is not of the form IN=1,3,224,224", param_hint="--shape"
+                f"{text!r} is not of the form IN=1,3,224,224", param_hint=option
             )
-        shapes[name] = tuple(int(size) for size in sizes.split(","))
-    return shapes
+        if name in found:
+            raise RankSliceError(Mistake(f"{option} {name}", "is given twice", "leave one out"))
+        found[name] = tuple(int(size) for size in sizes.split(","))
+    return found
 
 
-def parse_preprocessing(layout: Layout, size: str | None, mean: str, scale: str) -> Preprocessing:
-    """Return what ``--size``, ``--mean`` and ``--scale`` say of images."""
+def parse_preprocessing(
+    layout: Layout, size: str | None, mean: str, scale: str, *, keep_size: bool = False
+) -> Preprocessing:
+    """Return what ``--size``, ``--keep-size``, ``--mean`` and ``--scale`` say of images."""
     from rankslice.backend.runtime.options import Preprocessing
 
-    return Preprocessing(
-        layout.value, _size(size), _numbers("--mean", mean), _numbers("--scale", scale)
-    )
+    if keep_size:
+        refuse_with("--keep-size", size=size)
+    numbers = _numbers("--mean", mean), _numbers("--scale", scale)
+    return Preprocessing(layout.value, _size(size), *numbers, keep_size=keep_size)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.format import Arrangement
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
@@ -42,7 +43,7 @@ def plan_model(
     platform: str | Path,
     *,
     where: Callable[[LayerMapping, Platform], Placements],
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    sizes: GivenSizes = NO_SIZES,
     source_board: str | None = None,
     literally: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
@@ -54,7 +55,7 @@ def plan_model(
         mapping: a JSON file: accelerators and their layers; or what makes it.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         where: finds the placements of the mapping's ranks.
-        shapes: sizes of model inputs that the model leaves open.
+        sizes: what is given of sizes that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
         literally: leave normalisations of a Keras model on the ranks that the mapping says.
         on_step: called with each step.
@@ -64,7 +65,7 @@ def plan_model(
     """
     on_step("reading")
     specs = CollectedMistakes()
-    loaded = specs.catch(lambda: read_model(model, shapes))
+    loaded = specs.catch(lambda: read_model(model, sizes))
     wanted = specs.catch(lambda: read_mapping(mapping)) if isinstance(mapping, Path) else None
     boards = specs.catch(lambda: read_platform(platform))
     if loaded and boards and not isinstance(mapping, Path):

@@ -40,6 +40,8 @@ class EngineInfo:
     ``plugin``."""
     needs_provider: bool = False
     """Whether a GPU or NPU needs a ``provider`` in the platform file."""
+    accelerates_fixed_sizes_only: bool = False
+    """Whether GPUs, NPUs and delegate libraries take no tensors of open sizes."""
     lacks_flex: bool = False
     """Whether it lacks TensorFlow's own operators, which a ``.tflite`` file may hold."""
 
@@ -96,6 +98,7 @@ ENGINES = {
             },
             stand_ins={"ai-edge-litert": "tflite_runtime"},
             platform_keys=("delegate",),
+            accelerates_fixed_sizes_only=True,
             lacks_flex=True,
         ),
         EngineInfo(name="null", title="null", formats=None, computes=False),

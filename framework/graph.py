@@ -11,6 +11,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+UNNAMED = "?"
+"""Stands for the name of an open size that has none."""
+
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
 """What a setting of a layer can be."""
 
@@ -34,6 +37,11 @@ def dtype_bits(dtype: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
+def values_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the size of a tensor's values in bytes; 0 for strings, whose size is not fixed."""
+    return (math.prod(shape) * dtype_bits(dtype) + 7) // 8
+
+
 @dataclass(frozen=True, slots=True)
 class ByteRange:
     """Bytes that lie in a file."""
@@ -53,15 +61,23 @@ class Tensor:
     dtype: str
     """numpy's name of the element type; empty if the model does not give it."""
     shape: tuple[int, ...] | None
-    """Sizes; ``None`` where they are unknown before the run."""
+    """Sizes, the largest ones where they are open; ``None`` if no bound of them is known."""
+    symbols: tuple[str, ...] = ()
+    """By axis, the name of a size that is open: it may change from frame to frame, up to that in
+    :attr:`shape`. ``?`` if it has no name, empty if the size is fixed. Of the model inputs, sizes
+    of one name are equal in a frame. ``()``: all sizes are fixed."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a size may change from frame to frame."""
+        return any(self.symbols)
 
     @property
     def nbytes(self) -> int | None:
-        """Size in bytes; ``None`` where type or shape are unknown or not fixed."""
-        bits = dtype_bits(self.dtype)
-        if self.shape is None or not bits:
+        """Largest size in bytes; ``None`` where type or shape are unknown."""
+        if self.shape is None or not dtype_bits(self.dtype):
             return None
-        return (math.prod(self.shape) * bits + 7) // 8
+        return values_bytes(self.dtype, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

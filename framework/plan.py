@@ -20,7 +20,7 @@ from rankslice.framework.reading.records import document_schema, read_document, 
 from rankslice.framework.wording import described, quoted
 
 FORMAT = "rankslice-plan"
-VERSION = 1
+VERSION = 2
 
 _SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 
@@ -71,7 +71,8 @@ class Plan:
     model: ModelInfo
     ranks: tuple[Placement, ...]
     tensors: tuple[Tensor, ...]
-    """Those that segments take in or give out, by first use: shape and type are always known."""
+    """Those that segments take in or give out, by first use: type and largest shape are always
+    known."""
     segments: tuple[Segment, ...]
     """In a topological order of the segment graph."""
     channels: tuple[Channel, ...]
@@ -185,6 +186,12 @@ def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     for number, tensor in enumerate(plan.tensors):
         if not tensor.nbytes or min(tensor.shape or (), default=1) < 0:
             yield Mistake(f"{where}: tensors[{number}]", "it has no type and shape of a fixed size")
+        if tensor.symbols and len(tensor.symbols) != len(tensor.shape or ()):
+            here, found = f"{where}: tensors[{number}].symbols", f"found {len(tensor.symbols)}"
+            yield Mistake(here, found, "expected one for each axis, or none")
+        elif not all(map(str.isprintable, tensor.symbols)):
+            here = f"{where}: tensors[{number}].symbols"
+            yield Mistake(here, "a name has characters that cannot be printed")
     if len({tensor.name for tensor in plan.tensors}) < len(plan.tensors):
         yield Mistake(f"{where}: tensors", "two tensors have the same name")
     seen: Counter[int] = Counter()

@@ -15,14 +15,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.graph import Tensor
+from rankslice.framework.graph import Tensor, dtype_bits, values_bytes
 from rankslice.framework.reading.records import document_schema, read_document, read_record
 from rankslice.framework.wording import quoted
 
 FORMAT = "rankslice-profile"
-VERSION = 3
-_OLDER = (1, 2)
-"""In 1 all samples of a span are of one moment; neither tells the memory of GPUs."""
+VERSION = 4
+_OLDER = (1, 2, 3)
+"""In 1 all samples of a span are of one moment; 1 and 2 do not tell the memory of GPUs; no older
+one knows sizes that change."""
 
 _T = TypeVar("_T")
 
@@ -40,6 +41,22 @@ class ProfiledModel:
     layers: tuple[str, ...]
     """Names in the order in which spans count them; layers that are copied to their readers, and
     those that no output needs, are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTensor:
+    """A tensor with open sizes, as frames showed it."""
+
+    name: str
+    dtype: str
+    """numpy's name of the element type."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Frame by frame: those at one place in all tensors are of one frame."""
+
+    @property
+    def nbytes(self) -> tuple[int, ...]:
+        """Size of the values in bytes, frame by frame."""
+        return tuple(values_bytes(self.dtype, shape) for shape in self.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +158,9 @@ class Profile:
 
     model: ProfiledModel
     kinds: tuple[ProfiledKind, ...]
+    seen: tuple[SeenTensor, ...] = ()
+    """Open tensors of the model in frames of which the user gave files, if there are such tensors;
+    none: no frames were given, and only the bounds are known."""
 
     def kind_of(self, key: str) -> ProfiledKind | None:
         """Return the kind that a mapping key belongs to; ``None``: it was not measured."""
@@ -148,14 +168,16 @@ class Profile:
 
 
 def profile_to_json(profile: Profile) -> str:
-    """Return the text of ``profile.json``: ASCII, a span on each line."""
+    """Return the text of ``profile.json``: ASCII, a span or a tensor on each line."""
     kinds = ",\n".join(_kind_text(asdict(kind)) for kind in profile.kinds)
+    seen = ",\n".join(json.dumps(asdict(tensor)) for tensor in profile.seen)
     return _object_text(
         {
             "format": json.dumps(FORMAT),
             "version": json.dumps(VERSION),
             "model": json.dumps(asdict(profile.model)),
             "kinds": f"[\n{kinds}\n]",
+            "seen": f"[\n{seen}\n]",
         }
     )
 
@@ -201,18 +223,19 @@ def profile_from_json(text: str, where: str = "profile.json") -> Profile:
 
 def _bring_up(record: dict[str, Any]) -> None:
     """Make of a record of an older version one of this version; its mistakes stay."""
-    kinds = record.get("kinds")
-    spans = (
-        span
-        for kind in (kinds if isinstance(kinds, list) else ())
-        if isinstance(kind, dict) and isinstance(kind.get("spans"), list)
-        for span in kind["spans"]
-    )
-    for span in spans:
-        if isinstance(span, dict):
-            span.setdefault("gpu_bytes", None)
-            if isinstance(samples := span.get("samples_ns"), list):
-                span.setdefault("moments", [len(samples)] if samples else [])
+    record.setdefault("seen", [])
+    for tensor in _objects(record.get("model"), "inputs"):
+        tensor.setdefault("symbols", [])
+    for span in (each for kind in _objects(record, "kinds") for each in _objects(kind, "spans")):
+        span.setdefault("gpu_bytes", None)
+        if isinstance(samples := span.get("samples_ns"), list):
+            span.setdefault("moments", [len(samples)] if samples else [])
+
+
+def _objects(record: object, name: str) -> list[dict[str, Any]]:
+    """Return the objects in a list of a record, as far as it is one."""
+    found = record.get(name) if isinstance(record, dict) else None
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
@@ -220,6 +243,14 @@ def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
     layers = profile.model.layers
     for name in _repeated(layers):
         yield Mistake(f"{where}: model.layers", f"two layers are called {quoted(name)}")
+    for name in _repeated(tensor.name for tensor in profile.seen):
+        yield Mistake(f"{where}: seen", f"two tensors are called {quoted(name)}")
+    frames = {len(tensor.shapes) for tensor in profile.seen}
+    if len(frames) > 1 or 0 in frames:
+        yield Mistake(f"{where}: seen", "not all tensors have a shape for each frame")
+    for number, tensor in enumerate(profile.seen):
+        if not dtype_bits(tensor.dtype) or min(map(_least, tensor.shapes), default=0) < 0:
+            yield Mistake(f"{where}: seen[{number}]", "its values have no size in bytes")
     for key in _repeated(key for kind in profile.kinds for key in kind.keys):
         yield Mistake(f"{where}: kinds", f"the key {quoted(key)} is there twice")
     for number, kind in enumerate(profile.kinds):
@@ -231,6 +262,10 @@ def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
         for position, span in enumerate(kind.spans):
             if fault := _span_fault(span, len(layers)):
                 yield Mistake(f"{here}.spans[{position}]", *fault)
+
+
+def _least(shape: tuple[int, ...]) -> int:
+    return min(shape, default=0)
 
 
 def _repeated(items: Iterable[_T]) -> list[_T]:

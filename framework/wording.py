@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 
 _LONGEST = 80
 _LONGEST_LINE = 500
@@ -75,3 +76,9 @@ def described(value: object) -> str:
     if not value:
         return f"an empty {kind}"
     return f"a {kind}" if kind == "list" else f"an {kind}"
+
+
+def size_option(option: str, name: str, sizes: Iterable[int]) -> str:
+    """Return what to write on the command line to give sizes to a tensor, printable."""
+    given = f"{name}={','.join(map(str, sizes))}"
+    return f"{option} {shlex.quote(printable(given))}"

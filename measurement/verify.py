@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.framework.quantities import frames_text
+
 TOLERANCE = 1e-5
 """Largest difference allowed for floating point outputs, relative to the reference's range."""
 
@@ -29,6 +31,9 @@ class Verification:
     frames: int
     complaint: str = ""
     """Why it did not pass."""
+    shapes_equal: bool = True
+    """Whether each output has the reference's shape in each frame; else the values of such frames
+    are not compared, and no difference is told of them."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
@@ -38,19 +43,23 @@ class Verification:
         }
 
 
-def explained(verification: Verification, by_engine: float) -> Verification:
+def explained(verification: Verification, by_engine: Verification) -> Verification:
     """Return a verdict that says whether the engine's optimisation accounts for a difference.
 
     Engines merge layers and round less often then. Across a cut they merge others, or none.
 
     Args:
         verification: of a run that did not pass.
-        by_engine: share of the range by which that optimisation changes the unsliced model.
+        by_engine: the unsliced model without that optimisation, compared with itself with it.
     """
-    what = f"the engine's optimisation changes the unsliced model by {by_engine:.3g} of the range"
-    if by_engine >= verification.max_rel_diff / 2:
+    share = by_engine.max_rel_diff
+    what = f"the engine's optimisation changes the unsliced model by {share:.3g} of the range"
+    if not by_engine.shapes_equal:
+        what = "the engine's optimisation changes shapes of the unsliced model, too"
+        why = f"{what}: in slices it merges other layers"
+    elif verification.shapes_equal and share >= verification.max_rel_diff / 2:
         why = f"{what}, which is as much: in slices it merges other layers"
-    elif by_engine:
+    elif share:
         why = f"{what} only, so the difference has another cause"
     else:
         why = "the engine's optimisation does not change the unsliced model: there is another cause"
@@ -69,8 +78,15 @@ class _OutputComparison:
         self.is_saturated = True
         self.bit_equal = True
         self.low, self.high, self.difference = np.inf, -np.inf, 0.0
+        self.is_empty = True
+        self.other_shapes = 0
+        self.shape_complaint = ""
 
-    def add(self, reference: NDArray[Any], actual: NDArray[Any]) -> None:
+    def add(self, frame: int, reference: NDArray[Any], actual: NDArray[Any]) -> None:
+        self.is_empty &= not reference.size
+        if reference.shape != actual.shape:
+            self._note_shapes(frame, reference, actual)
+            return
         self.bit_equal &= reference.tobytes() == actual.tobytes()
         self.is_float = reference.dtype.kind in "fc"
         self.tolerance = HALF_TOLERANCE if reference.dtype == np.float16 else TOLERANCE
@@ -88,6 +104,14 @@ class _OutputComparison:
         inside = (wide > low + margin) & (wide < high - margin)
         self.is_saturated &= wide.size > 2 and not inside.any()
 
+    def _note_shapes(self, frame: int, reference: NDArray[Any], actual: NDArray[Any]) -> None:
+        self.bit_equal = False
+        self.other_shapes += 1
+        self.shape_complaint = self.shape_complaint or (
+            f"output {self.name!r} has shape {list(actual.shape)} in frame {frame}; the unsliced"
+            f" model's has shape {list(reference.shape)}"
+        )
+
     @property
     def is_constant(self) -> bool:
         return self.high <= self.low
@@ -98,6 +122,12 @@ class _OutputComparison:
 
     def complaint(self, allowed: float | None) -> str:
         """Say what is wrong; ``allowed`` is the share of the range that may differ, if given."""
+        if self.other_shapes:
+            more = f" ({frames_text(self.other_shapes)} with other shapes)"
+            return self.shape_complaint + (more if self.other_shapes > 1 else "")
+        if self.is_empty:
+            what = f"the unsliced model's output {self.name!r}"
+            return f"{what} is empty in every frame: it proves nothing"
         if not self.is_finite:
             return f"the unsliced model's output {self.name!r} is not finite: it proves nothing"
         if self.is_float and self.is_constant:
@@ -127,10 +157,10 @@ class Comparison:
         self._frames = 0
 
     def add(self, reference: Sequence[NDArray[Any]], actual: Sequence[NDArray[Any]]) -> None:
-        """Compare one frame: arrays of equal shape and type per output."""
-        self._frames += 1
+        """Compare the next frame: arrays of equal type per output."""
         for output, expected, found in zip(self._outputs, reference, actual, strict=True):
-            output.add(expected, found)
+            output.add(self._frames, expected, found)
+        self._frames += 1
 
     def verdict(
         self, *, exact: bool, rounds: bool = False, tolerance: float | None = None
@@ -165,4 +195,5 @@ class Comparison:
             max_rel_diff=max((output.relative for output in self._outputs), default=0.0),
             frames=self._frames,
             complaint="; ".join(complaints),
+            shapes_equal=not any(output.other_shapes for output in self._outputs),
         )

@@ -43,6 +43,22 @@ class SubModel:
     """Content by name; the model first, then what lies beside it."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    frames: tuple[tuple[InputOfFrame, ...], ...] = ()
+    """What it runs on in turn, by input; none: random values in the largest shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputOfFrame:
+    """What a sub-model is given of one input in a frame."""
+
+    shape: tuple[int, ...]
+    values: bytes | None = None
+    """Little-endian; ``None``: random ones."""
+
+    def to_json(self) -> list[Any]:
+        """Return it for the program on the board."""
+        text = None if self.values is None else base64.b64encode(self.values).decode()
+        return [list(self.shape), text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +264,7 @@ class Accelerator:
             "files": {name: [*map(self._piece, pieces)] for name, pieces in model.files.items()},
             "inputs": [_spec(tensor) for tensor in model.inputs],
             "outputs": [_spec(tensor) for tensor in model.outputs],
+            "frames": [[each.to_json() for each in frame] for frame in model.frames],
         }
 
     def _piece(self, piece: bytes | ByteRange) -> str | list[Any]:
@@ -305,4 +322,4 @@ def deploy_profiler(
 
 
 def _spec(tensor: Tensor) -> list[Any]:
-    return [tensor.name, tensor.dtype, list(tensor.shape or ())]
+    return [tensor.name, tensor.dtype, list(tensor.shape or ()), list(tensor.symbols)]

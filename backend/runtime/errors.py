@@ -10,6 +10,10 @@ class JobError(Exception):
     """The job cannot go on; the message is complete and meant for the user."""
 
 
+class BoundError(JobError):
+    """A tensor is larger in a frame than its slots."""
+
+
 class ElsewhereError(JobError):
     """The job cannot go on; another rank reports why and ends it, so this rank stays silent."""
 

@@ -5,27 +5,69 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import JobError
+from .errors import BoundError, JobError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _FORMAT = "rankslice-plan"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Name, type and shape of a tensor that lives in slots."""
+    """Name, type and largest shape of a tensor that lives in slots."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    symbols: tuple[str, ...] = ()
+    """By axis, the name of a size that is open, ``?`` if it has none, or empty if it is fixed;
+    ``()``: all are fixed. Of the model inputs, sizes of one name are equal in a frame."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a size may change from frame to frame."""
+        return any(self.symbols)
+
+    def of_shape(self, shape: Sequence[int]) -> TensorSpec:
+        """Return what this tensor is in a frame in which it has the given shape.
+
+        Raises:
+            BoundError: the shape is beyond the bound.
+            JobError: it cannot have that shape for another reason.
+        """
+        shape = tuple(map(int, shape))
+        if len(shape) != len(self.shape):
+            raise JobError(f"{self._of(shape)} has {len(shape)} dimensions, not {len(self.shape)}")
+        symbols = self.symbols or ("",) * len(shape)
+        for axis, (size, largest, symbol) in enumerate(
+            zip(shape, self.shape, symbols, strict=True)
+        ):
+            if not symbol and size != largest:
+                raise JobError(f"{self._of(shape)}: dimension {axis} is {size}, expected {largest}")
+            if size < 0:
+                raise JobError(f"{self._of(shape)}: dimension {axis} is {size}")
+            if size > largest:
+                raise BoundError(
+                    f"{self._of(shape)} is beyond its bound {list(self.shape)}: build with larger"
+                    f" ones ({self.at_most(shape)})"
+                )
+        return TensorSpec(self.name, self.dtype, shape)
+
+    def at_most(self, shape: Sequence[int]) -> str:
+        """Return the option of ``build`` that gives the tensor a bound with room for a shape."""
+        name = self.name if self.name.isprintable() else repr(self.name)
+        return f"--at-most {name}={','.join(map(str, map(max, shape, self.shape)))}"
+
+    def _of(self, shape: Sequence[int]) -> str:
+        return f"tensor {self.name!r} of shape {list(shape)}"
 
     @property
     def storage(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -57,7 +99,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in bytes."""
+        """Largest size of the values in bytes."""
         dtype, shape = self.storage
         return dtype.itemsize * math.prod(shape)
 

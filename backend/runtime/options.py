@@ -17,11 +17,13 @@ class Preprocessing:
     """``nchw`` or ``nhwc``."""
     size: tuple[int, int] | None = None
     """Height and width to resize to, before the middle is cut out in the size of the model input;
-    ``None``: resize to the model input."""
+    ``None``: resize to the model input. Nothing is cut where that leaves the size open."""
     mean: tuple[float, ...] = (0.0,)
     """One value, or one per channel, in pixel units."""
     scale: tuple[float, ...] = (1 / 255,)
     """One value, or one per channel."""
+    keep_size: bool = False
+    """Whether images keep their sizes; only where the model leaves height and width open."""
 
 
 _SWITCHES = {
@@ -102,6 +104,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         },
         "layout": {"choices": ("nchw", "nhwc"), "help": "of image inputs"},
         "size": {"type": _size, "help": "HxW: resize images to this, then cut the middle out"},
+        "keep_size": {"action": "store_true", "help": "resize no image"},
         "mean": {"type": _floats, "help": "subtracted from pixels (0 to 255)"},
         "scale": {"type": _floats, "help": "multiplies the difference"},
         "results": {"type": Path, "help": "file for the outputs"},

@@ -42,7 +42,7 @@ from .engines import (
 )
 from .engines.own_process import OwnProcessEngine
 from .environment import start_again_with
-from .errors import JobError, reason_of, signal_name
+from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
 from .figures.board import board_record
 from .figures.rank_figures import GpuMemory, peak_memory_mb
@@ -50,6 +50,7 @@ from .figures.sensors import SensorError, find_sensor
 from .job import RankSpec, TensorSpec, read_spec
 from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
+from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
 
 Record = dict[str, Any]
@@ -235,11 +236,10 @@ class _Loaded:
     def __enter__(self) -> _Loaded:
         inputs, outputs = (_specs(self._request[side]) for side in ("inputs", "outputs"))
         rings = self._make_rings([*inputs, *outputs])
-        self._inputs = [ring.slots for ring in rings[: len(inputs)]]
-        self._outputs = [ring.slots for ring in rings[len(inputs) :]]
-        self._fill(inputs)
-        self._received = [slots[0].copy() for slots in self._inputs]
-        self._sent = [np.zeros_like(slots[0]) for slots in self._outputs]
+        self._inputs, self._outputs = rings[: len(inputs)], rings[len(inputs) :]
+        frames = self._request["frames"] or [[(spec.shape, None) for spec in inputs]]
+        self._received = [_messages(inputs, *each) for each in enumerate(frames)]
+        self._sent = [np.zeros_like(ring.raw[0]) for ring in self._outputs]
         try:
             path = _write_files(self._request["files"], self._folder)
         except OSError as error:
@@ -273,28 +273,25 @@ class _Loaded:
             for spec, begin in zip(tensors, ends, strict=False)
         ]
 
-    def _fill(self, inputs: list[TensorSpec]) -> None:
-        source = RandomSource(RunOptions(), inputs)
-        for turn in range(_SLOTS):
-            source.read(turn, _of_turn(self._inputs, turn))
-            for slot in _of_turn(self._outputs, turn):
-                slot[...] = 0
-
     def pass_frame(self) -> int:
-        """Run once, on the next slots, as in a rank; return the nanoseconds.
+        """Run once, on the next frame and the next slots, as in a rank; return the nanoseconds.
 
         Inputs are copied into the slots before and outputs out of them after, outside the measured
         time, so that caches are as in a pipeline.
         """
-        self._turn = (self._turn + 1) % _SLOTS
-        inputs, outputs = _of_turn(self._inputs, self._turn), _of_turn(self._outputs, self._turn)
-        for slot, received in zip(inputs, self._received, strict=True):
-            np.copyto(slot, received)
+        self._turn += 1
+        turn, received = self._turn % _SLOTS, self._received[self._turn % len(self._received)]
+        for ring, message in zip(self._inputs, received, strict=True):
+            np.copyto(ring.raw[turn][: message.size], message)
+        inputs = [values_in(ring.slots[turn]) for ring in self._inputs]
         begin = time.perf_counter_ns()
-        self._engine.run(inputs, outputs)
+        # From values that no layer has made, data may decide on more than there is room for.
+        with suppress(BoundError):
+            self._engine.run(inputs, [ring.slots[turn] for ring in self._outputs])
         taken = time.perf_counter_ns() - begin
-        for slot, sent in zip(outputs, self._sent, strict=True):
-            np.copyto(sent, slot)
+        for ring, sent in zip(self._outputs, self._sent, strict=True):
+            message = _message(ring.slots[turn], ring.raw[turn])
+            np.copyto(sent[: message.size], message)
         return max(1, taken)
 
     def memory_bytes(self) -> int:
@@ -306,12 +303,41 @@ class _Loaded:
         return self._gpu_memory.bytes()
 
 
-def _of_turn(slots: list[tuple[NDArray[Any], ...]], turn: int) -> list[NDArray[Any]]:
-    return [each[turn] for each in slots]
+def _messages(
+    inputs: list[TensorSpec], number: int, frame: list[list[Any]]
+) -> list[NDArray[np.uint8]]:
+    """Return what a rank would receive of a frame: random values in given shapes.
+
+    Args:
+        inputs: of the sub-model.
+        number: of the frame.
+        frame: by input, its shape, and instead of random values those in base64 or ``None``.
+    """
+    memory = [np.zeros(slot_bytes(spec), np.uint8) for spec in inputs]
+    slots = [make_slot(spec, raw) for spec, raw in zip(inputs, memory, strict=True)]
+    here = [spec.of_shape(shape) for spec, (shape, _) in zip(inputs, frame, strict=True)]
+    arrays = [
+        slot.shaped(spec.shape) if isinstance(slot, OpenSlot) else slot
+        for spec, slot in zip(here, slots, strict=True)
+    ]
+    RandomSource(RunOptions(), here).read(number, arrays)
+    for values, (_, text) in zip(arrays, frame, strict=True):
+        if text:
+            known = np.frombuffer(base64.b64decode(text), values.dtype)
+            np.copyto(values, known.reshape(values.shape))
+    return [_message(slot, raw) for slot, raw in zip(slots, memory, strict=True)]
+
+
+def _message(slot: Slot, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return what would be sent of a slot."""
+    return raw[: slot.message_bytes] if isinstance(slot, OpenSlot) else raw
 
 
 def _specs(records: list[list[Any]]) -> list[TensorSpec]:
-    return [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in records]
+    return [
+        TensorSpec(name, dtype, tuple(shape), tuple(symbols))
+        for name, dtype, shape, symbols in records
+    ]
 
 
 def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:

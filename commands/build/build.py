@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
+from rankslice.commands.build.seen_bounds import SeenBounds, seen_bounds
 from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, converted_name
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, Planned, plan_model
@@ -20,15 +21,16 @@ from rankslice.framework.engines import ENGINES, computes, default_engine, engin
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.new_folder import new_folder
-from rankslice.framework.graph import Layer
+from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats import Model, find_format, format_of, submodel_files
+from rankslice.framework.wording import joined, quoted, size_option
+from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
 from rankslice.frontend.formats.conversion import Conversion
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
@@ -41,8 +43,8 @@ class BuildOptions:
 
     quantisation: Quantisation = field(default_factory=Quantisation)
     """Types of a Keras model's sub-models."""
-    shapes: Mapping[str, tuple[int, ...]] | None = None
-    """Sizes of model inputs that the model leaves open."""
+    sizes: GivenSizes = NO_SIZES
+    """What is given of sizes that the model leaves open."""
     share_cores: bool = False
     """Let several ranks have the same cores."""
     source_board: str | None = None
@@ -60,6 +62,9 @@ class BuildOptions:
 
 _USUAL = BuildOptions()
 
+_LARGE_BYTES = 64_000_000
+"""Of a slot: more is worth a warning if the tensor may be smaller."""
+
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -70,6 +75,8 @@ class Build:
     packages: tuple[Path, ...]
     """One folder per board."""
     warnings: tuple[str, ...]
+    bounds: tuple[tuple[Tensor, str], ...] = ()
+    """Tensors of the plan with open sizes, and what says how large they can be."""
 
 
 def build(
@@ -102,11 +109,12 @@ def build(
         boards = found.boards
         return _place(wanted, found, options.share_cores, _submodel_format(model))
 
+    seen = _seen_bounds(model, options)
     planned = plan_model(
         model,
         mapping,
         platform,
-        shapes=options.shapes,
+        sizes=seen.added_to(options.sizes),
         source_board=options.source_board,
         literally=options.literally,
         where=where,
@@ -139,7 +147,40 @@ def build(
             _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
-    return Build(out, plan, packages, (*planned.warnings, *kind.warnings(cut)))
+    warnings = (*planned.warnings, *kind.warnings(cut), *seen.warnings(plan.tensors))
+    bounds = tuple(_bounds(plan, options.sizes, seen))
+    return Build(out, plan, packages, (*warnings, *_large(bounds)), bounds)
+
+
+def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[Tensor, str]]:
+    """Yield the open tensors of a plan, each with what says how large it can be."""
+    for tensor in plan.tensors:
+        if tensor.is_open:
+            is_given = tensor.name in (*given.at_most, *plan.model.inputs)
+            is_seen = tensor.name in seen.bounds and tensor.name not in given.at_most
+            yield tensor, "--at-most" if is_given else "frames" if is_seen else "model"
+
+
+def _large(bounds: Iterable[tuple[Tensor, str]]) -> Iterator[str]:
+    """Yield a warning for each tensor whose slots are large and maybe never filled."""
+    for tensor, origin in bounds:
+        size = tensor.nbytes or 0
+        if size > _LARGE_BYTES and origin == "model":
+            option = size_option("--at-most", tensor.name, tensor.shape or ())
+            yield (
+                f"each slot of tensor {quoted(tensor.name)} takes {size / 1e6:.0f} MB: if it never"
+                f" is so large, give smaller sizes ({option})"
+            )
+
+
+def _seen_bounds(model: Path, options: BuildOptions) -> SeenBounds:
+    """Return the bounds that representative frames show, where these serve no conversion."""
+    kind, wanted = find_format(model), options.quantisation
+    if wanted.representative is None or kind is None or not kind.shows_bounds:
+        return SeenBounds()
+    return seen_bounds(
+        read_model(model, options.sizes), wanted.representative, wanted.preprocessing
+    )
 
 
 def _foreign(folder: Path) -> str:

@@ -15,13 +15,14 @@ from typer import Argument, Option
 from rankslice.commands.app import command
 from rankslice.commands.options import (
     UNIT_SCALE,
+    AtMost,
     Boards,
     Json,
     Layout,
     Scale,
     Shape,
     parse_preprocessing,
-    parse_shapes,
+    parse_sizes,
     refuse_shared_files,
 )
 from rankslice.commands.output import print_line, screen, talk, write_json
@@ -30,6 +31,7 @@ from rankslice.framework.files.output_file import STDOUT
 
 if TYPE_CHECKING:
     from rankslice.commands.planning import MakeMapping
+    from rankslice.frontend.formats.given_sizes import GivenSizes
 
 
 class _Quantize(str, Enum):
@@ -57,6 +59,7 @@ def build(
     platform: Boards = "local",
     out: Annotated[Path, Option(readable=False, help="Build folder to create.")] = Path("out"),
     shape: Shape = None,
+    at_most: AtMost = None,
     share_cores: Annotated[
         bool, Option("--share-cores", help="Allow several ranks on the same cores.")
     ] = False,
@@ -76,7 +79,11 @@ def build(
     ] = _Quantize.float32,
     representative: Annotated[
         Path | None,
-        Option(readable=False, help="For int8: file or folder with representative frames."),
+        Option(
+            readable=False,
+            help="File or folder with representative frames: for int8, and for bounds of tensors of"
+            " an ONNX model whose sizes its data decide.",
+        ),
     ] = None,
     size: Annotated[
         str | None, Option(help="Resize images of --representative to HxW, as 'run' does.")
@@ -103,9 +110,9 @@ def build(
     from rankslice.commands.build.show import print_build
     from rankslice.framework.plan import plan_to_json
 
-    shapes = parse_shapes(shape)
+    sizes = parse_sizes(shape, at_most)
     preprocessing = parse_preprocessing(Layout.nhwc, size, mean, scale)
-    where = _mapping(mapping, cuts, share_cores, lambda: _ask_for_cuts(model, shapes))
+    where = _mapping(mapping, cuts, share_cores, lambda: _ask_for_cuts(model, sizes))
     with talk.status("reading") as status:
         result = build_folder(
             model,
@@ -114,7 +121,7 @@ def build(
             out,
             BuildOptions(
                 quantisation=Quantisation(quantize.value, representative, preprocessing),
-                shapes=shapes,
+                sizes=sizes,
                 share_cores=share_cores,
                 source_board=source_board,
                 literally=literally,
@@ -145,7 +152,7 @@ def _mapping(
     return mapping_of_cuts(parse_cuts(ask() if cuts is None else cuts), share_cores=share_cores)
 
 
-def _ask_for_cuts(model: Path, shapes: dict[str, tuple[int, ...]]) -> str:
+def _ask_for_cuts(model: Path, sizes: GivenSizes) -> str:
     """Show where a model can be cut, and return what the person at the terminal types."""
     if not sys.stdin.isatty():
         raise typer.BadParameter(
@@ -155,7 +162,7 @@ def _ask_for_cuts(model: Path, shapes: dict[str, tuple[int, ...]]) -> str:
     from rankslice.commands.inspect.show import print_cuts
 
     with talk.status("reading"):
-        inspection = inspect_model(model, shapes)
+        inspection = inspect_model(model, sizes)
     print_cuts(inspection, talk)
     talk.print("Where does each further slice begin? Enter layer numbers, such as those under cut")
     answer: str = typer.prompt("cuts", err=True)

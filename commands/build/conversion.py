@@ -31,7 +31,7 @@ class Quantisation:
     kind: str = "float32"
     """One of :data:`rankslice.frontend.formats.conversion.KINDS`."""
     representative: Path | None = None
-    """For ``int8``: an ``.npz`` file, or a folder of images."""
+    """For ``int8``, and for bounds of an ONNX model: an ``.npz`` file, or a folder of images."""
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     """Of these images."""
 
@@ -43,7 +43,7 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
         RankSliceError: the options do not fit the model, or each other; or frames cannot be read.
     """
     raise_mistakes(_mistakes(model, wanted))
-    if wanted.representative is None:
+    if wanted.representative is None or not format_of(model.graph).is_converted:
         return Conversion(wanted.kind)
     specs = _specs(model.graph)
     try:
@@ -63,6 +63,8 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
         yield Mistake(_QUANTIZE, found, f"expected {joined(KINDS, 'or')}")
     is_int8 = wanted.kind == "int8"
     possible = format_of(model.graph).conversions
+    if format_of(model.graph).shows_bounds and wanted.kind == "float32":
+        return
     if not possible and (wanted.kind != "float32" or wanted.representative):
         option = _REPRESENTATIVE if wanted.representative else _QUANTIZE
         found = f"{model.graph.name} is not converted: its slices are copies of its parts"

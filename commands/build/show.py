@@ -8,16 +8,29 @@ from rich.console import Console
 from rich.markup import escape
 
 from rankslice.commands.build.build import Build
+from rankslice.commands.inspect.show import shape_text
 from rankslice.commands.output import print_line
-from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.graph import Tensor
+from rankslice.framework.plan import Plan
 from rankslice.framework.wording import bare
 
+_MOST_BOUNDS = 12
+_ORIGINS = {
+    "--at-most": "by --at-most",
+    "frames": "seen on the representative frames, with a margin",
+    "model": "by the model",
+}
 _COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
 
 
 def print_build(build: Build, console: Console) -> None:
     """Print what each rank runs, receives and sends."""
     console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
+    for tensor, origin in build.bounds[:_MOST_BOUNDS]:
+        line = f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
+        print_line(console, line)
+    if more := build.bounds[_MOST_BOUNDS:]:
+        print_line(console, f"and {len(more)} more tensors whose sizes change")
     print_line(console, f"written to {build.folder!s}")
 
 
@@ -37,7 +50,7 @@ def describe_plan(plan: Plan) -> str:
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield for each rank what it runs, and what it receives and sends every frame."""
-    size = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
     for rank, placement in enumerate(plan.ranks):
         segments = plan.of_rank(rank)
         yield (
@@ -45,17 +58,19 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
             bare(placement.key),
             str(len(segments)),
             str(sum(len(segment.layers) for segment in segments)),
-            _traffic((c for c in plan.channels if c.destination == rank), size),
-            _traffic((c for c in plan.channels if c.source == rank), size),
+            _traffic(tensors[c.tensor] for c in plan.channels if c.destination == rank),
+            _traffic(tensors[c.tensor] for c in plan.channels if c.source == rank),
         )
 
 
-def _traffic(channels: Iterable[Channel], size: dict[str, int]) -> str:
-    """Return how much the channels carry per frame: ``3 tensors, 1.2 MB``."""
-    sizes = [size[channel.tensor] for channel in channels]
-    if not sizes:
+def _traffic(carried: Iterable[Tensor]) -> str:
+    """Return how much channels carry per frame: ``3 tensors, 1.2 MB``, or ``<=1.2 MB``."""
+    tensors = list(carried)
+    if not tensors:
         return "-"
-    return f"{len(sizes)} tensor{'s'[: len(sizes) > 1]}, {_bytes(sum(sizes))}"
+    at_most = "<=" * any(tensor.is_open for tensor in tensors)
+    size = _bytes(sum(tensor.nbytes or 0 for tensor in tensors))
+    return f"{len(tensors)} tensor{'s'[: len(tensors) > 1]}, {at_most}{size}"
 
 
 def _bytes(number: int) -> str:

@@ -11,12 +11,13 @@ from typer import Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
+    AtMost,
     Boards,
     Json,
     OnnxOrTflite,
     Shape,
     SshConfig,
-    parse_shapes,
+    parse_sizes,
     refuse_shared_files,
     refuse_with,
 )
@@ -128,6 +129,7 @@ def explore(
         int, Option(min=1, max=99, help="Maximum number of mappings of the front to write.")
     ] = 24,
     shape: Shape = None,
+    at_most: AtMost = None,
     ssh_config: SshConfig = None,
     force: Annotated[
         bool,
@@ -189,7 +191,7 @@ def explore(
                 model,
                 platform,
                 out,
-                ExploreOptions(wanted, profile, parse_shapes(shape), force, ssh_config),
+                ExploreOptions(wanted, profile, parse_sizes(shape, at_most), force, ssh_config),
                 listener=listener,
                 on_progress=on_progress,
             )

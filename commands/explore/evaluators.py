@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.throughput import frames_to_fill
 
@@ -98,7 +98,7 @@ class MappingRunner:
     cache: RunCache
     frames: int | None = None
     """Of each run; ``None``: those of three seconds, as predicted."""
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    sizes: GivenSizes = NO_SIZES
     ssh_config: Path | None = None
 
     def __call__(self, candidate: Candidate) -> Candidate:
@@ -122,7 +122,7 @@ class MappingRunner:
                 folder / candidate.file,
                 self.platform,
                 folder / "out",
-                BuildOptions(shapes=self.shapes),
+                BuildOptions(sizes=self.sizes),
             )
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
+from rankslice.exploration.problem.frame_bytes import bounds_text
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.answer import answer
@@ -39,6 +40,7 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
@@ -71,8 +73,8 @@ class ExploreOptions:
     """What to find, and how."""
     profile: Path | None = None
     """What layers take, as ``rankslice profile`` measured it; ``None``: it is measured first."""
-    shapes: Mapping[str, tuple[int, ...]] | None = None
-    """Sizes of model inputs that the model leaves open."""
+    sizes: GivenSizes = NO_SIZES
+    """What is given of sizes that the model leaves open."""
     force: bool = False
     """Replace a folder of an older exploration, and go on with what it measured."""
     ssh_config: Path | None = None
@@ -102,7 +104,7 @@ def explore(
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.
     """
-    loaded, wanted = read_model(model, options.shapes), options.search
+    loaded, wanted = read_model(model, options.sizes), options.search
     replaces = _foreign if options.force else None
     with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
         measuring = _Measured(model, platform, out, options)
@@ -125,6 +127,7 @@ def explore(
                 *answer(found.candidates, wanted.target_fps),
                 *found.notes,
                 *_gaps(inputs),
+                *_bounds(problem),
                 *_hints(problem, wanted, found.candidates[0]),
             ),
             target_fps=wanted.target_fps,
@@ -148,6 +151,14 @@ def _gaps(inputs: _Inputs) -> Iterator[str]:
         left_out = left_out_of(kind, inputs.profile.model, lambda span: not segments.fault(*span))
         if left_out is not None and keys.intersection(kind.keys) and (text := left_out.meaning()):
             yield f"{text}; `rankslice profile -o {inputs.problem.times_source}` measures on"
+
+
+def _bounds(problem: Problem) -> Iterator[str]:
+    """Yield which tensors count with their bounds where they go from board to board."""
+    names = [tensor.name for tensor in problem.tensors if tensor.is_bound]
+    if names and len({device.board for device in problem.devices}) > 1:
+        text = bounds_text(names)
+        yield f"{text[0].upper()}{text[1:]}."
 
 
 _ROUGH = 0.5
@@ -249,7 +260,7 @@ class _Measured:
             ProfileOptions(
                 keys=self.options.search.keys,
                 per_core=self.options.search.per_core,
-                shapes=self.options.shapes,
+                sizes=self.options.sizes,
                 ssh_config=self.options.ssh_config,
             ),
             listener=listener,
@@ -281,7 +292,7 @@ class _Measured:
                 problem,
                 cache,
                 wanted.frames,
-                self.options.shapes,
+                self.options.sizes,
                 self.options.ssh_config,
             )
         return None

@@ -11,9 +11,10 @@ from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
+    AtMost,
     Json,
     Shape,
-    parse_shapes,
+    parse_sizes,
     refuse_shared_files,
     refuse_with,
     writes,
@@ -40,6 +41,7 @@ def inspect(
         Argument(readable=False, help="Model (.onnx, .tflite, .keras or .h5) or build folder."),
     ],
     shape: Shape = None,
+    at_most: AtMost = None,
     mapping: Annotated[
         Path | None, Option(readable=False, help="Mapping file: also show the work of each rank.")
     ] = None,
@@ -85,7 +87,13 @@ def inspect(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
-    others = {"shape": shape, "mapping": mapping, "platform": platform, "svg": svg}
+    others = {
+        "shape": shape,
+        "at_most": at_most,
+        "mapping": mapping,
+        "platform": platform,
+        "svg": svg,
+    }
     refused = {**others, "summary": summary}
     of_internals = {"delegate": delegate, "accelerator": accelerator, "option": option}
     if object:
@@ -101,7 +109,7 @@ def inspect(
     from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_inspection
 
-    inspection = inspect_model(model, parse_shapes(shape), mapping, platform)
+    inspection = inspect_model(model, parse_sizes(shape, at_most), mapping, platform)
     if svg is not None:
         from rankslice.commands.inspect.picture import picture_of
 

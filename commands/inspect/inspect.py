@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
-from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats import Model, find_format, format_of, read_model
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,16 @@ class Inspection:
 
 def inspect_model(
     model: Path,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    sizes: GivenSizes = NO_SIZES,
     mapping: Path | None = None,
     platform: str | Path | None = None,
 ) -> Inspection:
     """Return what a model consists of and costs, and what a mapping would make of it.
 
     Args:
-        model: the model file; or a folder made by ``build``, whose model, shapes and plan are
+        model: the model file; or a folder made by ``build``, whose model, sizes and plan are
             taken.
-        shapes: sizes of inputs that the file does not fix, by the input's name.
+        sizes: what is given of sizes that the file leaves open.
         mapping: a mapping file: the plan that ``build`` would make is inspected, too. Ranks may
             share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
@@ -86,17 +86,17 @@ def inspect_model(
             platform have mistakes; the folder's model has changed.
     """
     if is_build_folder(model):
-        _refuse_for_folders(model, shapes, mapping, platform)
+        _refuse_for_folders(model, sizes, mapping=mapping, platform=platform)
         return _inspection(*_build_folder(model))
     refuse_other_folders(model)
     if mapping is None:
         if platform is not None:
             expected = "give --mapping, too: which layers go to its accelerators"
             raise RankSliceError(Mistake("--platform", "needs a mapping", expected))
-        return _inspection(read_model(model, shapes), None)
+        return _inspection(read_model(model, sizes), None)
     from rankslice.commands.planning import plan_model  # reads platforms, which takes its time
 
-    planned = plan_model(model, mapping, platform or "local", where=_anywhere, shapes=shapes)
+    planned = plan_model(model, mapping, platform or "local", where=_anywhere, sizes=sizes)
     return _inspection(planned.model, planned.plan)
 
 
@@ -105,12 +105,11 @@ def _anywhere(mapping: LayerMapping, platform: Platform) -> Placements:
     return place_ranks(mapping, platform, share_cores=True)
 
 
-def _refuse_for_folders(model: Path, *given: object) -> None:
-    names = ("--shape", "--mapping", "--platform")
-    wrong = [name for name, value in zip(names, given, strict=True) if value]
+def _refuse_for_folders(model: Path, sizes: GivenSizes, **others: object) -> None:
+    wrong = [*sizes.options, *(f"--{name}" for name, value in others.items() if value)]
     if wrong:
         expected = "give the model's file instead of the folder"
-        found = f"{model} was built with a mapping, a platform and shapes of its own"
+        found = f"{model} was built with a mapping, a platform and sizes of its own"
         raise RankSliceError(*(Mistake(name, found, expected) for name in wrong))
 
 
@@ -118,9 +117,26 @@ def _build_folder(folder: Path) -> tuple[Model, Plan]:
     """Return the model and the plan of a build folder."""
     plan = read_plan(folder)
     model = unsliced_model(folder, plan, "inspect it")
-    inputs = {tensor.name: tensor.shape for tensor in plan.tensors}
-    shapes = {name: inputs[name] or () for name in plan.model.inputs}
-    return read_model(model, shapes), plan
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    brought = [tensors[name] for name in plan.model.inputs]
+    fixed = {each.name: each.shape or () for each in brought if not each.is_open}
+    kind = find_format(model)
+    bounded = brought if kind is not None and kind.is_converted else plan.tensors
+    at_most = {each.name: each.shape or () for each in bounded if each.is_open}
+    loaded = read_model(model, GivenSizes(fixed, at_most))
+    # Of an input with open sizes, others may be fixed that the file leaves open.
+    closed = {
+        symbol: (size,)
+        for each in loaded.graph.inputs
+        if tensors[each.name].is_open
+        for symbol, wanted, size in zip(
+            each.symbols, tensors[each.name].symbols, each.shape or (), strict=True
+        )
+        if symbol and not wanted
+    }
+    if closed:
+        loaded = read_model(model, GivenSizes({**fixed, **closed}, at_most))
+    return loaded, plan
 
 
 def _inspection(model: Model, plan: Plan | None) -> Inspection:

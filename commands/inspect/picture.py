@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import Row, assign_lanes
 from rankslice.commands.inspect.rank_costs import layer_segments
-from rankslice.commands.inspect.show import DEFAULT_CUTS, shape_text, size_text
+from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.graph import Layer, Tensor
@@ -384,7 +384,7 @@ def _bend(x: int, to_x: int, to_y: int) -> str:
 
 
 def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
-    size = "size unknown" if tensor.nbytes is None else bytes_text(tensor.nbytes)
+    size = "size unknown" if tensor.nbytes is None else _size_text(tensor)
     lines = [f"{shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
     for reader in readers[:_MAX_TOLD]:
         ways = f", rank {maker.rank} to rank {reader.rank}" if maker.rank != reader.rank else ""
@@ -393,6 +393,14 @@ def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str
     if len(readers) > _MAX_TOLD:
         lines.append(f"and to {len(readers) - _MAX_TOLD} others")
     return "\n".join(lines)
+
+
+def _size_text(tensor: Tensor) -> str:
+    return size_text(tensor.nbytes, at_most=tensor.is_open)
+
+
+def _cut_size(cut: Cut) -> str:
+    return size_text(cut.nbytes, at_most=are_open(cut.tensors))
 
 
 def _borders(
@@ -405,7 +413,7 @@ def _borders(
         yield _Border(
             y=heights[row[cut.after]] + _ROW // 2,
             width=0 if cut.obstacle else max(1, round(_BAR * (cut.nbytes or 0) / most)),
-            text="no cut" if cut.obstacle else f"{size_text(cut.nbytes)}, {share_text(cut.share)}",
+            text="no cut" if cut.obstacle else f"{_cut_size(cut)}, {share_text(cut.share)}",
             notable=cut.after in notable,
             tooltip=_border_tooltip(cut, "MACs" if inspection.totals.macs else "layers"),
         )
@@ -415,14 +423,12 @@ def _border_tooltip(cut: Cut, share_of: str) -> str:
     if cut.obstacle:
         return f"the model cannot be cut here: {shortened(cut.obstacle, _TOOLTIP)}"
     shown = cut.tensors[:_MAX_TOLD]
-    names = [
-        f"  {shortened(tensor.name, _TOOLTIP)}, {size_text(tensor.nbytes)}" for tensor in shown
-    ]
+    names = [f"  {shortened(tensor.name, _TOOLTIP)}, {_size_text(tensor)}" for tensor in shown]
     if len(cut.tensors) > len(shown):
         names.append(f"  and {len(cut.tensors) - len(shown)} more")
     return "\n".join(
         (
-            f"a cut here would send {size_text(cut.nbytes)} per frame:",
+            f"a cut here would send {_cut_size(cut)} per frame:",
             *names,
             f"{share_text(cut.share)} of the {share_of} and {share_text(cut.parameter_share)}"
             " of the parameters are above it",
@@ -436,10 +442,10 @@ def _arrivals(
     heights: Sequence[int],
     tensor_xs: Mapping[str, int],
 ) -> Iterator[_Arrival]:
-    size = {tensor.name: tensor.nbytes for tensor in plan.tensors} if plan else {}
+    tensors = {tensor.name: tensor for tensor in plan.tensors} if plan else {}
     for index, channels in arriving.items():
         for number, channel in enumerate(channels):
-            nbytes = size_text(size[channel.tensor])
+            nbytes = _size_text(tensors[channel.tensor])
             yield _Arrival(
                 y=heights[index] - _ROW * (len(channels) - number),
                 x=tensor_xs[channel.tensor],
@@ -467,7 +473,8 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
             cells=(
                 *(str(cost.rank), keys[cost.rank], str(cost.segments), str(cost.layers)),
                 *(count_text(cost.macs), share_text(cost.share), bytes_text(cost.weight_bytes)),
-                *(bytes_text(cost.received_bytes), bytes_text(cost.sent_bytes)),
+                size_text(cost.received_bytes, at_most=cost.receives_open),
+                size_text(cost.sent_bytes, at_most=cost.sends_open),
             ),
             width=round(_BAR * cost.share / most),
         )

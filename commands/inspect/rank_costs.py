@@ -12,6 +12,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     wire_all,
 )
+from rankslice.backend.runtime.sizes import slot_bytes
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan, plan_record
 from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
@@ -33,10 +34,16 @@ class RankCost:
     weight_bytes: int
     """Size of the weights it holds, each once."""
     received_bytes: int
+    """At most, if one of the tensors has open sizes."""
     sent_bytes: int
+    """At most, if one of the tensors has open sizes."""
     slot_bytes: int
     """Size of its slots while it runs, with the plan's window; those of other ranks of its board
     that it reads are theirs."""
+    receives_open: bool = False
+    """Whether it receives tensors with open sizes."""
+    sends_open: bool = False
+    """Whether it sends tensors with open sizes."""
 
 
 def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -80,7 +87,9 @@ def _rank_cost(
     for layer in layers:
         parameters |= parameters_of(layer, macs_of[layer.name])
     macs = _macs(plan, rank, macs_of)
-    nbytes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    received = [tensors[c.tensor] for c in plan.channels if c.destination == rank]
+    sent = [tensors[c.tensor] for c in plan.channels if c.source == rank]
     rings = [ring for ring in wiring.rings if ring.tensor is not CREDIT and ring.home is None]
     return RankCost(
         rank=rank,
@@ -90,9 +99,11 @@ def _rank_cost(
         share=macs / all_macs if all_macs else 0.0,
         parameters=sum(parameters.values()),
         weight_bytes=sum(size.values()),
-        received_bytes=sum(nbytes[c.tensor] for c in plan.channels if c.destination == rank),
-        sent_bytes=sum(nbytes[c.tensor] for c in plan.channels if c.source == rank),
-        slot_bytes=sum(ring.depth * nbytes[ring.tensor.name] for ring in rings),
+        received_bytes=sum(tensor.nbytes or 0 for tensor in received),
+        sent_bytes=sum(tensor.nbytes or 0 for tensor in sent),
+        slot_bytes=sum(ring.depth * slot_bytes(ring.tensor) for ring in rings),
+        receives_open=any(tensor.is_open for tensor in received),
+        sends_open=any(tensor.is_open for tensor in sent),
     )
 
 

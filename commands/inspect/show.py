@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
@@ -13,7 +13,7 @@ from rich.text import Text
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
 from rankslice.commands.output import print_line
-from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
+from rankslice.framework.graph import UNNAMED, Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
 from rankslice.framework.wording import joined, printable
@@ -153,7 +153,7 @@ def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[Text | str, 
         "?" if cost.macs is None else count_text(cost.macs) if cost.macs else "",
         count_text(cost.parameters) if cost.parameters else "",
         bytes_text(cost.weight_bytes) if cost.weight_bytes else "",
-        size_text(cost.output_bytes),
+        size_text(cost.output_bytes, at_most=are_open(layer.outputs)),
     )
 
 
@@ -166,6 +166,8 @@ def _summary(inspection: Inspection) -> Iterator[str]:
         f"{_layer_counts(graph)}, {count_text(totals.macs)} MACs, {totals.parameters:,} parameters"
         f"{_moments(totals.moments)}, {bytes_text(totals.weight_bytes)} of weights"
     )
+    if are_open(graph.inputs) or any(are_open(layer.outputs) for layer in graph.layers):
+        yield "sizes that change from frame to frame count with the largest ones, marked <="
     if totals.uncounted:
         yield f"the MACs of {_some(totals.uncounted, 'layer')} are not known and not in the sum"
     if totals.constant_bytes != 0:
@@ -175,7 +177,7 @@ def _summary(inspection: Inspection) -> Iterator[str]:
         yield (
             f"activations: at most {bytes_text(peak.nbytes)} at once, while"
             f" {printable(peak.layer)} runs; the largest is {printable(largest.name)},"
-            f" {size_text(largest.nbytes)}"
+            f" {size_text(largest.nbytes, at_most=largest.is_open)}"
         )
     if peak.unsized:
         yield f"the size of {_some(peak.unsized, 'tensor')} is not known and not in the sum"
@@ -216,7 +218,7 @@ def _cut_table(found: Iterable[tuple[int, Cut]], share_of: str) -> Table:
     for number, cut in found:
         table.add_row(
             str(number),
-            size_text(cut.nbytes),
+            size_text(cut.nbytes, at_most=are_open(cut.tensors)),
             share_text(cut.share),
             share_text(cut.parameter_share),
             Text(printable(cut.after)),
@@ -252,8 +254,8 @@ def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
             count_text(cost.macs),
             share_text(cost.share),
             bytes_text(cost.weight_bytes),
-            bytes_text(cost.received_bytes),
-            bytes_text(cost.sent_bytes),
+            size_text(cost.received_bytes, at_most=cost.receives_open),
+            size_text(cost.sent_bytes, at_most=cost.sends_open),
             bytes_text(cost.slot_bytes),
         )
     return table
@@ -263,17 +265,31 @@ def _ranks(segments: Iterable[tuple[int, int]]) -> str:
     return ", ".join(f"{rank}.{segment}" for rank, segment in segments)
 
 
-def size_text(nbytes: int | None) -> str:
-    """Return a number of bytes with three digits, or ``?``."""
-    return "?" if nbytes is None else bytes_text(nbytes)
+def are_open(tensors: Iterable[Tensor]) -> bool:
+    """Return whether the size of one of the tensors changes from frame to frame."""
+    return any(tensor.is_open for tensor in tensors)
+
+
+def size_text(nbytes: int | None, *, at_most: bool = False) -> str:
+    """Return a number of bytes with three digits, or ``?``: ``1.54 kB``, ``<=1.54 kB``."""
+    return "?" if nbytes is None else f"{'<=' * at_most}{bytes_text(nbytes)}"
 
 
 def shape_text(tensor: Tensor, *, full: bool = True) -> str:
-    """Return shape and element type: ``1x3x224x224 float32``.
+    """Return shape and element type: ``1x3x224x224 float32``, ``1 x seq<=128 x 768 float32``.
 
     Args:
         tensor: any tensor.
         full: name the type even if it is the usual one, float32.
     """
-    shape = "?" if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar"
+    shape = "?" if tensor.shape is None else _sizes_text(tensor, tensor.shape) or "scalar"
     return f"{shape} {tensor.dtype or '?'}" if full or tensor.dtype != "float32" else shape
+
+
+def _sizes_text(tensor: Tensor, shape: Sequence[int]) -> str:
+    if not tensor.is_open:
+        return "x".join(map(str, shape))
+    return " x ".join(
+        f"{'' if symbol == UNNAMED else printable(symbol)}<={size}" if symbol else str(size)
+        for symbol, size in zip(tensor.symbols, shape, strict=True)
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.object_to_json import plain
 from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
+from rankslice.commands.inspect.show import are_open
 from rankslice.framework.graph import Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import LayerCost
@@ -107,6 +108,7 @@ def _cut(cut: Cut) -> _Object:
         "after": cut.after,
         "before": cut.before,
         "bytes": cut.nbytes,
+        "open": are_open(cut.tensors),
         "obstacle": cut.obstacle,
         "tensors": [{"name": tensor.name, "bytes": tensor.nbytes} for tensor in cut.tensors],
         "macs_before": cut.macs,
@@ -118,7 +120,7 @@ def _cut(cut: Cut) -> _Object:
 
 
 def _plan(plan: Plan, costs: Iterable[RankCost]) -> _Object:
-    size = {tensor.name: tensor.nbytes for tensor in plan.tensors}
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
     return {
         "minimal": plan.minimal,
         "source": plan.source,
@@ -145,7 +147,8 @@ def _plan(plan: Plan, costs: Iterable[RankCost]) -> _Object:
                 "tensor": channel.tensor,
                 "source": channel.source,
                 "destination": channel.destination,
-                "bytes": size[channel.tensor],
+                "bytes": tensors[channel.tensor].nbytes,
+                "open": tensors[channel.tensor].is_open,
             }
             for channel in plan.channels
         ],
@@ -161,5 +164,6 @@ def _tensor(tensor: Tensor) -> _Object:
         "name": tensor.name,
         "dtype": tensor.dtype or None,
         "shape": None if tensor.shape is None else list(tensor.shape),
+        "symbols": list(tensor.symbols),
         "bytes": tensor.nbytes,
     }

@@ -22,6 +22,7 @@ from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build_folder import SSH_CONFIG
+from rankslice.commands.profile.frames import SeenFrames
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.targets import Target
@@ -42,8 +43,11 @@ _ENERGY_S = 0.25
 class Bench:
     """Accelerators that measure spans of a model."""
 
-    def __init__(self, model: Model, segments: SpanSegments, listener: Listener) -> None:
+    def __init__(
+        self, model: Model, segments: SpanSegments, frames: SeenFrames, listener: Listener
+    ) -> None:
         self._model, self._segments, self._listener = model, segments, listener
+        self._frames = frames
         self._accelerators: dict[str, Accelerator] = {}
         self._computing: Target | None = None
         """The target whose neighbours compute."""
@@ -161,7 +165,9 @@ class Bench:
         name = f"layers-{span[0]}-{span[1]}.{format_of(self._model.graph).submodels}"
         written = submodel_files(self._model, segment, name=name)
         beside = {f"{name}.data": written.data} if written.data is not None else {}
-        return SubModel({name: written.model, **beside}, segment.inputs, segment.outputs)
+        files = {name: written.model, **beside}
+        given = self._frames.inputs_of(segment)
+        return SubModel(files, segment.inputs, segment.outputs, given)
 
 
 def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:

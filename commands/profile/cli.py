@@ -10,14 +10,20 @@ from typer import Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
+    UNIT_SCALE,
+    AtMost,
     Boards,
     Json,
+    Layout,
     OnnxOrTflite,
+    Scale,
     Shape,
     SshConfig,
-    parse_shapes,
+    parse_preprocessing,
+    parse_sizes,
     refuse_shared_files,
     refuse_with,
+    refuse_without,
     writes,
 )
 from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
@@ -79,6 +85,20 @@ def profile(
         ),
     ] = True,
     shape: Shape = None,
+    at_most: AtMost = None,
+    input: Annotated[
+        list[str] | None,
+        Option(
+            help="Frames like those of a job, where sizes change: files or a folder that 'run'"
+            " takes. Default: random values in the largest sizes."
+        ),
+    ] = None,
+    layout: Annotated[Layout, Option(help="Layout of image inputs.")] = Layout.nchw,
+    size: Annotated[
+        str | None, Option(help="Resize images of --input to HxW, as 'run' does.")
+    ] = None,
+    mean: Annotated[str, Option(help="Mean subtracted from pixels: M or R,G,B.")] = "0",
+    scale: Scale = UNIT_SCALE,
     seconds: Annotated[
         float | None,
         Option(
@@ -112,6 +132,8 @@ def profile(
 
     if fresh:
         refuse_with("--fresh", again=again)
+    if not input:
+        refuse_without(context, "--input", "layout", "size", "mean", "scale")
     with progress_bars() as progress:
         profiler = Profiler(
             model,
@@ -120,7 +142,9 @@ def profile(
             ProfileOptions(
                 keys=split_keys(accelerators or ""),
                 per_core=per_core,
-                shapes=parse_shapes(shape),
+                sizes=parse_sizes(shape, at_most),
+                inputs=tuple(input or ()),
+                preprocessing=parse_preprocessing(layout, size, mean, scale),
                 alone=alone,
                 fresh=fresh,
                 again=again,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from rankslice.backend.runtime.options import Preprocessing
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +19,12 @@ class ProfileOptions:
     :func:`rankslice.exploration.problem.devices.default_keys`."""
     per_core: bool = False
     """Without keys: each core of a CPU instead of all of them together."""
-    shapes: Mapping[str, tuple[int, ...]] | None = None
-    """Sizes of model inputs that the model leaves open."""
+    sizes: GivenSizes = NO_SIZES
+    """What is given of sizes that the model leaves open."""
+    inputs: Sequence[str] = ()
+    """What names frames like those of a job, which show how open sizes change; empty: none."""
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    """Of images among them."""
     alone: bool = False
     """Keep the board's other accelerators idle."""
     fresh: bool = False

@@ -11,6 +11,7 @@ from pathlib import Path
 from rankslice.backend.boards.accelerator import Greeting, Reading, Timings
 from rankslice.commands.build_folder import check_ssh_config, converted_name
 from rankslice.commands.profile.bench import Bench
+from rankslice.commands.profile.frames import frames_of
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.readings import median_s, moments_of, with_readings
@@ -32,6 +33,7 @@ from rankslice.commands.profile.time_limit import (
 )
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
+from rankslice.exploration.problem.frame_bytes import FrameBytes
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.overheads import default_overheads
 from rankslice.exploration.problem.problem import Problem
@@ -53,6 +55,7 @@ from rankslice.framework.profile import Profile, ProfiledKind, ProfiledModel, pr
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 
 _RUNS, _RUNS_AGAIN = Timings(), Timings(min_runs=3)
@@ -99,30 +102,41 @@ class Profiler:
             find_targets(self._keys, self._platform, self._format, alone=options.alone)
         )
         self._segments = SpanSegments(self._model.graph)
-        self._bench = Bench(self._model, self._segments, self._listener)
         profiled = _described(self._model, self._segments)
-        self._old = self._usable(old, profiled)
-        self.profile = Profile(profiled, ())
+        self._refuse_without_frames(old, profiled)
+        frames = frames_of(self._model, self._segments, options)
+        self._bench = Bench(self._model, self._segments, frames, self._listener)
+        self.profile = Profile(profiled, (), frames.tensors if options.inputs else ())
         """What was measured."""
+        self._old = self._usable(old)
         self.expected: Expectation | None = None
         """How long it was thought to take, once that is known."""
         self._earlier: list[Mapping[Span, int]] = []
         """At how many moments spans were measured that shall be measured again, by kind."""
 
-    def _usable(self, old: Profile | None, model: ProfiledModel) -> tuple[ProfiledKind, ...]:
-        """Return the kinds of an old profile, if it is of this model as it is now.
+    def _refuse_without_frames(self, old: Profile | None, model: ProfiledModel) -> None:
+        """Raise if an old profile was measured on frames, and there are none now."""
+        if old is not None and old.model == model and old.seen and not self._options.inputs:
+            found = f"{self._out} was measured on frames"
+            expected = "give them again, or measure everything anew with --fresh"
+            raise RankSliceError(Mistake("--input", found, expected))
+
+    def _usable(self, old: Profile | None) -> tuple[ProfiledKind, ...]:
+        """Return the kinds of an old profile, if it is of this model and these sizes.
 
         Raises:
             RankSliceError: it is of another model, whose times would be lost.
         """
-        if old is None or old.model == model:
+        model, seen = self.profile.model, self.profile.seen
+        if old is None or (old.model == model and old.seen == seen):
             return old.kinds if old is not None else ()
         if old.model.name != model.name:
             found = f"is a profile of {quoted(old.model.name)}, not of {quoted(model.name)}"
             expected = "choose another --out, or replace it with --fresh"
             raise RankSliceError(Mistake(str(self._out), found, expected))
+        changed = "the sizes of frames have" if old.model == model else "the model has"
         self._listener.note(
-            f"{self._out}: the model has changed since it was measured; measuring again"
+            f"{self._out}: {changed} changed since it was measured; measuring again"
         )
         return ()
 
@@ -202,6 +216,7 @@ class Profiler:
             spans_s=times.spans_s,
             overheads=default_overheads(target.rank.engine for target in self._targets),
             times_source=str(self._out),
+            frame_bytes=FrameBytes(self.profile.seen),
         )
 
     def times(self) -> MeasuredTimes:
@@ -376,8 +391,8 @@ class Profiler:
         }
 
 
-def _read(model: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> Model:
-    found = read_model(model, shapes)
+def _read(model: Path, sizes: GivenSizes) -> Model:
+    found = read_model(model, sizes)
     kind = format_of(found.graph)
     if kind.is_converted:
         name = converted_name(kind.submodels)
@@ -395,7 +410,7 @@ def _read_files(
         RankSliceError: with the mistakes in all of them.
     """
     mistakes = CollectedMistakes()
-    found = mistakes.catch(lambda: _read(model, options.shapes))
+    found = mistakes.catch(lambda: _read(model, options.sizes))
     boards = mistakes.catch(lambda: read_platform(platform))
     old = None
     if out is not None and out.exists() and not options.fresh:

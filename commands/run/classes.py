@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankslice.commands.run.show import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
 
 if TYPE_CHECKING:
@@ -19,17 +20,32 @@ if TYPE_CHECKING:
 _COLUMNS = ("frame", "input", "place", "class", "name", "score")
 
 
+def check_classes(option: str, plan: Plan) -> None:
+    """Refuse to show classes of a model whose first output has no fixed number of values.
+
+    Raises:
+        RankSliceError: it has none; the message names the option.
+    """
+    output = _first_output(plan)
+    if output.is_open:
+        found = f"the model's first output {output.name!r} changes its shape from frame to frame"
+        raise RankSliceError(Mistake(option, found, "expected a fixed number of classes"))
+
+
 def check_labels(path: Path, names: Sequence[str], plan: Plan) -> None:
     """Refuse labels that do not name all classes: the values of the model's first output.
 
     Raises:
         RankSliceError: there are too few.
     """
-    output = next(each for each in plan.tensors if each.name == plan.model.outputs[0])
-    classes = math.prod(output.shape or ())
+    classes = math.prod(_first_output(plan).shape or ())
     if len(names) < classes:
         found = f"names {len(names)} classes; the model's first output has {classes}"
         raise RankSliceError(Mistake(str(path), found, "expected a name for each"))
+
+
+def _first_output(plan: Plan) -> Tensor:
+    return next(each for each in plan.tensors if each.name == plan.model.outputs[0])
 
 
 def classes_json(finished: FinishedRun, names: Sequence[str], count: int) -> list[dict[str, Any]]:

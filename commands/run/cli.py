@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import ExitStack
 from enum import Enum
@@ -26,9 +27,17 @@ from rankslice.commands.options import (
     parse_preprocessing,
     refuse_shared_files,
     refuse_with,
+    refuse_without,
     writes,
 )
 from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
+from rankslice.commands.run.boxes.reading import (
+    LEAST_SCORE,
+    MOST_OVERLAP,
+    BoxForm,
+    BoxUnit,
+    Reading,
+)
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT, write_output
 from rankslice.framework.wording import on_one_line
@@ -45,16 +54,21 @@ class _Verify(str, Enum):
 
 
 class _RunCommand(TyperCommand):
-    """The command, whose ``--verify`` may stand without a value."""
+    """The command, whose ``--verify`` and ``--nms`` may stand without a value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments; a bare ``--verify`` means ``--verify deployed``."""
-        modes = [mode.value for mode in _Verify]
+        """Take the arguments; what a bare option means is filled in."""
         spelled = []
         for argument, following in zip(args, [*args[1:], ""], strict=False):
-            is_bare = argument == "--verify" and following not in modes
-            spelled += [argument, _Verify.deployed.value] if is_bare else [argument]
+            spelled.append(argument)
+            if argument == "--verify" and following not in [mode.value for mode in _Verify]:
+                spelled.append(_Verify.deployed.value)
+            if argument == "--nms" and not _NUMBER.fullmatch(following):
+                spelled.append(str(MOST_OVERLAP))
         return super().parse_args(ctx, spelled)
+
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf")
 
 
 class _Overflow(str, Enum):
@@ -65,6 +79,7 @@ class _Overflow(str, Enum):
 @command(
     "out --frames 200 --verify",
     "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
+    "out --input photos/ --boxes boxes,scores,classes",
     cls=_RunCommand,
 )
 def run(
@@ -122,6 +137,13 @@ def run(
     ] = None,
     layout: Annotated[Layout, Option(help="Layout of image inputs.")] = Layout.nchw,
     size: Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")] = None,
+    keep_size: Annotated[
+        bool,
+        Option(
+            "--keep-size",
+            help="Resize no image; for models that leave height and width open.",
+        ),
+    ] = False,
     mean: Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")] = "0",
     scale: Scale = UNIT_SCALE,
     labels: Annotated[
@@ -142,6 +164,47 @@ def run(
             help="Write the top classes of all frames as CSV; '-': standard output.",
         ),
     ] = None,
+    boxes: Annotated[
+        str | None,
+        Option(
+            metavar="OUTPUT[,SCORES,CLASSES[,COUNT]]",
+            help="Draw boxes on the images, and write coco.json: outputs with boxes, scores and"
+            " classes, or one output with rows of all three.",
+        ),
+    ] = None,
+    box_form: Annotated[
+        BoxForm | None,
+        Option(
+            help="With --boxes: what the four numbers of a box are; cx, cy: its centre (default:"
+            " xyxy, or cxcywh with --nms)."
+        ),
+    ] = None,
+    box_unit: Annotated[
+        BoxUnit,
+        Option(
+            help="With --boxes: pixels of the model input, or shares of its width and height; auto:"
+            " shares if no coordinate exceeds 2."
+        ),
+    ] = BoxUnit.auto,
+    min_score: Annotated[
+        float, Option(min=0, help="With --boxes: lowest score of a box.")
+    ] = LEAST_SCORE,
+    nms: Annotated[
+        float | None,
+        Option(
+            min=0,
+            max=1,
+            metavar="[IOU]",
+            help="With --boxes: the output is YOLO's raw head; of boxes of a class that overlap by"
+            f" more than IOU ({MOST_OVERLAP}), keep the best.",
+        ),
+    ] = None,
+    boxes_to: Annotated[
+        Path,
+        Option(
+            readable=False, help="With --boxes: folder to make, of labelled images and coco.json."
+        ),
+    ] = Path("labelled"),
     results: Annotated[
         Path | None,
         Option(
@@ -161,17 +224,28 @@ def run(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
-    from rankslice.commands.run.classes import check_labels, classes_csv, classes_json
+    from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
+    from rankslice.commands.run.classes import (
+        check_classes,
+        check_labels,
+        classes_csv,
+        classes_json,
+    )
     from rankslice.commands.run.run import prepare
     from rankslice.commands.run.run import run as run_folder
+    from rankslice.commands.run.shapes import shape_lines, shapes_json
     from rankslice.commands.run.show import print_run, print_top, print_verdict, read_labels
 
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
     if fps is not None and period_ms is not None:
         refuse_with("--fps", period_ms=period_ms)
+    if boxes is None:
+        refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
+    form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
+    reading = boxes and Reading(boxes, form, box_unit, min_score, nms)
     names = read_labels(labels) if labels is not None else ()
-    best = top if top is not None else 3 if labels or classes else 0
+    best = top if top is not None else 3 if (labels and boxes is None) or classes else 0
     options = RunOptions(
         inputs=tuple(input or ("random",)),
         frames=frames,
@@ -185,11 +259,15 @@ def run(
         start_timeout_s=start_timeout,
         window=window,
         exact=verify is _Verify.exact,
-        preprocessing=parse_preprocessing(layout, size, mean, scale),
+        preprocessing=parse_preprocessing(layout, size, mean, scale, keep_size=keep_size),
     )
     prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
-    if labels is not None:
+    if best:
+        given = {"--labels": labels, "--classes": classes, "--top": best}
+        check_classes(next(option for option, value in given.items() if value), prepared.plan)
+    if labels is not None and (boxes is None or best):
         check_labels(labels, names, prepared.plan)
+    work = prepare_boxes(prepared, reading, boxes_to, names) if reading else None
     if dry_run:
         _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
@@ -204,6 +282,8 @@ def run(
             print_top(ran, names, best, screen)
         if shows:
             print_run(ran.summary, screen)
+            for line in shape_lines(ran.results):
+                print_line(screen, on_one_line(line))
         if verify is not None:
             bars.begin("comparing", len(ran.labels))
 
@@ -217,9 +297,16 @@ def run(
             on_ran=show,
             on_verified=bars.update,
         )
+        if work is not None:
+            bars.end()
+            bars.begin("drawing", len(finished.labels))
+            drawn = write_boxes(work, finished, bars.update)
+    if work is not None and shows:
+        print_line(screen, on_one_line(str(drawn)))
     if json_file is not None:
         told = classes_json(finished, names, best) if best else None
-        write_json(json_file, {**finished.summary.to_json(), "classes": told})
+        shapes = shapes_json(finished.results)
+        write_json(json_file, {**finished.summary.to_json(), "classes": told, "shapes": shapes})
     if classes is not None:
         write_output(classes, classes_csv(finished, names, best), "--classes")
     verdict = finished.summary.verify

@@ -56,7 +56,8 @@ def verified(
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
-    if verdict.passed or not verdict.max_rel_diff or exact:
+    differs = verdict.max_rel_diff or not verdict.shapes_equal
+    if verdict.passed or not differs or exact:
         return verdict
     return explained(verdict, _optimisation_effect(prepared, reference, arrivals))
 
@@ -70,15 +71,17 @@ def _compared(
 ) -> Comparison:
     """Compare each frame's results with the unsliced model's."""
     comparison = Comparison([spec.name for spec in results.outputs])
+    outputs = [results.frames(number) for number in range(len(results.outputs))]
     for frame, expected in enumerate(unsliced_outputs(prepared, reference, arrivals)):
-        actual = [results.records[f"output_{number}"][frame] for number in range(len(expected))]
-        comparison.add(expected, actual)
+        comparison.add(expected, [frames[frame] for frames in outputs])
         on_verified(frame + 1)
     return comparison
 
 
-def _optimisation_effect(prepared: PreparedRun, reference: Path, arrivals: Sequence[int]) -> float:
-    """Return by which share of its range the engine's optimisation changes the unsliced model."""
+def _optimisation_effect(
+    prepared: PreparedRun, reference: Path, arrivals: Sequence[int]
+) -> Verification:
+    """Return how much the engine's optimisation changes the unsliced model."""
     plain = replace(prepared, options=replace(prepared.options, exact=True))
     job = load_job(prepared.folder / PLAN)
     comparison = Comparison([spec.name for spec in job.outputs])
@@ -89,7 +92,7 @@ def _optimisation_effect(prepared: PreparedRun, reference: Path, arrivals: Seque
     )
     for expected, actual in pairs:
         comparison.add(expected, actual)
-    return comparison.verdict(exact=False).max_rel_diff
+    return comparison.verdict(exact=False)
 
 
 def _rounds(plan: Plan) -> bool:
@@ -109,7 +112,7 @@ def unsliced_outputs(
         arrivals: numbers of frames.
 
     Yields:
-        One array per model output; they are overwritten by a later frame.
+        One array per model output, in the shape that it has; a later frame overwrites them.
     """
     plan = prepared.plan
     return unsliced.unsliced_outputs(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import stat
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
@@ -20,6 +21,9 @@ from rankslice.framework.files.output_file import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rankslice.backend.runtime.sinks.results import Results
 
 _OPTION = "--results"
@@ -96,27 +100,57 @@ def _found(target: Path, error: OSError | RankSliceError) -> Mistake | str:
 
 
 def write_npz(results: Results, file: BinaryIO) -> None:
-    """Write results as numpy's ``.npz``: arrays [frames, ...] by the names of the outputs.
+    """Write results as numpy's ``.npz``, piece by piece.
 
-    They are copied in pieces, so memory does not grow with them.
+    A fixed output is an array [frames, ...] of its name. An open output ``boxes`` has an array for
+    each frame: ``boxes/0``, ``boxes/1``, ... Memory holds the names of these, but no values.
 
     Raises:
         OSError: the file cannot be written.
+        RankSliceError: two arrays would have the same name.
     """
     import zipfile
 
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, dtype, shape, pieces in _arrays(results):
+            member = zipfile.ZipInfo(f"{name}.npy", _MOMENT)
+            if member.filename in archive.NameToInfo:
+                hint = "name a .bin file, which has room for both"
+                raise RankSliceError(Mistake("--results", f"two outputs would be {name!r}", hint))
+            with archive.open(member, "w", force_zip64=True) as out:
+                _write_array(out, dtype, shape, pieces)
+
+
+_Array: TypeAlias = "tuple[str, np.dtype[Any], tuple[int, ...], Iterable[Sequence[NDArray[Any]]]]"
+"""Name, type and shape of an array, and pieces of it, each some frames."""
+
+
+def _arrays(results: Results) -> Iterator[_Array]:
+    """Yield what an ``.npz`` has of some results."""
+    for output, spec in enumerate(results.outputs):
+        name = spec.name.replace("\0", "%00").encode(errors="backslashreplace").decode()
+        frames = results.frames(output)
+        if spec.is_open:
+            for frame, values in enumerate(frames):
+                yield f"{name}/{frame}", values.dtype, values.shape, [[values]]
+            continue
+        dtype, shape = spec.storage
+        step = max(1, _CHUNK // max(1, spec.nbytes))
+        pieces = (frames[first : first + step] for first in range(0, len(frames), step))
+        yield name, dtype, (len(frames), *shape), pieces
+
+
+def _write_array(
+    out: IO[bytes],
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    pieces: Iterable[Sequence[NDArray[Any]]],
+) -> None:
+    """Write an array as numpy's ``.npy``."""
     import numpy as np
 
-    with zipfile.ZipFile(file, "w") as archive:
-        for number, spec in enumerate(results.outputs):
-            dtype, shape = spec.storage
-            name = spec.name.replace("\0", "%00").encode(errors="backslashreplace").decode()
-            member = zipfile.ZipInfo(f"{name}.npy", _MOMENT)
-            with archive.open(member, "w", force_zip64=True) as out:
-                head = {"fortran_order": False, "shape": (len(results), *shape)}
-                head["descr"] = np.lib.format.dtype_to_descr(dtype)
-                np.lib.format.write_array_header_1_0(out, head)
-                values = results.records[f"output_{number}"]
-                step = max(1, _CHUNK // max(1, spec.nbytes))
-                for first in range(0, len(results), step):
-                    out.write(values[first : first + step].tobytes())
+    head = {"fortran_order": False, "shape": shape}
+    head["descr"] = np.lib.format.dtype_to_descr(dtype)
+    np.lib.format.write_array_header_1_0(out, head)
+    for piece in pieces:
+        out.write(np.asarray(piece, dtype).tobytes())

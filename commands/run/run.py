@@ -39,6 +39,8 @@ class FinishedRun:
     results: Results
     labels: tuple[str, ...]
     """What each frame was: the name of its file, say."""
+    arrivals: tuple[int, ...] = ()
+    """The number under which the source has each frame."""
 
 
 def run(
@@ -90,7 +92,8 @@ def run(
     arrivals = _arrivals(records, len(results))
     with as_user_errors():
         labels = tuple(prepared.source.label(index) for index in arrivals)
-    finished = FinishedRun(summarise(records, results.completed_s), results, labels)
+    summary = summarise(records, results.completed_s)
+    finished = FinishedRun(summary, results, labels, tuple(arrivals))
     on_ran(finished)
     if reference is None:
         return finished

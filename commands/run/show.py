@@ -168,15 +168,22 @@ def read_labels(path: Path) -> tuple[str, ...]:
     if path.suffix.lower() != ".json":
         return tuple(text.splitlines())
     try:
-        return _json_labels(json.loads(text))
+        return labels_of(json.loads(text))
     except (ValueError, TypeError, IndexError, RecursionError):
         found = "holds no class names"
         expected = """expected ["cat", ...] or {"0": "cat", ...}"""
         raise RankSliceError(Mistake(str(path), found, expected)) from None
 
 
-def _json_labels(value: Any) -> tuple[str, ...]:
-    """Return names by the number of their class; of those that are missing, the number."""
+def labels_of(value: Any) -> tuple[str, ...]:
+    """Return names by the number of their class; of those that are missing, the number.
+
+    Args:
+        value: a list of names, or a dictionary with a name for each number.
+
+    Raises:
+        ValueError, TypeError, IndexError: it is something else.
+    """
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     names = {int(key): name[-1] if isinstance(name, list) else name for key, name in pairs}
     if not names or not all(isinstance(name, str) for name in names.values()):

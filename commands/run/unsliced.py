@@ -10,11 +10,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.commands.run.quiet import without_info
 
@@ -40,7 +40,7 @@ def unsliced_outputs(
         exact: whether the engine leaves out optimisation.
 
     Yields:
-        One array per model output; they are overwritten by a later frame.
+        One array per model output, in the shape that it has; a later frame overwrites them.
     """
     if not arrivals:
         return
@@ -119,13 +119,18 @@ class _Copy:
     def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
         self._engine = open_engine(engine, EngineSettings(exact=exact))
         specs = (*job.inputs, *job.outputs)
-        values = {spec.name: np.empty(spec.storage[1], spec.storage[0]) for spec in specs}
+        slots = {spec.name: make_slot(spec) for spec in specs}
         # Engines do not write outputs that are inputs, passed on unchanged.
         made = [spec for spec in job.outputs if spec not in job.inputs]
         self._engine.load(model, job.inputs, made)
-        self._inputs = [values[spec.name] for spec in job.inputs]
-        self._made = [values[spec.name] for spec in made]
-        self.outputs = [values[spec.name] for spec in job.outputs]
+        self._inputs = [slots[spec.name] for spec in job.inputs]
+        self._made = [slots[spec.name] for spec in made]
+        self._outputs = [slots[spec.name] for spec in job.outputs]
+
+    @property
+    def outputs(self) -> list[NDArray[Any]]:
+        """The outputs of the frame that was computed last, in their shapes."""
+        return [values_in(slot) for slot in self._outputs]
 
     @property
     def keeps_something(self) -> bool:
@@ -138,7 +143,7 @@ class _Copy:
 
     def run(self) -> None:
         """Compute its outputs."""
-        self._engine.run(self._inputs, self._made)
+        self._engine.run([values_in(slot) for slot in self._inputs], self._made)
 
     def close(self) -> None:
         """Release the model."""

@@ -10,11 +10,12 @@ from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
+    AtMost,
     Fps,
     Json,
     Shape,
     Window,
-    parse_shapes,
+    parse_sizes,
     refuse_shared_files,
     refuse_with,
     writes,
@@ -40,6 +41,7 @@ def simulate(
         Path | None, Option(readable=False, help="Profile of the layers, made by 'profile'.")
     ] = None,
     shape: Shape = None,
+    at_most: AtMost = None,
     frames: Annotated[
         int | None,
         Option(min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --trace)."),
@@ -66,7 +68,9 @@ def simulate(
             help="Instead of --scatter: standard deviation of times, relative to the mean.",
         ),
     ] = 0.0,
-    seed: Annotated[int, Option(min=0, help="Random seed of --scatter and --jitter.")] = 0,
+    seed: Annotated[
+        int, Option(min=0, help="Random seed of --scatter, --jitter and of sizes that change.")
+    ] = 0,
     svg: Annotated[
         Path | None,
         Option(
@@ -93,7 +97,7 @@ def simulate(
         mapping=mapping,
         platform=platform,
         profile=profile,
-        shapes=parse_shapes(shape),
+        sizes=parse_sizes(shape, at_most),
         options=SimulationOptions(
             Traffic(frames, fps, None if trace is None else read_trace(trace), window, queue),
             Scatter(scatter, jitter, seed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import plan_model
 from rankslice.commands.profile_file import read_profile
+from rankslice.exploration.problem.frame_bytes import FrameBytes, bounds_text
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads, default_overheads
 from rankslice.exploration.simulator.figures import Simulation
@@ -33,9 +34,12 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import find_format
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.measurement.throughput import too_few_text
 
 _FRAMES = 1000
+_MOST_DRAWN = 1000
+"""Frames whose sizes are drawn; those after them have the same sizes again."""
 _MAX_FRAMES = 10_000_000
 
 
@@ -64,6 +68,7 @@ class Scatter:
     jitter: float = 0.0
     """Standard deviation over mean, by a gamma distribution."""
     seed: int = 0
+    """Of times, and of sizes that the profile has seen change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ def simulate(
     mapping: Path | None = None,
     platform: str | None = None,
     profile: Path | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    sizes: GivenSizes = NO_SIZES,
     options: SimulationOptions = SimulationOptions(),
 ) -> Simulated:
     """Return what a job would show; the same arguments give the same answer.
@@ -139,14 +144,14 @@ def simulate(
         mapping: of a model: which layers go where.
         platform: the boards and links; ``local`` by default.
         profile: how long layers take; not needed for ranks of the ``null`` engine.
-        shapes: sizes of model inputs that the file leaves open.
+        sizes: what is given of sizes that the file leaves open.
         options: what is simulated.
 
     Raises:
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
-    plan = _plan(target, mapping, platform, shapes)
+    plan = _plan(target, mapping, platform, sizes)
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
     measured = None if profile is None else read_profile(profile)
@@ -182,6 +187,8 @@ def simulate_job(
     window = traffic.window or plan.window
     frames, arrivals = _arrivals(traffic, window)
     random = np.random.default_rng(scatter.seed)
+    frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
+    sent_bytes = frame_bytes.drawn(plan.tensors, min(frames, _MOST_DRAWN), random)
     simulation = simulate_plan(
         plan,
         [_compute_s(time, scatter, frames, random) for time in times],
@@ -191,21 +198,23 @@ def simulate_job(
         window=window,
         overheads=taken,
         traced=options.traced,
+        sent_bytes=sent_bytes,
     )
-    return Simulated(plan, times, taken, simulation, tuple(_notes(plan, links)))
+    notes = (*_notes(plan, links), *_bounds(plan, frame_bytes))
+    return Simulated(plan, times, taken, simulation, notes)
 
 
 def _plan(
     target: Path,
     mapping: Path | None,
     platform: str | None,
-    shapes: Mapping[str, tuple[int, ...]] | None,
+    sizes: GivenSizes,
 ) -> Plan:
     """Return the plan of a build folder, or of a model and a mapping."""
     if is_build_folder(target):
-        if mapping is not None or shapes:
-            name = "--mapping" if mapping is not None else "--shape"
-            found = f"{target} was built with a mapping and shapes of its own"
+        if mapping is not None or sizes:
+            name = "--mapping" if mapping is not None else sizes.options[0]
+            found = f"{target} was built with a mapping and sizes of its own"
             raise RankSliceError(Mistake(name, found, "give the model's file instead"))
         return read_plan(target)
     refuse_other_folders(target)
@@ -221,7 +230,7 @@ def _plan(
     def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
         return place_ranks(wanted, boards, share_cores=True, default_engine=engine)
 
-    planned = plan_model(target, mapping, platform or "local", where=anywhere, shapes=shapes)
+    planned = plan_model(target, mapping, platform or "local", where=anywhere, sizes=sizes)
     plan = planned.plan
     return replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
 
@@ -331,6 +340,15 @@ def _notes(plan: Plan, links: LinkSpeeds) -> Iterator[str]:
     driven = [rank.key for rank in plan.ranks if rank.accelerator != "cpu" and rank.shared]
     if driven:
         yield f"how long {joined(driven)} keeps its host core busy is counted as nothing"
+
+
+def _bounds(plan: Plan, frame_bytes: FrameBytes) -> Iterator[str]:
+    """Yield which tensors count at their bound where they go from board to board."""
+    boards = [rank.board for rank in plan.ranks]
+    sent = {c.tensor for c in plan.channels if boards[c.source] != boards[c.destination]}
+    names = [t.name for t in plan.tensors if t.name in sent and frame_bytes.is_bound(t)]
+    if names:
+        yield bounds_text(names)
 
 
 _BUSY = 0.9

@@ -43,6 +43,7 @@ from rankslice.exploration.cost.prediction import (
 )
 from rankslice.exploration.cost.spans import spans_of
 from rankslice.exploration.cost.timing import blocks_of, latencies, segment_times
+from rankslice.exploration.problem.frame_bytes import bounds_text
 from rankslice.exploration.problem.problem import Problem
 from rankslice.frontend.partition.partition import partition
 
@@ -275,6 +276,9 @@ class _Predictor:
                 )
         unknown = np.flatnonzero(~self.sent.is_local & (self.sent.costs.link_s == 0)).tolist()
         yield from sorted({self._channels[message].source for message in unknown})
+        sent = np.unique(self.sent.tensor[~self.sent.is_local]).tolist()
+        if bounds := [tensor.name for n in sent if (tensor := problem.tensors[n]).is_bound]:
+            yield bounds_text(bounds)
         if not len(problem.rank_bytes):
             yield "memory of interpreters and engines is not known, and counted as nothing"
         if problem.overheads.source == "left out":

@@ -33,7 +33,7 @@ def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: M
     readings = _readings(problem, population, segments, homes, makers)
     levels = _levels(readings, len(population), 2 + int(segments.max(initial=-1)))
     flow = _Flow(problem, population, homes, makers, levels, readings, sent)
-    sizes = np.where(np.isfinite(problem.tensor_bytes), problem.tensor_bytes, 0.0)
+    sizes = problem.slot_bytes
     shape = len(population), len(problem.devices)
     found = np.zeros(shape)
     np.add.at(found, (np.arange(shape[0])[:, None], homes), flow.slots_at_home() * sizes)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.problem.devices import Accelerators, default_keys, kinds_and_devices
+from rankslice.exploration.problem.frame_bytes import BOUNDS, FrameBytes, slot_bytes
 from rankslice.exploration.problem.layers import copies_in, explored_layers, reads_of
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
@@ -36,6 +37,7 @@ def make_problem(
     spans_s: NDArray[np.float64] | None = None,
     overheads: Overheads = NO_OVERHEADS,
     times_source: str = "given times",
+    frame_bytes: FrameBytes = BOUNDS,
 ) -> Problem:
     """Return the problem of putting a model on the accelerators of a platform.
 
@@ -52,6 +54,7 @@ def make_problem(
         spans_s: (kinds, layers, layers) times of contiguous layers; by default sums of ``times_s``.
         overheads: processor time of a rank besides computing.
         times_source: where the times are from, for messages.
+        frame_bytes: sizes of messages with open sizes; by default those of the bounds.
 
     Raises:
         RankSliceError: the times are not of that form. All mistakes at once.
@@ -69,7 +72,7 @@ def make_problem(
         times_s=times,
         spans_s=summed_spans(times) if spans_s is None else spans_s,
         weight_bytes=_weight_bytes(weights, len(layers)),
-        tensors=tuple(_tensors(graph, layers)),
+        tensors=tuple(_tensors(graph, layers, frame_bytes)),
         bandwidth_bytes_s=bandwidths,
         latency_s=latencies,
         kinds=kinds,
@@ -118,7 +121,9 @@ def _together(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], .
     return tuple(tuple(sorted(group)) for group in groups)
 
 
-def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:
+def _tensors(
+    graph: Graph, layers: Sequence[Layer], frame_bytes: FrameBytes
+) -> Iterator[LayerTensor]:
     """Yield what layers read and give out, model inputs first.
 
     A layer that reads nothing is taken to read the smallest model input, which paces a segment of
@@ -137,9 +142,11 @@ def _tensors(graph: Graph, layers: Sequence[Layer]) -> Iterator[LayerTensor]:
             yield LayerTensor(
                 tensor.name,
                 producer,
-                float("inf") if crossing_fault(tensor) else float(tensor.nbytes or 0),
+                float("inf") if crossing_fault(tensor) else frame_bytes.mean(tensor),
                 tuple(readers.get(tensor.name, ())),
                 tensor.name in given,
+                most_bytes=float(slot_bytes(tensor)),
+                is_bound=frame_bytes.is_bound(tensor),
             )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +46,16 @@ class LayerTensor:
     producer: int
     """Index of the layer that makes it; -1: a model input."""
     nbytes: float
-    """Size; inf for one that cannot leave its segment, so that no cut may separate its readers
-    from its producer."""
+    """Mean size of its messages; inf for one that cannot leave its segment, so that no cut may
+    separate its readers from its producer."""
     readers: tuple[int, ...]
     """Indices of the layers that read it, ascending."""
     is_output: bool
     """Whether it is an output of the model, and so goes to the sink."""
+    most_bytes: float | None = None
+    """Size of a slot, if that is another: with open sizes it has room for the largest ones."""
+    is_bound: bool = False
+    """Whether its sizes are open and none are known but the largest: these are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +158,14 @@ class Problem:
 
     @cached_property
     def tensor_bytes(self) -> NDArray[np.float64]:
-        """(tensors,): the size of each; infinite for one that cannot leave its segment."""
+        """(tensors,): mean size of messages; infinite for one that cannot leave its segment."""
         return np.array([tensor.nbytes for tensor in self.tensors], np.float64)
+
+    @cached_property
+    def slot_bytes(self) -> NDArray[np.float64]:
+        """(tensors,): the size of a slot; 0 for one that cannot leave its segment."""
+        sizes = (t.nbytes if t.most_bytes is None else t.most_bytes for t in self.tensors)
+        return np.array([size if isfinite(size) else 0.0 for size in sizes])
 
     @cached_property
     def grouping(self) -> Grouping | None:

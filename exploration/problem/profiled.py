@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from rankslice.exploration.problem.devices import kinds_and_devices
+from rankslice.exploration.problem.frame_bytes import FrameBytes
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.overheads import Overheads, default_overheads
@@ -70,6 +71,7 @@ def profiled_problem(
         spans_s=times.spans_s,
         overheads=overheads or default_overheads(kind.engine for kind in kinds),
         times_source=source,
+        frame_bytes=FrameBytes(profile.seen),
     )
     return _with_measured(problem, profile)
 

@@ -19,11 +19,15 @@ from rankslice.backend.runtime.pipeline.wiring import (
     wire_all,
 )
 from rankslice.exploration.cost.messages import MessageCosts, message_costs
+from rankslice.exploration.problem.frame_bytes import slot_bytes
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.parts import Core, Pipe, Port, Rank, Ring, SimulatedStage
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan, plan_record
+
+SentBytes: TypeAlias = Mapping[str, NDArray[np.float64]]
+"""By tensor: the size of its messages in bytes, frame by frame and again from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ def assemble(
     links: LinkSpeeds,
     window: int,
     overheads: Overheads,
+    sent_bytes: SentBytes,
 ) -> Parts:
     """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
     job = make_job(plan_record(plan))
@@ -68,7 +73,7 @@ def assemble(
         for rank, wiring in enumerate(wirings)
         for send in (*wiring.sends, *wiring.shares)
     }
-    costs = _message_costs(plan, senders, links, overheads)
+    costs = _message_costs(plan, senders, links, overheads, sent_bytes)
     ports: dict[tuple[str, bool], Port] = defaultdict(Port)
     pipes = list(_pipes(plan, wirings, senders, rings, ranks, costs, ports))
     message_s = _message_s(pipes, costs.core_s)
@@ -91,18 +96,34 @@ _Senders: TypeAlias = Mapping[int, tuple[int, Reader]]
 
 
 def _message_costs(
-    plan: Plan, senders: _Senders, links: LinkSpeeds, overheads: Overheads
+    plan: Plan,
+    senders: _Senders,
+    links: LinkSpeeds,
+    overheads: Overheads,
+    sent_bytes: SentBytes,
 ) -> MessageCosts:
-    """Return what a plan's channels take."""
+    """Return what a plan's channels take; arrays are (channels, frames), or (channels, 1)."""
     boards = [rank.board for rank in plan.ranks]
     ends = [(boards[senders[c.number][0]], boards[c.destination]) for c in plan.channels]
-    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    bandwidths, latencies = links.figures(ends)
     return message_costs(
-        np.array([sizes[channel.tensor] for channel in plan.channels], np.float64),
-        *links.figures(ends),
-        np.array([one == other for one, other in ends], bool),
+        _channel_bytes(plan, sent_bytes),
+        bandwidths[:, np.newaxis],
+        latencies[:, np.newaxis],
+        np.array([one == other for one, other in ends], bool)[:, np.newaxis],
         overheads,
     )
+
+
+def _channel_bytes(plan: Plan, sent_bytes: SentBytes) -> NDArray[np.float64]:
+    """Return what channels carry, (channels, frames); (channels, 1) if it never changes."""
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    sizes = [
+        sent_bytes.get(channel.tensor, np.array([slot_bytes(tensors[channel.tensor])], np.float64))
+        for channel in plan.channels
+    ]
+    frames = max(map(len, sizes), default=1)
+    return np.array([np.resize(each, frames) for each in sizes]).reshape(-1, frames)
 
 
 def _pipes(
@@ -129,28 +150,35 @@ def _pipes(
             rings[sender][reader.ring],
             reader.index,
             rings[receiver][targets[channel.number]],
-            float(costs.link_s[number]),
-            float(costs.latency_s[number]),
+            _shortened(costs.link_s[number]),
+            float(costs.latency_s[number, 0]),
             None if out == into else (ports[out, True], ports[into, False]),
         )
 
 
+def _shortened(times: NDArray[np.float64]) -> list[float]:
+    """Return the times of frames; one, if all are the same."""
+    found: list[float] = times.tolist()
+    return found if len({*found}) > 1 else found[:1]
+
+
 def _message_s(
     pipes: Sequence[Pipe], at_each_end_s: NDArray[np.float64]
-) -> dict[SimulatedStage, float]:
-    """Return what messages take of the cores of segments, in seconds.
+) -> dict[SimulatedStage, NDArray[np.float64]]:
+    """Return what messages take of the cores of segments, frame by frame, in seconds.
 
     The maker of a tensor pays for sending it, its first reader on a rank for receiving it, and for
     letting others of its board read it there. What no segment makes or reads is paid by the
     source's first segment and the sink's last.
     """
-    found: dict[SimulatedStage, float] = defaultdict(float)
-    for pipe, seconds in zip(pipes, at_each_end_s.tolist(), strict=True):
+    found: dict[SimulatedStage, NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
+    for pipe, seconds in zip(pipes, at_each_end_s, strict=True):
         if pipe.origin.writer is None:
-            found[_first_reader(pipe.origin, pipe.sender)] += seconds
+            sender = _first_reader(pipe.origin, pipe.sender)
         else:
-            found[next(_segments([pipe.origin.writer]), pipe.sender.stages[0])] += seconds
-        found[_first_reader(pipe.target, pipe.receiver)] += seconds
+            sender = next(_segments([pipe.origin.writer]), pipe.sender.stages[0])
+        for stage in (sender, _first_reader(pipe.target, pipe.receiver)):
+            found[stage] = found[stage] + seconds
     return found
 
 
@@ -166,7 +194,7 @@ def _set_times(
     plan: Plan,
     compute_s: Sequence[NDArray[np.float64]],
     ranks: Sequence[Rank],
-    message_s: Mapping[SimulatedStage, float],
+    message_s: Mapping[SimulatedStage, NDArray[np.float64]],
     overheads: Overheads,
 ) -> None:
     for segment, times in zip(plan.segments, compute_s, strict=True):
@@ -174,7 +202,9 @@ def _set_times(
         around_s = overheads.frame_s if not segment.index else 0.0
         if computes(plan.ranks[segment.rank].engine):
             around_s += overheads.slice_s
-        stage.times = (np.atleast_1d(times) + message_s.get(stage, 0.0) + around_s).tolist()
+        messages_s = message_s.get(stage, np.zeros(1))
+        frames = max(np.size(times), len(messages_s))
+        stage.times = (np.resize(times, frames) + np.resize(messages_s, frames) + around_s).tolist()
 
 
 def _share_cores(plan: Plan, ranks: Sequence[Rank]) -> None:

@@ -199,8 +199,8 @@ class Pipe:
     """Its number among the readers of ``origin``."""
     target: Ring
     """Inside a board, what the receiver knows of ``origin``."""
-    link_s: float
-    """How long a message takes of each port."""
+    link_s: list[float]
+    """How long messages take of each port, frame by frame, and again from the beginning."""
     latency_s: float
     """Of the link; inside a board, how long the receiver takes to wake up."""
     ports: tuple[Port, Port] | None

@@ -12,7 +12,8 @@ It follows the runtime, but for computing, which takes a given time:
   each frame that comes out. On a CPU rank of a single core frames that do not come by the clock
   are let in by the thread that computes, once it has nothing to compute.
 * Messages between boards take turns on each board's link, each direction for itself: bytes over
-  bandwidth, then the latency. Inside a board a rank sees a frame once it has woken up.
+  bandwidth, then the latency. Where sizes are open, each frame has its own. Inside a board a rank
+  sees a frame once it has woken up.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +32,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulator.assembly import assemble
+from rankslice.exploration.simulator.assembly import Parts, SentBytes, assemble
 from rankslice.exploration.simulator.figures import (
     LinkUse,
     RankUse,
@@ -90,6 +92,7 @@ def simulate(
     window: int | None = None,
     overheads: Overheads = NO_OVERHEADS,
     traced: int = 0,
+    sent_bytes: SentBytes = MappingProxyType({}),
 ) -> Simulation:
     """Return what a job would show; the same arguments give the same answer.
 
@@ -103,8 +106,10 @@ def simulate(
         window: most frames inside; the plan's by default.
         overheads: processor time of a rank besides computing.
         traced: for how many frames from the first the steps are kept.
+        sent_bytes: sizes of messages with open sizes; by default those of the bounds.
     """
-    machine = _Machine(plan, compute_s, links, window or plan.window, overheads, traced)
+    parts = assemble(plan, compute_s, links, window or plan.window, overheads, sent_bytes)
+    machine = _Machine(plan, parts, links, window or plan.window, traced)
     machine.run(frames, arrivals)
     return machine.outcome()
 
@@ -115,14 +120,13 @@ class _Machine:
     def __init__(
         self,
         plan: Plan,
-        compute_s: Sequence[Times],
+        parts: Parts,
         links: LinkSpeeds,
         window: int,
-        overheads: Overheads,
         traced: int,
     ) -> None:
         self.plan, self.window, self.traced = plan, window, traced
-        self.parts = assemble(plan, compute_s, links, window, overheads)
+        self.parts = parts
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
@@ -283,13 +287,14 @@ class _Machine:
     def _try_pipe(self, pipe: Pipe) -> None:
         origin, target = pipe.origin, pipe.target
         while pipe.started < origin.written and target.has_room_for(pipe.started):
+            link_s = pipe.link_s[pipe.started % len(pipe.link_s)]
             pipe.started += 1
             there_s = self.now
             if pipe.ports is not None:
                 out, into = pipe.ports
-                passed_s = out.take(self.now, pipe.link_s)
+                passed_s = out.take(self.now, link_s)
                 # What leaves one board enters the other meanwhile, unless that one is taken.
-                there_s = into.take(passed_s - pipe.link_s, pipe.link_s)
+                there_s = into.take(passed_s - link_s, link_s)
             self._at(there_s + pipe.latency_s, self._arrive_by_pipe, pipe)
 
     def _arrive_by_pipe(self, pipe: Pipe) -> None:

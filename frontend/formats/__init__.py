@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.conversion import FLOAT32, Conversion
 from rankslice.frontend.formats.format import Format, Model, Part
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 
 __all__ = ["FORMATS", "Model", "find_format", "format_of", "read_model", "submodel_files"]
@@ -43,12 +43,12 @@ def _format(name: str) -> Format[Any]:
     return found
 
 
-def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     """Return the model in a file, of the format that the suffix names.
 
     Args:
         path: the model file.
-        shapes: sizes of inputs that the file does not fix, by the input's name.
+        sizes: what is given of sizes that the file leaves open.
 
     Raises:
         RankSliceError: the suffix is unknown, or the file is not such a model, or cannot be
@@ -59,7 +59,7 @@ def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         expected = joined([f".{suffix}" for suffix in FORMATS], "or")
         what = "is a folder" if path.is_dir() else f"has the suffix {quoted(path.suffix)}"
         raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
-    model: Model = found.read(path, shapes)
+    model: Model = found.read(path, sizes)
     return model
 
 

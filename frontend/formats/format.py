@@ -11,6 +11,7 @@ from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.mapping import Placement
 from rankslice.frontend.formats.conversion import Conversion
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 from rankslice.frontend.partition.spans import SpanSegment
@@ -68,7 +69,7 @@ class Format(Generic[_M]):
     submodels: str
     """Format of its sub-models, and the suffix of their files. Engines say which of these they
     run."""
-    read: Callable[[Path, Mapping[str, tuple[int, ...]] | None], _M]
+    read: Callable[[Path, GivenSizes], _M]
     """Reads a file: see :func:`rankslice.frontend.formats.read_model`."""
     submodel_files: Callable[[_M, Part, str, Conversion], SubModelFiles]
     """Gives what to write for a part: see :func:`rankslice.frontend.formats.submodel_files`."""
@@ -87,6 +88,10 @@ class Format(Generic[_M]):
     """Says what works but would be better with other cuts."""
     versions: Callable[[_M], Versions] = lambda model: Versions()
     """Says which versions the file names."""
+    metadata: Callable[[Path], Mapping[str, str]] = lambda path: {}
+    """Reads what the file's maker has left in it."""
+    shows_bounds: bool = False
+    """Whether a run of the whole model can show the sizes of any tensor."""
 
     @property
     def is_converted(self) -> bool:

@@ -1,35 +1,175 @@
-"""Whether the shapes that a user gives to a model's inputs fit the file, and which are missing."""
+"""Sizes of a model's inputs: what the file declares, and what a user gives where it is open."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, nearest
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import joined, quoted, size_option
+from rankslice.frontend.formats.given_sizes import GivenSizes
 
 Sizes: TypeAlias = Sequence[int | str]
 """Sizes that a file declares for an input; text for one that it leaves open: its name, or ``?``."""
 
+_EXAMPLE_BOUND = 64
+_AN_IMAGE = (1, 3, 224, 224)
 
-def shape_mistakes(
-    where: str, declared: Mapping[str, Sizes | None], given: Mapping[str, tuple[int, ...]]
-) -> Iterator[Mistake]:
-    """Yield what contradicts the shapes that the user gives.
+
+@dataclass(frozen=True, slots=True)
+class InputSizes:
+    """Sizes of a model's inputs, some of them open."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    """By the name of the input: its sizes, the largest where they are open."""
+    symbols: Mapping[str, tuple[str, ...]]
+    """By the name of the input: the names of its open sizes, as
+    :attr:`rankslice.framework.graph.Tensor.symbols` has them."""
+    others: Mapping[str, tuple[int, ...]]
+    """Bounds that were given for names which are neither an input's nor an open size's."""
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """The largest value of each open size, by its name."""
+        return {
+            symbol: size
+            for name, symbols in self.symbols.items()
+            for symbol, size in zip(symbols, self.shapes[name], strict=False)
+            if symbol
+        }
+
+
+def settle_inputs(
+    where: str, declared: Mapping[str, Sizes | None], given: GivenSizes, example: int = 1
+) -> tuple[InputSizes, list[Mistake]]:
+    """Return the sizes of all inputs as far as they are known, and what is wrong or missing.
+
+    An open size without a name gets one of its own: ``images.2``. One with a name holds for all
+    inputs that name it. One that is at most 1 is fixed.
 
     Args:
         where: the model file, for messages.
-        declared: by name of the input; ``None`` for one without a shape.
-        given: sizes by name of the input.
+        declared: sizes by the name of the input; ``None`` for one without a shape.
+        given: what the user gives.
+        example: what messages suggest for an open size.
     """
-    for name, shape in given.items():
-        here, sizes = f"{where}: input {quoted(name)}", declared.get(name)
-        if name not in declared:
-            yield Mistake(here, "the model has no such input", nearest(name, declared))
-        elif sizes is not None and not _fits(sizes, shape):
-            expected = f"it is declared as [{', '.join(map(str, sizes))}]"
-            yield Mistake(here, f"does not fit the shape {shape}", expected)
+    settling = _Settling(where, declared, given)
+    settling.take(given.fixed, "--shape", settling.fixed)
+    settling.take(given.at_most, "--at-most", settling.bounds)
+    settling.compare()
+    return settling.result(example), settling.mistakes
+
+
+class _Settling:
+    """Finds the sizes of the inputs of one model."""
+
+    def __init__(self, where: str, declared: Mapping[str, Sizes | None], given: GivenSizes) -> None:
+        self.mistakes: list[Mistake] = []
+        self.fixed: dict[str, int] = {}
+        """Values of sizes by their names; so in the next."""
+        self.bounds: dict[str, int] = {}
+        self._where = where
+        self._declared = declared
+        taken = {size for sizes in declared.values() for size in sizes or () if size != "?"}
+        self._sizes: dict[str, Sizes | None] = {}
+        for name, sizes in declared.items():
+            given_here = given.fixed.get(name) or given.at_most.get(name)
+            if sizes is None and given_here is not None:
+                sizes = ["?"] * len(given_here)
+            self._sizes[name] = None if sizes is None else _named(name, sizes, taken)
+        sizes_of_all = (size for sizes in self._sizes.values() for size in sizes or ())
+        self._symbols = {size for size in sizes_of_all if isinstance(size, str)}
+        self._others: dict[str, tuple[int, ...]] = {}
+
+    def take(
+        self, given: Mapping[str, tuple[int, ...]], option: str, values: dict[str, int]
+    ) -> None:
+        """Note what one option gives."""
+        for name, shape in given.items():
+            if name in self._declared:
+                self._take_input(name, shape, values)
+            elif name in self._symbols:
+                self._take_symbol(name, shape, option, values)
+            elif option == "--at-most":
+                self._others[name] = shape
+            else:
+                here = f"{self._where}: input {quoted(name)}"
+                known = [*self._declared, *self._symbols]
+                self.mistakes.append(
+                    Mistake(here, "the model has no such input", nearest(name, known))
+                )
+
+    def _take_input(self, name: str, shape: tuple[int, ...], values: dict[str, int]) -> None:
+        here, sizes = f"{self._where}: input {quoted(name)}", self._sizes[name]
+        assert sizes is not None
+        if not _fits(sizes, shape):
+            expected = f"it is declared as [{', '.join(map(str, self._declared[name] or ()))}]"
+            self.mistakes.append(Mistake(here, f"does not fit the shape {shape}", expected))
+        for axis, (symbol, size) in enumerate(zip(sizes, shape, strict=False)):
+            if isinstance(symbol, str) and values.setdefault(symbol, size) != size:
+                found = f"dimension {axis} ({symbol!r}) is {size}"
+                self.mistakes.append(Mistake(here, f"{found}, and {values[symbol]} elsewhere"))
+
+    def _take_symbol(
+        self, name: str, shape: tuple[int, ...], option: str, values: dict[str, int]
+    ) -> None:
+        here = f"{self._where}: size {quoted(name)}"
+        if len(shape) > 1:
+            expected = f"expected one number: {option} {name}={shape[0]}"
+            self.mistakes.append(Mistake(here, f"does not fit the sizes {shape}", expected))
+        elif values.setdefault(name, shape[0]) != shape[0]:
+            self.mistakes.append(Mistake(here, f"is {shape[0]}, and {values[name]} elsewhere"))
+
+    def compare(self) -> None:
+        """Note the sizes that are fixed beyond their bounds."""
+        for symbol, size in self.fixed.items():
+            if size > self.bounds.get(symbol, size):
+                here = f"{self._where}: size {quoted(symbol)}"
+                found = f"is {size} by --shape, and at most {self.bounds[symbol]} by --at-most"
+                self.mistakes.append(Mistake(here, found, "leave out one of them"))
+
+    def result(self, example: int) -> InputSizes:
+        """Return what was found, and note the inputs that have open sizes without a bound."""
+        values = {**self.bounds, **self.fixed}
+        is_open = {symbol: size > 1 and symbol not in self.fixed for symbol, size in values.items()}
+        shapes: dict[str, tuple[int, ...]] = {}
+        symbols: dict[str, tuple[str, ...]] = {}
+        for name, sizes in self._sizes.items():
+            if sizes is None:
+                self.mistakes.append(
+                    _open_mistake(self._where, name, (), _AN_IMAGE, values, example)
+                )
+                continue
+            if any(size not in values for size in sizes if isinstance(size, str)):
+                # One mistake is enough for an input to which sizes were given that do not fit.
+                if not self.mistakes or not self._is_given(name):
+                    declared = self._declared[name] or ()
+                    self.mistakes.append(
+                        _open_mistake(self._where, name, declared, sizes, values, example)
+                    )
+                continue
+            shapes[name] = tuple(values[s] if isinstance(s, str) else s for s in sizes)
+            names = tuple(s if isinstance(s, str) and is_open[s] else "" for s in sizes)
+            symbols[name] = names if any(names) else ()
+        return InputSizes(shapes, symbols, self._others)
+
+    def _is_given(self, name: str) -> bool:
+        sizes = self._sizes[name] or ()
+        return any(size in self.fixed or size in self.bounds for size in sizes)
+
+
+def _named(name: str, sizes: Sizes, taken: Iterable[int | str]) -> Sizes:
+    """Return sizes with names for those that have none."""
+    taken = set(taken)
+
+    def named(axis: int) -> str:
+        found = f"{name}.{axis}"
+        while found in taken:
+            found += "'"
+        return found
+
+    return [named(axis) if size == "?" else size for axis, size in enumerate(sizes)]
 
 
 def _fits(sizes: Sizes, shape: tuple[int, ...]) -> bool:
@@ -38,30 +178,28 @@ def _fits(sizes: Sizes, shape: tuple[int, ...]) -> bool:
     )
 
 
-def open_shape_mistake(where: str, name: str, sizes: Sizes, example: int = 1) -> Mistake:
-    """Return the mistake of an input with open sizes, to which the user gives none.
-
-    Args:
-        where: the model file, for messages.
-        name: of the input.
-        sizes: as the file declares them.
-        example: what the message suggests for an open size.
-    """
-    texts = [
-        str(index) if size == "?" else f"{index} ({size!r})"
-        for index, size in enumerate(sizes)
-        if isinstance(size, str)
+def _open_mistake(
+    where: str,
+    name: str,
+    declared: Sizes,
+    sizes: Sizes,
+    values: Mapping[str, int],
+    example: int,
+) -> Mistake:
+    """Return the mistake of an input with open sizes, to which the user gives none."""
+    missing = [
+        str(axis) if shown == "?" else f"{axis} ({shown!r})"
+        for axis, (size, shown) in enumerate(zip(sizes, declared, strict=False))
+        if isinstance(size, str) and size not in values
     ]
-    verb = "dimensions {} are" if len(texts) > 1 else "dimension {} is"
-    option = shape_option(name, (example if isinstance(size, str) else size for size in sizes))
+    verb = "dimensions {} are" if len(missing) > 1 else "dimension {} is"
+    fixed, bounds = (
+        [values.get(size, most) if isinstance(size, str) else size for size in sizes]
+        for most in (example, max(example, _EXAMPLE_BOUND))
+    )
     return Mistake(
         f"{where}: input {quoted(name)}",
-        f"{verb.format(joined(texts))} not fixed" if texts else "has no declared shape",
-        f"give all its sizes, for example: {option}",
+        f"{verb.format(joined(missing))} not fixed" if missing else "has no declared shape",
+        f"give all its sizes, for example: {size_option('--shape', name, fixed)}, or the largest"
+        f" ones of any frame: {size_option('--at-most', name, bounds)}",
     )
-
-
-def shape_option(name: str, sizes: Iterable[int]) -> str:
-    """Return what to write on the command line to give sizes to an input."""
-    given = f"{name}={','.join(map(str, sizes))}"
-    return f"--shape {shlex.quote(given)}"

@@ -16,12 +16,18 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, dtype_bits
 from rankslice.framework.quantisers import copied_layers
-from rankslice.framework.wording import listed, quoted
+from rankslice.framework.wording import listed, quoted, size_option
 from rankslice.frontend.partition.bonds import bond_mistakes, bonded, bound_items
 from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
 
 _MAX_BYTES = 2**31 - 1
 """What one MPI message of bytes can carry: its count is a C int."""
+
+HEADER_BYTES, MAX_DIMENSIONS = 64, 12
+"""Of messages of tensors with open sizes: what they begin with, and what it has room for."""
+
+_AN_EXAMPLE = (100, 4)
+"""What messages suggest as sizes of a tensor of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,8 +363,7 @@ def _output_mistake(graph: Graph, tensor: Tensor, maker: Layer) -> Mistake:
     """Return the mistake of a model output that cannot be given out."""
     made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
     found = f"{crossing_fault(tensor)}: it cannot be a model output"
-    declare = "if it is fixed, state it in the model file" if _is_unknown(tensor) else ""
-    return Mistake(f"{graph.name}: {made}", found, declare)
+    return Mistake(f"{graph.name}: {made}", found, _remedy([tensor]))
 
 
 def _span_mistake(graph: Graph, span: _Span) -> Mistake:
@@ -375,17 +380,25 @@ def _span_mistake(graph: Graph, span: _Span) -> Mistake:
         why = f"the first because {crossing_fault(tensor)}"
         found = f"tensors between them cannot be sent ({names}), {why}"
         layers = "them and those between"
-    whose = "its type and shape" if len(span.tensors) == 1 else "types and shapes"
-    declare = f", or state {whose} in the model file if they are fixed"
+    remedy = _remedy(span.tensors)
     return Mistake(
         f"{graph.name}: {where}",
         found,
-        f"map {layers} to one key{declare if _is_unknown(tensor) else ''}",
+        f"map {layers} to one key{f', or {remedy}' if remedy else ''}",
     )
 
 
-def _is_unknown(tensor: Tensor) -> bool:
-    return not tensor.dtype or (bool(dtype_bits(tensor.dtype)) and tensor.shape is None)
+def _remedy(tensors: Sequence[Tensor]) -> str:
+    """Say what lets tensors be handed over; empty: nothing, or they are of different kinds."""
+    if not all(dtype_bits(tensor.dtype) for tensor in tensors):
+        whose = "its type and shape" if len(tensors) == 1 else "types and shapes"
+        is_unknown = any(not tensor.dtype for tensor in tensors)
+        return f"state {whose} in the model file if they are fixed" if is_unknown else ""
+    if not all(tensor.shape is None or (tensor.is_open and tensor.nbytes) for tensor in tensors):
+        return ""
+    whose = "its largest sizes" if len(tensors) == 1 else "their largest sizes"
+    options = [size_option("--at-most", each.name, each.shape or _AN_EXAMPLE) for each in tensors]
+    return f"give {whose}, such as {' '.join(options)}"
 
 
 def crossing_fault(tensor: Tensor) -> str:
@@ -396,9 +409,17 @@ def crossing_fault(tensor: Tensor) -> str:
     if not dtype_bits(tensor.dtype):
         return f"its elements ({tensor.dtype}) have no fixed size"
     if size is None:
-        return "its shape is not known before the run"
+        return "no bound of its sizes is known"
     if not size:
         return "it has no elements"
+    if tensor.is_open and len(tensor.shape or ()) > MAX_DIMENSIONS:
+        return f"it has open sizes and more than {MAX_DIMENSIONS} dimensions"
+    if tensor.is_open and dtype_bits(tensor.dtype) % 8:
+        return f"it has open sizes, and its elements ({tensor.dtype}) are packed into bytes"
+    if tensor.is_open and size > _MAX_BYTES - HEADER_BYTES:
+        sizes = " x ".join(map(str, tensor.shape or ()))
+        most = _MAX_BYTES - HEADER_BYTES
+        return f"at most it has {size} bytes ({sizes}), and one message carries {most}"
     if size > _MAX_BYTES:
         return f"it has {size} bytes, and one message carries {_MAX_BYTES} at most"
     return ""

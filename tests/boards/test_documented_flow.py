@@ -21,6 +21,7 @@ pytestmark = pytest.mark.ci
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "several-boards.md"
+DETECTION = ROOT / "docs" / "detection.md"
 DOCUMENTED_RACK = "/run/rsb0/"
 
 
@@ -32,14 +33,15 @@ def rack() -> Iterator[Boards]:
         yield boards
 
 
-def scripts() -> list[str]:
-    """Return the page's blocks of commands for virtual boards."""
-    return re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
+def scripts(page: Path = PAGE) -> list[str]:
+    """Return a page's blocks of commands for virtual boards."""
+    return re.findall(r"(?ms)^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"))
 
 
 def typed(script: str, rack: Boards, folder: Path) -> str:
     """Return what a block prints, typed in a folder with the models that are shipped."""
-    shutil.copytree(ROOT / "models", folder / "models")
+    for name in ("models", "platforms"):
+        shutil.copytree(ROOT / name, folder / name)
     folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-e", "-c", script.replace(DOCUMENTED_RACK, f"{rack.names.folder}/")],
@@ -65,6 +67,16 @@ def test_the_page_has_a_small_model_and_two_of_real_size() -> None:
 def test_a_small_model_runs_on_three_boards_as_the_page_says(rack: Boards, tmp_path: Path) -> None:
     printed = typed(scripts()[0], rack, tmp_path)
     assert "verify passed: 100 frames compared, bit-equal" in printed
+
+
+def test_photographs_become_labelled_pictures_on_two_boards(rack: Boards, tmp_path: Path) -> None:
+    (script,) = scripts(DETECTION)
+    assert 3 == len(script.replace("\\\n", "").splitlines())
+    assert "boxes on 6 images, in " in typed(script, rack, tmp_path)
+    pictures = {path.name for path in (tmp_path / "labelled").iterdir()}
+    photographs = {path.name for path in (ROOT / "models" / "photographs").iterdir()}
+    assert {"coco.json"} == pictures - photographs
+    assert set() == photographs - pictures
 
 
 @pytest.mark.slow

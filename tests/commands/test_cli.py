@@ -221,7 +221,7 @@ def test_inspect_gives_json_alone_on_stdout() -> None:
     assert (0, "") == (ended.code, ended.err)
     record = json.loads(ended.out)
     assert set(FIGURE_2_RANKS) == {layer["name"] for layer in record["layers"]}
-    x = {"name": "x", "dtype": "float32", "shape": [1, 4, 8, 8], "bytes": 1024}
+    x = {"name": "x", "dtype": "float32", "shape": [1, 4, 8, 8], "symbols": [], "bytes": 1024}
     assert [x] == record["inputs"]
 
 

@@ -35,7 +35,7 @@ READ = {
 }
 """Parameters that name files or folders to read."""
 
-FOLDERS = {("build", "out"), ("explore", "out"), ("demo", "folder")}
+FOLDERS = {("build", "out"), ("explore", "out"), ("demo", "folder"), ("run", "boxes_to")}
 """Options that name a folder to make."""
 
 
@@ -206,8 +206,8 @@ def test_what_is_no_folder_is_refused_and_stays(
     place.mkdir()
     target(place / "out")
     before = entries(place)
-    force = [] if command == "demo" else ["--force"]
-    ended = rankslice(*line(command, f"--{option}", place / "out"), *force)
+    others = {"demo": [], "run": ["--boxes", "y"]}.get(command, ["--force"])
+    ended = rankslice(*line(command, f"--{option.replace('_', '-')}", place / "out"), *others)
     assert 1 == ended.code
     assert ended.err.startswith(f"error: {place / 'out'}: is "), ended.err
     assert before == entries(place)

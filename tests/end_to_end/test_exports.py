@@ -22,6 +22,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
 
@@ -72,11 +73,15 @@ def write_frames(graph: Graph, path: Path) -> Path:
 
 def sliced(model: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Path, Path]:
     """Build a random slicing; return the build folder and the frames."""
-    graph = read_onnx(model, shapes).graph
+    graph = read_onnx(model, GivenSizes(shapes)).graph
     mapping = folder / "mapping.json"
     mapping.write_text(json.dumps(mapping_at_random(graph, model.stem)))
     built = build(
-        model, mapping, "local", folder / "out", BuildOptions(shapes=shapes, share_cores=True)
+        model,
+        mapping,
+        "local",
+        folder / "out",
+        BuildOptions(sizes=GivenSizes(shapes), share_cores=True),
     )
     assert len(built.plan.segments) > 2
     return built.folder, write_frames(graph, folder / "frames.npz")

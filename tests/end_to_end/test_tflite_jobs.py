@@ -6,15 +6,18 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import rankslice_process
 from litert import interpreter
+from open_tflite_models import rows_model
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.plan import Plan
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.verify import Verification
 
@@ -36,7 +39,7 @@ def sliced(
         layers.setdefault(KEYS[rank], []).append(layer)
     mapping = folder / "mapping.json"
     mapping.write_text(json.dumps(layers))
-    options = BuildOptions(share_cores=True, shapes=shapes)
+    options = BuildOptions(share_cores=True, sizes=GivenSizes(shapes or {}))
     return build(model, mapping, "local", folder / "out", options)
 
 
@@ -125,3 +128,16 @@ def test_tensors_without_names_of_their_own_arrive(tmp_path):
     model = model_file("same_names")
     _, verdict = run_sliced(model, in_turn(model, 2), tmp_path)
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+
+
+def test_a_job_gives_the_bits_of_the_unsliced_model_where_the_data_decide_sizes(tmp_path):
+    model = rows_model(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(8, 12, 4)).astype(np.float32)
+    rows[2:4] = -1  # nothing is found
+    np.savez(tmp_path / "frames.npz", rows=rows)
+    names = [layer.name for layer in read_tflite(model).graph.layers]
+    built = sliced(model, {name: number % 2 for number, name in enumerate(names)}, tmp_path)
+    options = RunOptions(inputs=(str(tmp_path / "frames.npz"),), exact=True)
+    finished = run(prepare(built.folder, options), verify=True)
+    assert finished.summary.verify is not None
+    assert (True, 8) == (finished.summary.verify.passed, finished.summary.verify.frames)

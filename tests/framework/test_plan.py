@@ -4,6 +4,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from line_graphs import opened
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
 
 from rankslice.commands.build.show import describe_plan
@@ -41,8 +42,8 @@ def test_a_text_that_is_no_plan_is_refused_as_such(text):
 
 
 def test_a_plan_of_another_version_asks_to_be_built_again():
-    expected = ["plan.json: this is a plan of version 2; expected 1; build it again"]
-    assert expected == mistakes(changed("version", 2))
+    expected = ["plan.json: this is a plan of version 3; expected 2; build it again"]
+    assert expected == mistakes(changed("version", 3))
 
 
 @pytest.mark.parametrize(
@@ -117,3 +118,12 @@ def test_a_plan_is_described_in_a_line_per_rank():
         "1     edge01_gpu     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
         "2     edge04_arm45   2         2       2 tensors, 32 B  1 tensor, 16 B\n"
     ) == describe_plan(PLAN)
+
+
+def test_what_a_plan_sends_of_open_sizes_is_the_most():
+    plan = planned(opened(FIGURE_2, "Buff2"), FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
+    rows = [line.split() for line in describe_plan(plan).splitlines()[3:]]
+    assert ["2 tensors, <=32 B", "1 tensor, <=16 B"] == [
+        " ".join(rows[0][4:8]),
+        " ".join(rows[1][8:]),
+    ]

@@ -17,6 +17,7 @@ from rankslice.framework.profile import (
     Profile,
     ProfiledKind,
     ProfiledModel,
+    SeenTensor,
     Span,
     profile_from_json,
     profile_to_json,
@@ -57,6 +58,10 @@ PROFILE = Profile(
 )
 
 
+BOXES = SeenTensor("boxes", "float32", ((3, 4), (0, 4)))
+SCORES = SeenTensor("scores", "float32", ((3,), (0,)))
+
+
 def changed(*path_and_value: Any) -> str:
     """Return the text of the profile with the value at a path replaced."""
     *path, last, value = path_and_value
@@ -77,6 +82,32 @@ def test_a_profile_reads_back_as_it_was_written() -> None:
     assert PROFILE == profile_from_json(profile_to_json(PROFILE))
     nothing = replace(PROFILE, kinds=())
     assert nothing == profile_from_json(profile_to_json(nothing))
+
+
+def test_sizes_that_frames_showed_read_back_with_a_line_for_each_tensor() -> None:
+    shown = replace(PROFILE, seen=(BOXES, SCORES))
+    assert shown == profile_from_json(profile_to_json(shown))
+    assert 2 == sum(line.startswith('{"name"') for line in profile_to_json(shown).splitlines())
+    assert ((48, 0), (12, 0)) == (BOXES.nbytes, SCORES.nbytes)
+
+
+@pytest.mark.parametrize(
+    ("seen", "mistake"),
+    [
+        ((BOXES, BOXES), "seen: two tensors are called 'boxes'"),
+        ((replace(BOXES, shapes=()),), "seen: not all tensors have a shape for each frame"),
+        (
+            (BOXES, replace(SCORES, shapes=((3,),))),
+            "seen: not all tensors have a shape for each frame",
+        ),
+        ((replace(SCORES, dtype="str"),), "seen[0]: its values have no size in bytes"),
+        ((replace(SCORES, shapes=((-3,),)),), "seen[0]: its values have no size in bytes"),
+    ],
+)
+def test_sizes_that_contradict_each_other_are_refused(
+    seen: tuple[SeenTensor, ...], mistake: str
+) -> None:
+    assert [f"profile.json: {mistake}"] == mistakes(profile_to_json(replace(PROFILE, seen=seen)))
 
 
 def test_each_span_has_a_line() -> None:
@@ -107,15 +138,19 @@ def test_a_text_that_is_no_profile_is_refused_as_such(text: str) -> None:
 
 
 def test_a_profile_of_another_version_asks_to_be_measured_anew() -> None:
-    expected = ["profile.json: this is a profile of version 4; expected 3; measure again"]
-    assert expected == mistakes(changed("version", 4))
+    expected = ["profile.json: this is a profile of version 5; expected 4; measure again"]
+    assert expected == mistakes(changed("version", 5))
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_profiles_of_older_versions_have_one_moment_and_no_memory_of_gpus(version: int) -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_profiles_of_older_versions_have_one_moment_fixed_sizes_and_no_memory_of_gpus(
+    version: int,
+) -> None:
     record = json.loads(changed("version", version))
+    del record["seen"], record["model"]["inputs"][0]["symbols"]
     for span in record["kinds"][0]["spans"]:
-        del span["gpu_bytes"]
+        if version < 3:
+            del span["gpu_bytes"]
         if version == 1:
             del span["moments"]
     assert PROFILE == profile_from_json(json.dumps(record))

@@ -6,6 +6,7 @@ A reader may do two things with any bytes: return, or raise an error that is mea
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import struct
@@ -15,13 +16,17 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import onnx
 from sample_model import SAMPLE_MODEL
 
 from rankslice.backend.runtime.engines.tflite_file import count_operators
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sizes import disagreement, make_slot
+from rankslice.backend.runtime.sources import open_source
 from rankslice.backend.runtime.tables import tables
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
@@ -142,8 +147,35 @@ def _read_results(path: Path) -> None:
     ends = results.records[[0, -1]] if len(results) else results.records
     assert ends.tobytes() is not None
     assert len(results.completed_s) == len(results)
-    for output in range(len(results.outputs)):
-        results.values(output)
+    for output, spec in enumerate(results.outputs):
+        assert len(results.frames(output)[:2]) == min(2, len(results))
+        assert len(results.shapes(output)) == len(results)
+        if not spec.is_open:
+            results.values(output)
+
+
+_FRAMES = (
+    TensorSpec("ids", "int64", (1, 8), ("", "seq")),
+    TensorSpec("attention_mask", "float32", (1, 8), ("", "seq")),
+)
+
+
+def _read_frames(path: Path) -> None:
+    """Read all frames of a file, as far as there are some hundreds."""
+    source = open_source(RunOptions((str(path),)), _FRAMES)
+    slots = [make_slot(spec) for spec in _FRAMES]
+    for index in range(min(source.frames or 0, 300)):
+        source.read(index, slots)
+        assert not disagreement(slots)
+    source.close()
+
+
+def _npz() -> bytes:
+    """Return a frame per array for one input, and a stack of frames for the other."""
+    file = io.BytesIO()
+    mask = np.ones((2, 1, 3), np.float32)
+    np.savez(file, attention_mask=mask, **{f"ids/{n}": np.ones((1, 3), np.int64) for n in (0, 1)})
+    return file.getvalue()
 
 
 def _external() -> bytes:
@@ -176,6 +208,16 @@ def _results() -> bytes:
     head = {"plan_sha256": "ab" * 32, "outputs": [["y", "float32", [1, 2]], ["z", "int4", [3]]]}
     record = struct.pack("<Qd2f2B", 0, 1.5, 1.0, 2.0, 3, 4)
     return b"rankslice results 1\n" + json.dumps(head).encode() + b"\n" + record * 3
+
+
+def _open_results() -> bytes:
+    boxes = ["boxes", "float16", [9, 4], ["?", ""]]
+    head = {"plan_sha256": "ab" * 32, "outputs": [boxes, ["z", "int8", [3]]]}
+    frames = [
+        struct.pack(f"<Qd2I{4 * rows}e3b", rows, 1.5, rows, 4, *[0.5] * 4 * rows, 1, 2, 3)
+        for rows in (0, 3, 9)
+    ]
+    return b"rankslice results 1\n" + json.dumps(head).encode() + b"\n" + b"".join(frames)
 
 
 _YAML = b"""boards:
@@ -256,17 +298,31 @@ TARGETS = {
     "results": Target(
         "results.bin",
         _read_results,
-        (_results(),),
+        (_results(), _open_results()),
         (
             *_WORDS,
             b"[" * 3000,
             b'"object"',
             b'"float32"',
             b"[99999999999, 99999999999]",
+            b'["?", ""]',
+            b"\xff\xff\xff\xff",
             b'"V1000000000"',
         ),
     ),
 }
+
+_HEADS = (b"(1, 3)", b"(9999999999,)", b"<i8", b"|O", b"PK\x01\x02", b"\xff" * 4, b"ids/7.npy")
+for _suffix, _seeds, _own in (
+    ("npz", (_npz(),), _HEADS),
+    ("txt", (b"101 7 102\n5\n",), (*_WORDS, b"9" * 20)),
+    (
+        "jsonl",
+        (b'{"ids": [1, 2], "attention_mask": [[1, 0.5]]}\n{"ids": [[]], "attention_mask": []}',),
+        (*_WORDS, b"[" * 3000, b'"ids"', b"[]", b'""'),
+    ),
+):
+    TARGETS[f"frames-{_suffix}"] = Target(f"frames.{_suffix}", _read_frames, _seeds, _own)
 
 
 KERAS_TARGETS = {

@@ -20,6 +20,10 @@ from rankslice.measurement.verify import (
 REFERENCE = np.array([[-1.0, 0.25, 0.5, 3.0]], np.float32)
 """Its range is 4."""
 
+BOXES = np.arange(20, dtype=np.float32).reshape(5, 4)
+COUNT = np.array([0, 5])
+"""Outputs of a detector: a box a row, and how many there are."""
+
 
 def compared(reference: Any, actual: Any, *, exact: bool = False, frames: int = 1) -> Verification:
     comparison = Comparison(["y"])
@@ -201,13 +205,55 @@ def test_a_given_tolerance_holds_for_floating_point_and_for_integers() -> None:
 @pytest.mark.parametrize(
     ("by_engine", "told"),
     [
-        (0.2, "changes the unsliced model by 0.2 of the range, which is as much"),
-        (0.001, "changes the unsliced model by 0.001 of the range only"),
-        (0.0, "does not change the unsliced model"),
+        (changed(0.8), "changes the unsliced model by 0.2 of the range, which is as much"),
+        (changed(0.004), "changes the unsliced model by 0.001 of the range only"),
+        (REFERENCE, "does not change the unsliced model"),
+        (REFERENCE[:0], "changes shapes of the unsliced model, too"),
     ],
 )
-def test_a_difference_is_told_to_be_the_engines_or_not(by_engine: float, told: str) -> None:
+def test_a_difference_is_told_to_be_the_engines_or_not(
+    by_engine: NDArray[np.float32], told: str
+) -> None:
     failed = compared(REFERENCE, changed(1.0))
-    verdict = explained(failed, by_engine)
+    verdict = explained(failed, compared(REFERENCE, by_engine))
     assert not verdict.passed
     assert verdict.complaint.startswith(f"{failed.complaint}; the engine's optimisation {told}")
+
+
+def test_another_shape_is_told_with_its_frame_and_not_compared_further() -> None:
+    comparison = Comparison(["boxes", "count"])
+    for rows in (4, 2, 0):
+        comparison.add([BOXES[:4], COUNT], [BOXES[:rows], COUNT + rows])
+    verdict = comparison.verdict(exact=False, tolerance=9.0)
+    assert (False, False, False) == (verdict.passed, verdict.bit_equal, verdict.shapes_equal)
+    assert (
+        "output 'boxes' has shape [2, 4] in frame 1; the unsliced model's has shape [4, 4]"
+        " (2 frames with other shapes)" == verdict.complaint
+    )
+    assert 0.8 == verdict.max_rel_diff
+
+
+def test_a_difference_in_shape_is_not_explained_by_one_in_values() -> None:
+    failed = compared(BOXES[:4], BOXES[:3])
+    by_engine = compared(REFERENCE, changed(0.004))
+    complaint = explained(failed, by_engine).complaint
+    assert "by 0.001 of the range only, so the difference has another cause" in complaint
+
+
+def test_frames_may_have_any_shapes_and_be_empty() -> None:
+    comparison = Comparison(["boxes"])
+    for rows in (0, 3, 1, 0, 5):
+        comparison.add([BOXES[:rows]], [BOXES[:rows].copy()])
+    assert Verification(True, True, 0.0, 0.0, 5) == comparison.verdict(exact=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+def test_an_output_that_is_empty_in_every_frame_proves_nothing(dtype: Any) -> None:
+    comparison = Comparison(["boxes", "y"])
+    for rows in (0, 2):
+        empty = np.empty((0, rows), dtype)
+        comparison.add([empty, REFERENCE], [empty, REFERENCE])
+    verdict = comparison.verdict(exact=True)
+    assert (False, True, True) == (verdict.passed, verdict.bit_equal, verdict.shapes_equal)
+    expected = "the unsliced model's output 'boxes' is empty in every frame: it proves nothing"
+    assert expected == verdict.complaint

@@ -342,27 +342,44 @@ def _models() -> Iterator[Provoked]:
     del unversioned.opset_import[:]
     yield _model("a model without operator sets", unversioned.SerializeToString())
     yield Provoked(
-        "a size that is not known before the run, between two ranks",
+        "a size without a bound, between two ranks",
         BUILD.replace("model.onnx", "bad.onnx"),
         {
             "bad.onnx": onnx.parser.parse_model(
                 f"{head} g (float[4] x) => (float[4] y)"
-                " { [n] i = NonZero(x) [s] f = Cast<to = 1>(i) [r] m = ReduceSum<keepdims = 0>(f)"
+                " { [n] i = Cast<to = 7>(x) [s] f = Expand(x, i) [r] m = ReduceSum<keepdims = 0>(f)"
                 " [a] y = Add(x, m) }"
             ).SerializeToString(),
-            "mapping.json": '{"edge01_cpu0": ["n"], "edge01_cpu1": ["s..a"]}',
+            "mapping.json": '{"edge01_cpu0": ["n", "s"], "edge01_cpu1": ["r", "a"]}',
         },
     )
     yield Provoked(
-        "sizes that are not known before the run, between two ranks that take turns",
+        "sizes without bounds, between two ranks that take turns",
         BUILD.replace("model.onnx", "bad.onnx"),
         {
             "bad.onnx": onnx.parser.parse_model(
                 f"{head} g (float[4] x) => (float[4] y)"
-                " { [n] i = NonZero(x) [s] f = Cast<to = 1>(i) [t] g = Neg(f) [u] h = Abs(g)"
+                " { [n] i = Cast<to = 7>(x) [s] f = Expand(x, i) [t] g = Neg(f) [u] h = Abs(g)"
                 " [r] m = ReduceSum<keepdims = 0>(h) [a] y = Add(x, m) }"
             ).SerializeToString(),
             "mapping.json": '{"edge01_cpu0": ["n", "t", "r"], "edge01_cpu1": ["s", "u", "a"]}',
+        },
+    )
+    yield Provoked(
+        "bounds that a .tflite model cannot have",
+        BUILD.replace("model.onnx", "bad.tflite")
+        + " --at-most similarity=3 --at-most Relu=4,4 --at-most Sum=3",
+        {
+            "bad.tflite": model_file("control_flow").read_bytes(),
+            "mapping.json": '{"edge01_cpu0": ["FULLY_CONNECTED_0..MUL_6"]}',
+        },
+    )
+    yield Provoked(
+        "open sizes of a .tflite model with variables",
+        BUILD.replace("model.onnx", "bad.tflite") + " --at-most serving_default_x:0=4,4",
+        {
+            "bad.tflite": model_file("open_variable").read_bytes(),
+            "mapping.json": '{"edge01_cpu0": ["CALL_ONCE_0..ADD_10"]}',
         },
     )
     yield Provoked(
@@ -464,6 +481,9 @@ def _options() -> Iterator[Provoked]:
         "too few sizes": "--shape x=1",
         "another size than the model's": "--shape x=1,4",
         "a huge size": "--shape x=99999999999999999999,3",
+        "sizes that are given twice": "--at-most x=5,3 --at-most x=6,3",
+        "fixed sizes and a bound": "--shape x=5,3 --at-most x=6,3",
+        "an empty bound": "--at-most x=0,3",
     }.items():
         command = f"{BUILD.replace('model.onnx', 'open.onnx')} {option}"
         yield Provoked(title, command, opened)
@@ -497,7 +517,7 @@ def _folders() -> Iterator[Provoked]:
     yield plan("a plan that is empty", lambda text: "")
     yield plan("a plan that ends early", lambda text: text[:500])
     yield plan("a plan that is another file", lambda text: MAPPING)
-    yield plan("a plan of a later version", replaced('"version": 1', '"version": 2'))
+    yield plan("a plan of a later version", replaced('"version": 2', '"version": 3'))
     yield plan("a plan with a key too much", replaced('"source"', '"sauce": 1, "source"'))
     yield plan("a plan with another key", replaced('"minimal"', '"maximal"'))
     yield plan("a plan with another type", replaced('"sink": 2', '"sink": "2"'))
@@ -569,9 +589,22 @@ def _runs() -> Iterator[Provoked]:
         "a word as a number": "--frames many",
         "a size that is none": "--size 0x0",
         "a mean that is none": "--mean 1,x",
+        "boxes where there are no images": "--boxes y",
+        "boxes in outputs that are not there": "--boxes boxes,scores,classes --input a.png",
+        "what boxes are like, without boxes": "--box-form xywh --min-score 0.5 --nms",
+        "a score that is none": "--boxes y --min-score high",
     }.items():
         needed = {name: content for name, content in files.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
+
+    def let_output_change(plan: Path) -> None:
+        record = json.loads(plan.read_text())
+        output = next(tensor for tensor in record["tensors"] if tensor["name"] == "y")
+        output["symbols"] = ["rows", "", "", ""]
+        plan.write_text(json.dumps(record))
+
+    title = "classes of an output whose shape changes"
+    yield Provoked(title, "run out --top 1", {"out/plan.json": let_output_change})
 
 
 def _inspections() -> Iterator[Provoked]:
@@ -686,6 +719,7 @@ def _profiles() -> Iterator[Provoked]:
         **{"litert.yaml": other},
     )
     yield profile("a configuration for ssh that is not there", "model.onnx --ssh-config none")
+    yield profile("frames for a model whose sizes never change", "model.onnx --input f.npz -o new")
 
 
 def _explorations() -> Iterator[Provoked]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import open_source
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.frontend.formats.given_sizes import GivenSizes
 
 onnxruntime = load_onnxruntime()
 
@@ -67,14 +70,20 @@ def write_mapping(path: Path, ranks: Mapping[str, int]) -> Path:
     return path
 
 
-def build_folder(folder: Path, model: onnx.ModelProto | Path, ranks: Mapping[str, int]) -> Path:
+def build_folder(
+    folder: Path,
+    model: onnx.ModelProto | Path,
+    ranks: Mapping[str, int],
+    at_most: Mapping[str, tuple[int, ...]] | None = None,
+) -> Path:
     """Slice a model for this machine; return the build folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = model if isinstance(model, Path) else folder / "model.onnx"
     if not isinstance(model, Path):
         onnx.save(model, path)
     mapping = write_mapping(folder / "mapping.json", ranks)
-    return build(path, mapping, "local", folder / "out", BuildOptions(share_cores=True)).folder
+    options = BuildOptions(share_cores=True, sizes=GivenSizes(at_most=at_most or {}))
+    return build(path, mapping, "local", folder / "out", options).folder
 
 
 def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:
@@ -99,6 +108,22 @@ def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[N
         engine.run(slots, [stack[frame] for stack in stacks])
     engine.close()
     return stacks
+
+
+def unsliced_frames(folder: Path, inputs: Sequence[str], frames: int) -> list[list[NDArray[Any]]]:
+    """Run the unsliced, unoptimised model; return the outputs of each frame, in their shapes."""
+    job = load_job(folder / "plan.json")
+    source = open_source(RunOptions(tuple(inputs), frames=frames), job.inputs)
+    found = []
+    with closing(open_engine("onnxruntime", EngineSettings(exact=True))) as engine:
+        engine.load(folder / "model", job.inputs, job.outputs)
+        slots = [make_slot(spec) for spec in job.inputs]
+        for frame in range(frames):
+            outputs = [make_slot(spec) for spec in job.outputs]
+            source.read(frame, slots)
+            engine.run([*map(values_in, slots)], outputs)
+            found.append([*map(values_in, outputs)])
+    return found
 
 
 def session(path: Path) -> Any:

@@ -1,5 +1,6 @@
 """Graphs written as lines, for tests that need no model file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
@@ -18,6 +19,21 @@ def line_graph(text: str, outputs: str, inputs: str = "x") -> Graph:
             )
         )
     return Graph("model.onnx", "onnx", tuple(layers), _tensors(inputs), _tensors(outputs), ())
+
+
+def opened(graph: Graph, *names: str, size: str = "n") -> Graph:
+    """Return a graph in which the second size of some tensors is open; its bound is as before."""
+
+    def of(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(
+            replace(tensor, symbols=("", size)) if tensor.name in names else tensor
+            for tensor in tensors
+        )
+
+    layers = (
+        replace(each, inputs=of(each.inputs), outputs=of(each.outputs)) for each in graph.layers
+    )
+    return replace(graph, layers=tuple(layers), inputs=of(graph.inputs), outputs=of(graph.outputs))
 
 
 def _tensors(names: str) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import strategies as st
-from line_graphs import line_graph
+from line_graphs import line_graph, opened
 from placements import many_placements, placements
 from strategies import mapped_graphs
 
@@ -58,7 +58,10 @@ def job_of(plan: Plan) -> Job:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Draw plans, with any rank as the source."""
+    """Draw plans, with any rank as the source; some tensors may have an open size."""
     graph, ranks = draw(mapped_graphs())
+    names = sorted({tensor.name for layer in graph.layers for tensor in layer.outputs})
+    names += [tensor.name for tensor in graph.inputs]
+    graph = opened(graph, *draw(st.sets(st.sampled_from(names))))
     source = draw(st.none() | st.integers(0, max(ranks.values())))
     return planned(graph, ranks, source_rank=source)

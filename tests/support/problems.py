@@ -44,7 +44,9 @@ def problem(
     """Return a problem; ``more`` is what :func:`make_problem` takes, and fields of the problem."""
     boards = boards or platform()
     devices = None if keys is None else kinds_and_devices(keys, boards)
-    names = [each for each in ("spans_s", "overheads", "times_source") if each in more]
+    names = [
+        each for each in ("spans_s", "overheads", "times_source", "frame_bytes") if each in more
+    ]
     taken: Any = {name: more.pop(name) for name in names}
     found = make_problem(graph, boards, np.array(times_s), accelerators=devices, **taken)
     measured: Any = more.pop("idle_w", {})

@@ -15,6 +15,7 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.graph import Graph, Tensor, constant_layers
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.writer import SINGLE_FILE_LIMIT, segment_pieces
@@ -103,7 +104,7 @@ def check_crossing(model: OnnxModel, folder: Path, shapes: Shapes) -> None:
         if name not in given
     )
     onnx.save(content, folder / "declared.onnx")
-    declared = read_onnx(folder / "declared.onnx", shapes)
+    declared = read_onnx(folder / "declared.onnx", GivenSizes(shapes))
     inputs = random_values(model.graph)
     found = run_sliced(model, cut, folder, inputs)
     expected = run_whole(declared, inputs)

@@ -52,6 +52,8 @@ class Network:
     """Of all tensors that are computed."""
     weights: Mapping[str, tuple[int, ...]]
     """Shapes."""
+    rows: int | str = 1
+    """First size of all tensors of the ONNX model; the name of an open one."""
 
     def graph(self) -> Graph:
         """Return the record that a reader would make of :meth:`model`, byte ranges aside."""
@@ -98,7 +100,9 @@ class Network:
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
     def _value(self, name: str):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, self.widths[name]])
+        return helper.make_tensor_value_info(
+            name, TensorProto.FLOAT, [self.rows, self.widths[name]]
+        )
 
 
 def _node_proto(node: Node, random: np.random.Generator) -> NodeProto:
@@ -113,17 +117,19 @@ def _node_proto(node: Node, random: np.random.Generator) -> NodeProto:
 
 
 @st.composite
-def networks(draw: st.DrawFn, max_layers: int = 12) -> Network:
+def networks(draw: st.DrawFn, max_layers: int = 12, *, rows: int | str = 1) -> Network:
     """Draw networks with skip edges, layers with two outputs, constants and unused results.
 
-    Some model output depends on a model input; a model input may be unused.
+    Some model output depends on a model input; a model input may be unused. If ``rows`` names an
+    open size, all tensors have it, and there are no constants, which would have one row.
     """
+    ops = _OPS if rows == 1 else tuple(op for op in _OPS if op != "Constant")
     inputs = tuple(f"x{n}" for n in range(draw(st.integers(1, 3))))
     widths = dict.fromkeys(inputs, _WIDTH)
     weights: dict[str, tuple[int, ...]] = {}
     nodes = [_draw_node(draw, "n0", "Relu", widths, weights)]
     for number in range(1, draw(st.integers(1, max_layers))):
-        nodes.append(_draw_node(draw, f"n{number}", draw(st.sampled_from(_OPS)), widths, weights))
+        nodes.append(_draw_node(draw, f"n{number}", draw(st.sampled_from(ops)), widths, weights))
     made = [name for node in nodes for name in node.outputs]
     fed = set(inputs)
     for node in nodes:
@@ -131,7 +137,7 @@ def networks(draw: st.DrawFn, max_layers: int = 12) -> Network:
     main = draw(st.sampled_from([name for name in reversed(made) if name in fed]))
     others = draw(st.sets(st.sampled_from(made), max_size=3))
     outputs = tuple(draw(st.permutations(sorted({main} | others))))
-    return Network(inputs, outputs, tuple(nodes), widths, weights)
+    return Network(inputs, outputs, tuple(nodes), widths, weights, rows)
 
 
 def _draw_node(

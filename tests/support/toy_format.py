@@ -6,7 +6,6 @@ shape with what it makes and reads, ``output a`` what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.format import Format, Part
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 
 
@@ -24,7 +24,7 @@ class ToyModel:
     graph: Graph
 
 
-def read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ToyModel:
+def read(path: Path, sizes: GivenSizes = NO_SIZES) -> ToyModel:
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     tensors: dict[str, Tensor] = {}
     inputs, outputs, layers = [], [], []

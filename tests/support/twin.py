@@ -94,6 +94,10 @@ class TwinTransport:
         """Put the slot into the receiver's mailbox."""
         self._post(lane, slot, self._sends[lane].slots[slot])
 
+    def send_part(self, lane: int, slot: int, nbytes: int) -> None:
+        """Put the first bytes of the slot into the receiver's mailbox."""
+        self._post(lane, slot, self._sends[lane].slots[slot][:nbytes])
+
     def send_end(self, lane: int) -> None:
         """Put an empty message into the receiver's mailbox."""
         self._post(lane, _END, np.empty(0, np.uint8))
@@ -123,9 +127,14 @@ class TwinTransport:
                 slot = self._posted[lane].popleft()
                 message = mailbox.popleft()
                 size = message.payload.nbytes
+                if size > end.slots[slot].nbytes:
+                    raise JobError(
+                        f"rank {end.peer} sent {size} bytes through channel {end.channel}, more"
+                        " than its tensor may have"
+                    )
                 end.slots[slot][:size] = message.payload
                 message.taken.set()
-                received.append(Completion(lane, slot, is_end=not size))
+                received.append(Completion(lane, slot, not size, size))
         sent, sending = [], []
         for message, completion in self._sending:
             # Asked once: the receiver may take the message at any time.

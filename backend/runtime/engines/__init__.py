@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..discovery import find_names, import_kind
 from ..errors import JobError
 from ..job import RankSpec, TensorSpec
+from ..sizes import Slot
 from ..version import RUNTIME_VERSION
 from .acceleration import Acceleration
 
@@ -56,10 +57,14 @@ class Engine(Protocol):
                 accelerator cannot run all of it and may not leave the rest to the CPU.
         """
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         """Compute ``outputs`` from ``inputs``, in the order given to :meth:`load`.
 
-        The arrays are slots: the same few arrays come again and again.
+        Tensors without open sizes are slots: the same few arrays come again and again. Inputs with
+        open sizes have the shape of this frame; such an output is given its shape here.
+
+        Raises:
+            JobError: it fails on these values, or an output is beyond its bound.
         """
 
     def warm_up_hindrance(self) -> str:

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import TensorSpec
+from ..sizes import Slot
 from . import Engine, EngineSettings
 from .acceleration import Acceleration, refuse_fallback
+from .litert_open import Numbers, OpenRuns, copy_output
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
 from .own_process import OwnProcessEngine, start_processes
-from .signature import FileTensor, match_tensors
-from .tflite_file import kept_by_a_run
+from .signature import FileTensor, match_tensors, refuse_open_sizes
+from .tflite_file import has_variables, kept_by_a_run
 
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
@@ -110,12 +112,56 @@ class InterpreterEngine:
         self._interpreter: Any = None
         self._inputs: list[Callable[[NDArray[Any]], None]] = []
         self._outputs: list[Any] = []
+        self._open: OpenRuns | None = None
         self._acceleration: Acceleration | None = None
         self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Build the interpreter, apply the delegate, and compare the signature with the plan's."""
-        only_delegates = bool(self._delegate)
+        self._path = path
+        if any(spec.is_open for spec in (*inputs, *outputs)):
+            self._load_open(inputs, outputs)
+        else:
+            self._load_fixed(inputs, outputs)
+
+    def _load_open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Build the interpreter with memory for the largest frame."""
+        path = self._path
+        if self._delegate:
+            refuse_open_sizes(path.name, (*inputs, *outputs), f"delegate {self._delegate}")
+        if any(spec.is_open for spec in inputs) and has_variables(path):
+            raise JobError(
+                f"{path.name}: it keeps variables, which LiteRT clears when the sizes of inputs"
+                " change: fix the sizes (build --shape)"
+            )
+        self._build(path, inputs)
+        self._acceleration = self._count()
+        given, made = (
+            match_tensors(
+                path.name, side, specs, _file_tensors(self._interpreter, side, "shape_signature")
+            )
+            for side, specs in (("input", inputs), ("output", outputs))
+        )
+        self._open = self._open_runs(given, made)
+
+    def _open_runs(self, given: Sequence[FileTensor], made: Sequence[FileTensor]) -> OpenRuns:
+        """Return what runs frames whose sizes change, on this interpreter and maybe another."""
+
+        def make(plain: bool) -> Any:
+            return self._package.interpreter(
+                self._path, self._settings.threads, (), only_delegates=plain
+            )
+
+        numbers = Numbers(
+            tuple(tensor.number for tensor in given),
+            tuple(tensor.number for tensor in made),
+            self._found(),
+        )
+        repeats = not has_variables(self._path)
+        return OpenRuns(self._interpreter, make, numbers, repeats=repeats)
+
+    def _load_fixed(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        path, only_delegates = self._path, bool(self._delegate)
         resized = self._build(path, inputs, only_delegates=only_delegates)
         self._acceleration = self._count()
         if self._delegate and not self._acceleration.is_full:
@@ -131,9 +177,13 @@ class InterpreterEngine:
         if resized:
             # That run has left something in the model's variables.
             self._build(path, inputs, only_delegates=only_delegates)
-        self._path = path
-        self._inputs = self._setters(match_tensors(path.name, "input", inputs, given))
-        self._outputs = self._accessors(match_tensors(path.name, "output", outputs, made))
+        given = match_tensors(path.name, "input", inputs, given)
+        made = match_tensors(path.name, "output", outputs, made)
+        if self._found() and not self._delegate:
+            self._open = self._open_runs(given, made)
+            return
+        self._inputs = self._setters(given)
+        self._outputs = self._accessors(made)
 
     def _build(
         self, path: Path, inputs: Sequence[TensorSpec], *, only_delegates: bool = False
@@ -174,9 +224,8 @@ class InterpreterEngine:
     def _count(self) -> Acceleration:
         """Return what delegates run: the nodes that they have put in the place of operators."""
         by = Path(self._delegate).name if self._delegate else "XNNPACK"
-        try:
-            nodes = self._interpreter._get_ops_details()
-        except AttributeError:  # the method is not public
+        nodes = self._nodes()
+        if nodes is None:
             return Acceleration(by, None, None)
         operators = [node for node in nodes if node["op_name"] != "DELEGATE"]
         partitions = [node for node in nodes if node["op_name"] == "DELEGATE"]
@@ -185,6 +234,23 @@ class InterpreterEngine:
             node["op_name"] for number, node in enumerate(operators) if number not in taken
         )
         return Acceleration(by, len(taken), len(operators), len(partitions), tuple(others))
+
+    def _nodes(self) -> list[dict[str, Any]] | None:
+        """Return the operators, and those of delegates; ``None``: this package does not tell."""
+        try:
+            nodes: list[dict[str, Any]] = self._interpreter._get_ops_details()
+        except AttributeError:  # the method is not public
+            return None
+        return nodes
+
+    def _found(self) -> tuple[int, ...]:
+        """Return the numbers of the tensors that list what was found: they may have no rows."""
+        return tuple(
+            int(number)
+            for node in self._nodes() or ()
+            if node["op_name"] == "WHERE"
+            for number in node["outputs"]
+        )
 
     def _accessors(self, tensors: Sequence[FileTensor]) -> list[Any]:
         # A call of an accessor gives a view of the tensor's memory, wherever that is then.
@@ -200,8 +266,11 @@ class InterpreterEngine:
             for tensor, accessor in zip(tensors, self._accessors(tensors), strict=True)
         ]
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         """Copy the inputs in, compute, copy the outputs out."""
+        if self._open is not None:
+            self._open.run(inputs, outputs)
+            return
         for fill, values in zip(self._inputs, inputs, strict=True):
             fill(values)
         try:
@@ -209,7 +278,7 @@ class InterpreterEngine:
         except (ValueError, RuntimeError) as error:
             raise JobError(f"{self._package.name}: {first_line(error)}") from None
         for accessor, target in zip(self._outputs, outputs, strict=True):
-            _copy_output(accessor(), target)
+            copy_output(accessor(), target)
 
     def warm_up_hindrance(self) -> str:
         """Name variables, random numbers and custom operators."""
@@ -222,7 +291,7 @@ class InterpreterEngine:
     def close(self) -> None:
         """Drop the interpreter, then its delegate."""
         self._inputs, self._outputs = [], []
-        self._interpreter = None
+        self._open = self._interpreter = None
         self._delegates = []
 
 
@@ -262,14 +331,6 @@ def replaced_operators(
     return taken
 
 
-def _copy_output(values: NDArray[Any], target: NDArray[Any]) -> None:
-    if values.shape != target.shape:
-        raise JobError(
-            f"an output has the shape {list(values.shape)} now, the plan says {list(target.shape)}"
-        )
-    np.copyto(target, values, casting="no")
-
-
 def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> bool:
     """Give inputs of open size the plan's size; return whether there were any."""
     shapes = {spec.name: spec.shape for spec in inputs}
@@ -286,14 +347,15 @@ def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> bool:
     return resized
 
 
-def _file_tensors(interpreter: Any, side: str) -> list[FileTensor]:
+def _file_tensors(interpreter: Any, side: str, sizes: str = "shape") -> list[FileTensor]:
+    """Return the inputs or outputs; sizes as they are, or with -1 for those left open."""
     details = getattr(interpreter, f"get_{side}_details")()
     aliases = _aliases(interpreter, side)
     return [
         FileTensor(
             name=item["name"],
             dtype=np.dtype(item["dtype"]).name,
-            shape=tuple(int(size) for size in item["shape"]),
+            shape=tuple(int(size) for size in item[sizes]),
             number=int(item["index"]),
             alias=aliases.get(int(item["index"]), ""),
         )

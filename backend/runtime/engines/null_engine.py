@@ -1,6 +1,7 @@
 """An engine that computes nothing: it sleeps, so schedules can be tested on any machine.
 
-The first bytes of the first input are copied to every output, so frames keep their identity.
+The first bytes of the first input are copied to every output, so frames keep their identity. Open
+sizes of outputs follow from them, too: any from 0 to the bound.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import TensorSpec
+from ..sizes import OpenSlot, Slot
 from . import EngineSettings
+
+_LEADING_BYTES = 16
 
 
 def open_engine(settings: EngineSettings) -> NullEngine:
@@ -44,7 +48,7 @@ class NullEngine:
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Nothing is read: the sub-model's file need not exist."""
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         """Sleep, then copy the leading bytes."""
         if self._sleep_s:
             time.sleep(self._sleep_s)
@@ -52,7 +56,8 @@ class NullEngine:
             return
         source = inputs[0].reshape(-1).view(np.uint8)
         for output in outputs:
-            target = output.reshape(-1).view(np.uint8)
+            values = _sized(output, source) if isinstance(output, OpenSlot) else output
+            target = values.reshape(-1).view(np.uint8)
             size = min(source.size, target.size)
             target[:size] = source[:size]
 
@@ -65,3 +70,13 @@ class NullEngine:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _sized(slot: OpenSlot, source: NDArray[np.uint8]) -> NDArray[Any]:
+    draw = np.random.default_rng(list(source[:_LEADING_BYTES]))
+    symbols = slot.spec.symbols
+    sizes = [
+        int(draw.integers(0, largest, endpoint=True)) if symbol else largest
+        for largest, symbol in zip(slot.spec.shape, symbols, strict=True)
+    ]
+    return slot.shaped(sizes)

@@ -19,6 +19,7 @@ from .acceleration import Acceleration, refuse_fallback
 from .cuda_stream import CudaError
 from .onnx_file import Operator, find_operators
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
+from .onnxruntime_open import OPEN_SIZES, OpenRuns
 from .onnxruntime_package import load_onnxruntime
 from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
 
@@ -98,11 +99,15 @@ class OnnxRuntimeEngine:
         """Whether a version that does not count operators would leave none to the CPU."""
         self._path = Path()
         self._cuda = CudaFrames(self._provider.options) if self._provider.is_cuda else None
+        self._open: OpenRuns | None = None
 
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Create the session and compare its signature with the plan's."""
         self._path = path
         self._inputs, self._outputs = inputs, outputs
+        if any(spec.is_open for spec in (*inputs, *outputs)):
+            foretells = not self._draws_random_numbers()
+            self._open = OpenRuns(inputs, outputs, self._type_of, foretells=foretells)
         if self._cuda is not None:
             if reason := self._why_no_graph():
                 self._cuda.leave_out(GRAPH, reason)
@@ -122,6 +127,8 @@ class OnnxRuntimeEngine:
         """Say why the sub-model must not be a CUDA graph; empty: it may, as far as is known."""
         if self._settings.exact:
             return "--verify exact"
+        if self._open is not None:
+            return OPEN_SIZES
         # The first run of a graph computes several times, and a random number would be repeated.
         if hindrance := self.warm_up_hindrance():
             return hindrance
@@ -161,6 +168,8 @@ class OnnxRuntimeEngine:
 
     def _why_no_buffers(self) -> str:
         """Say why copies must be left to onnxruntime: it may copy for operators on the CPU, too."""
+        if self._open is not None:
+            return OPEN_SIZES
         found = self._acceleration
         if self._is_whole or found is None or found.is_full:
             return ""
@@ -171,7 +180,7 @@ class OnnxRuntimeEngine:
     def _create_session(self, path: Path, *, refuses_cpu: bool = False) -> Any:
         ort = self._onnxruntime
         options = ort.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what fails is raised
         options.intra_op_num_threads = self._settings.threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
@@ -220,7 +229,7 @@ class OnnxRuntimeEngine:
                 raise JobError(f"{path.name}: has no {side} {spec.name!r}")
             name, number = _DTYPES.get(arg.type, (arg.type, 0))
             self._numbers[spec.name] = number
-            if name != spec.dtype or not _admits(arg.shape, spec.shape, side):
+            if name != spec.dtype or not _admits(arg.shape, spec, side):
                 raise JobError(
                     f"{path.name}: {side} {spec.name!r} is {name}{list(arg.shape)}, the plan says"
                     f" {spec.dtype}{list(spec.shape)}"
@@ -228,10 +237,12 @@ class OnnxRuntimeEngine:
         if side == "input" and actual:
             raise JobError(f"{path.name}: needs input {next(iter(actual))!r}, which the plan lacks")
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Run the session on the slots' own memory, or through buffers on the GPU."""
         cuda = self._cuda
-        if cuda is None or not cuda.is_bound:
+        if self._open is not None:
+            self._open.run(self._session, inputs, outputs)
+        elif cuda is None or not cuda.is_bound:
             self._run_bound(inputs, outputs)
         elif reason := cuda.run(inputs, outputs):
             self._restart(cuda, GRAPH, reason)
@@ -272,6 +283,12 @@ class OnnxRuntimeEngine:
     def _type(self, spec: TensorSpec, dtype: np.dtype[Any]) -> Any:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
         return dtype.type if dtype.name == spec.dtype else self._numbers[spec.name]
+
+    def _draws_random_numbers(self) -> bool:
+        try:
+            return bool(_hindrance(find_operators(self._path), may_divide=False))
+        except (OSError, ValueError):
+            return True
 
     def warm_up_hindrance(self) -> str:
         """Name random numbers, unknown operators, and integers that zero may divide."""
@@ -317,7 +334,7 @@ def _hindrance(operators: Collection[Operator], *, may_divide: bool) -> str:
     return ""
 
 
-def _admits(declared: Sequence[int | str | None], planned: Sequence[int], side: str) -> bool:
+def _admits(declared: Sequence[int | str | None], planned: TensorSpec, side: str) -> bool:
     """Tell whether a tensor may have the planned shape.
 
     Models that were not sliced may leave sizes open. An output of which nothing is known looks
@@ -325,9 +342,11 @@ def _admits(declared: Sequence[int | str | None], planned: Sequence[int], side: 
     """
     if side == "output" and not declared:
         return True
-    return len(declared) == len(planned) and all(
-        not isinstance(size, int) or size == wanted
-        for size, wanted in zip(declared, planned, strict=True)
+    return len(declared) == len(planned.shape) and all(
+        not isinstance(size, int) or size == wanted or symbol
+        for size, wanted, symbol in zip(
+            declared, planned.shape, planned.symbols or ("",) * len(declared), strict=True
+        )
     )
 
 

@@ -31,6 +31,7 @@ from ..errors import JobError, signal_name
 from ..figures.rank_figures import count_process, forget_process
 from ..job import TensorSpec, typed_view
 from .acceleration import Acceleration
+from .signature import refuse_open_sizes
 
 _PR_SET_PDEATHSIG = 1
 _PLACE = struct.Struct("=qq")
@@ -170,6 +171,7 @@ class OwnProcessEngine:
     def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Let the other process load the sub-model, on this thread's cores."""
         assert self._process is not None
+        refuse_open_sizes(path.name, (*inputs, *outputs), "a compiled model")
         self._process.name = path.name
         request = {
             "module": self._module,
@@ -194,7 +196,7 @@ class OwnProcessEngine:
                 **{**record, **{name: tuple(record[name]) for name in ("others", "uses")}}
             )
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Tell where the tensors are, and wait for the other process."""
         process, places = self._process, [self._place(array) for array in (*inputs, *outputs)]
         assert process is not None

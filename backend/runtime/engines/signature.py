@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import JobError
@@ -18,6 +18,7 @@ class FileTensor:
     dtype: str
     """numpy's name of the type."""
     shape: tuple[int, ...]
+    """-1: any size."""
     number: int
     """By which the engine knows it."""
     alias: str = ""
@@ -74,8 +75,38 @@ def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
 
 
 def _check(file: str, side: str, spec: TensorSpec, tensor: FileTensor) -> None:
-    if (tensor.dtype, tensor.shape) != (spec.dtype, spec.shape):
+    if tensor.dtype != spec.dtype or not _admits(tensor.shape, spec):
         raise JobError(
             f"{file}: {side} {spec.name!r} is {tensor.dtype}{list(tensor.shape)}, the plan says"
             f" {spec.dtype}{list(spec.shape)}"
         )
+
+
+def _admits(declared: tuple[int, ...], spec: TensorSpec) -> bool:
+    """Return whether a tensor of the file can have the planned sizes."""
+    if spec.is_open and not declared:
+        return True  # its number of dimensions is not in the file
+    symbols = spec.symbols or ("",) * len(spec.shape)
+    return len(declared) == len(spec.shape) and all(
+        symbol or found in (-1, planned)
+        for found, planned, symbol in zip(declared, spec.shape, symbols, strict=True)
+    )
+
+
+def refuse_open_sizes(file: str, specs: Iterable[TensorSpec], used: str) -> None:
+    """Raise an error if a tensor has open sizes.
+
+    Args:
+        file: name of the sub-model, for the message.
+        specs: its inputs and outputs.
+        used: what takes fixed sizes only.
+
+    Raises:
+        JobError: one has.
+    """
+    for spec in specs:
+        if spec.is_open:
+            raise JobError(
+                f"{file}: the sizes of {spec.name!r} may change from frame to frame, and {used}"
+                " takes fixed ones only: map its layers to a CPU, or fix the sizes (build --shape)"
+            )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from ..errors import JobError
+
 _T = TypeVar("_T")
 
 _CODES, _SUBGRAPHS = 1, 2
@@ -16,6 +18,9 @@ _TENSORS, _OPERATORS = 0, 3
 _IS_VARIABLE = 5
 """Numbers of the fields in the tables Model, OperatorCode, SubGraph and Tensor of LiteRT's schema,
 version 3."""
+
+_VARIABLES = frozenset({142, 143, 144})
+"""LiteRT's numbers of the operators that name, read and write variables."""
 
 _KEEPS = {
     **dict.fromkeys((129, 136, 137, 138, 139, 142, 143, 144), "it keeps variables or hash tables"),
@@ -45,21 +50,46 @@ def kept_by_a_run(path: Path) -> str:
     """Say what a run of the model may leave for the next one; empty: nothing."""
 
     def find(data: mmap.mmap, model: int) -> str:
-        for subgraph in _tables(data, model, _SUBGRAPHS):
-            for tensor in _tables(data, subgraph, _TENSORS):
-                if _byte(data, tensor, _IS_VARIABLE):
-                    return "it keeps variables"
-        for code in _tables(data, model, _CODES):
-            place = _field(data, code, _CODE)
-            number = max(_number(data, place) if place else 0, _byte(data, code, _OLD_CODE))
-            if number in _KEEPS:
-                return _KEEPS[number]
-        return ""
+        if _has_variable_tensors(data, model):
+            return "it keeps variables"
+        return next((_KEEPS[n] for n in _codes(data, model) if n in _KEEPS), "")
 
     try:
         return _read(path, find)
     except (OSError, ValueError):
         return "its operators cannot be read"
+
+
+def has_variables(path: Path) -> bool:
+    """Tell whether the model keeps variables from run to run.
+
+    Raises:
+        JobError: it cannot be read.
+    """
+    try:
+        return _read(
+            path,
+            lambda data, model: (
+                _has_variable_tensors(data, model) or not _VARIABLES.isdisjoint(_codes(data, model))
+            ),
+        )
+    except (OSError, ValueError):
+        raise JobError(f"{path.name}: its operators cannot be read") from None
+
+
+def _has_variable_tensors(data: mmap.mmap, model: int) -> bool:
+    return any(
+        _byte(data, tensor, _IS_VARIABLE)
+        for subgraph in _tables(data, model, _SUBGRAPHS)
+        for tensor in _tables(data, subgraph, _TENSORS)
+    )
+
+
+def _codes(data: mmap.mmap, model: int) -> Iterator[int]:
+    """Yield LiteRT's numbers of the operators that the model has."""
+    for code in _tables(data, model, _CODES):
+        place = _field(data, code, _CODE)
+        yield max(_number(data, place) if place else 0, _byte(data, code, _OLD_CODE))
 
 
 def _read(path: Path, find: Callable[[mmap.mmap, int], _T]) -> _T:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..errors import JobError
+from ..sizes import OpenSlot
 from ..transport.transport import Lane, Transport
 from .backoff import LARGE_S, LATENCY_S, LONGEST_S, RESTS_S, Backoff, computing_pause_s
 from .slots import Ring
@@ -20,9 +22,9 @@ class Outgoing:
     """A channel's sending end: sends each frame that the ring's writer puts in, in order."""
 
     def __init__(self, channel: int, peer: int, ring: Ring, reader: int) -> None:
-        self.lane = Lane(channel, peer, ring.raw)
+        self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
         self.nbytes = ring.tensor.nbytes
-        """Size of a message."""
+        """Size of a message; of the last one if sizes are open."""
         self._ring = ring
         self._reader = reader
         self._started = 0
@@ -50,7 +52,12 @@ class Outgoing:
         while self._started < self._ring.written:
             slot = self._started % self._ring.depth
             self._begun_s[slot] = time.perf_counter()
-            transport.send(lane, slot)
+            part = self._ring.slots[slot]
+            if isinstance(part, OpenSlot):
+                self.nbytes = part.message_bytes
+                transport.send_part(lane, slot, self.nbytes)
+            else:
+                transport.send(lane, slot)
             self._started += 1
         if self._ring.end == self._started and not self._end_started:
             transport.send_end(lane)
@@ -75,9 +82,9 @@ class Incoming:
     """A channel's receiving end: keeps receives posted for all free slots of its ring."""
 
     def __init__(self, channel: int, peer: int, ring: Ring) -> None:
-        self.lane = Lane(channel, peer, ring.raw)
+        self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
         self.nbytes = ring.tensor.nbytes
-        """Size of a message."""
+        """Size of a message; of the last one if sizes are open."""
         self._ring = ring
         self._posted = 0
         self._arrived: list[bool | None] = [None] * ring.depth
@@ -102,10 +109,29 @@ class Incoming:
             self._posted += 1
         return self._posted != before
 
-    def complete(self, slot: int, is_end: bool) -> None:
-        """Note a received message; pass frames on in order."""
-        self._arrived[slot] = is_end
+    def complete(self, slot: int, is_end: bool, nbytes: int = 0) -> None:
+        """Note a received message; pass frames on in order.
+
+        Args:
+            slot: where it is.
+            is_end: whether it ends the stream.
+            nbytes: its length, which matters if sizes are open.
+
+        Raises:
+            JobError: the message is not what the tensor may be.
+        """
         ring = self._ring
+        part = ring.slots[slot]
+        if not is_end and isinstance(part, OpenSlot):
+            self.nbytes = nbytes
+            try:
+                part.check_message(nbytes)
+            except JobError as error:
+                frame = ring.written + (slot - ring.written) % ring.depth
+                raise JobError(
+                    f"message of rank {self.lane.peer}, frame {frame}: {error}"
+                ) from None
+        self._arrived[slot] = is_end
         while not self.finished and (end := self._arrived[ring.written % ring.depth]) is not None:
             self._arrived[ring.written % ring.depth] = None
             if end:
@@ -249,7 +275,8 @@ class CommunicationLoop:
 
     def _large_bytes(self) -> int:
         """Return the size of the largest message under way; 0 if none is large."""
-        return max((end.nbytes for end in self._large_ends if end.is_under_way), default=0)
+        found = (end.nbytes for end in self._large_ends if end.is_under_way and end.nbytes > _LARGE)
+        return max(found, default=0)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(
@@ -273,6 +300,6 @@ class CommunicationLoop:
             moved |= outgoing.lane.carries_frames
         for done in received:
             incoming = self._incoming[done.lane]
-            incoming.complete(done.slot, done.is_end)
+            incoming.complete(done.slot, done.is_end, done.nbytes)
             moved |= incoming.lane.carries_frames
         return moved

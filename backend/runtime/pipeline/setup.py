@@ -21,7 +21,7 @@ from ..sources import Source, open_source
 from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
 from ..transport.transport import Transport
 from .slots import Ring
-from .stages import Input, SegmentStage, SinkStage, SourceStage
+from .stages import Input, SegmentStage, SinkStage, SourceStage, make_input
 from .warm_up import WarmUp
 from .wiring import Reader, StageSpec, Wiring
 
@@ -167,4 +167,4 @@ def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage
 
 
 def _inputs(readers: Sequence[Reader], rings: Sequence[Ring]) -> list[Input]:
-    return [Input(rings[reader.ring], reader.index) for reader in readers]
+    return [make_input(rings[reader.ring], reader.index) for reader in readers]

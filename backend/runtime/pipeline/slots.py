@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..job import TensorSpec, typed_view
+from ..job import TensorSpec
+from ..sizes import Slot, make_slot, slot_bytes
 
 _ALIGNMENT = 64
 
@@ -20,12 +20,7 @@ def ring_bytes(tensor: TensorSpec, depth: int) -> int:
 
 
 def _stride(tensor: TensorSpec) -> int:
-    return -(-_slot_bytes(tensor) // _ALIGNMENT) * _ALIGNMENT
-
-
-def _slot_bytes(tensor: TensorSpec) -> int:
-    # A message of zero length ends the stream, so an empty tensor still takes one byte.
-    return max(1, tensor.nbytes)
+    return -(-slot_bytes(tensor) // _ALIGNMENT) * _ALIGNMENT
 
 
 def private_memory(size: int) -> NDArray[np.uint8]:
@@ -55,7 +50,7 @@ class Ring:
         readers: int,
         memory: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Lay ``depth`` slots of ``tensor.nbytes`` bytes out, each aligned to 64 bytes.
+        """Lay ``depth`` slots out, each aligned to 64 bytes.
 
         Args:
             tensor: what lies in a slot.
@@ -72,13 +67,13 @@ class Ring:
         """Number of frames of the whole stream, once the writer knows it."""
         self.on_written: tuple[Callable[[], None], ...] = ()
         self.on_freed: tuple[Callable[[], None], ...] = ()
-        stride, size = _stride(tensor), _slot_bytes(tensor)
+        stride, size = _stride(tensor), slot_bytes(tensor)
         if memory is None:
             memory = private_memory(depth * stride)
         self.raw: tuple[NDArray[np.uint8], ...] = tuple(
             memory[slot * stride : slot * stride + size] for slot in range(depth)
         )
-        self.slots: tuple[NDArray[Any], ...] = tuple(typed_view(tensor, raw) for raw in self.raw)
+        self.slots: tuple[Slot, ...] = tuple(make_slot(tensor, raw) for raw in self.raw)
 
     def has_room(self) -> bool:
         """Whether the writer may write frame ``written`` now."""

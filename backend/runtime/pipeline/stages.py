@@ -13,6 +13,7 @@ from ..engines import Engine
 from ..errors import JobError
 from ..figures.histogram import Histogram
 from ..sinks import Sink
+from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Timed
 from .slots import Ring
@@ -40,8 +41,8 @@ class Input:
         ring, reader = self.ring, self.reader
         return ring.read[reader] < ring.written or ring.has_ended(reader)
 
-    def slot(self) -> NDArray[Any]:
-        """The next frame's values."""
+    def values(self) -> Any:
+        """The next frame's values, an array."""
         return self.ring.slots[self.ring.read[self.reader] % self.ring.depth]
 
     def done(self) -> None:
@@ -49,7 +50,26 @@ class Input:
         self.ring.free(self.reader)
 
 
-def _free_slots(outputs: Sequence[Ring]) -> list[NDArray[Any]]:
+class OpenInput(Input):
+    """A ring of a tensor with open sizes, as one of its readers sees it."""
+
+    __slots__ = ()
+
+    def values(self) -> Any:
+        """The next frame's values, an array of their shape.
+
+        Raises:
+            JobError: the slot's header does not fit the tensor.
+        """
+        return values_in(super().values())
+
+
+def make_input(ring: Ring, reader: int) -> Input:
+    """Return what a reader sees of a ring."""
+    return (OpenInput if ring.tensor.is_open else Input)(ring, reader)
+
+
+def _free_slots(outputs: Sequence[Ring]) -> list[Slot]:
     return [ring.slots[ring.written % ring.depth] for ring in outputs]
 
 
@@ -77,11 +97,11 @@ class _Stage(ABC):
         if self._is_over():
             self._end()
         else:
-            self._work([each.slot() for each in self._inputs], _free_slots(self._outputs))
+            self._work([each.values() for each in self._inputs], _free_slots(self._outputs))
             self._advance()
 
     @abstractmethod
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         """Do frame ``frame``, from slots to slots."""
 
     def _is_over(self) -> bool:
@@ -126,7 +146,7 @@ class SegmentStage(_Stage):
         self._on_computed = on_computed
         self._took_s = 0.0
 
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         begin = time.perf_counter()
         self._engine.run(inputs, outputs)
         self._took_s = time.perf_counter() - begin
@@ -167,6 +187,7 @@ class SourceStage(_Stage):
         self._credit = credit
         self._shares_clock = shares_clock
         self._entered_s = [0.0] * window
+        self._has_open_sizes = any(ring.tensor.is_open for ring in outputs)
 
     @property
     def is_timed(self) -> bool:
@@ -214,7 +235,7 @@ class SourceStage(_Stage):
         else:
             self._advance()
 
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         index, arrived_s = self._arrivals.take()
         self._entered_s[self.frame % self._window] = arrived_s
         begin = time.perf_counter()
@@ -224,6 +245,8 @@ class SourceStage(_Stage):
             # Frames that do not exist cannot have been dropped.
             self._arrivals.dropped[:] = [n for n in self._arrivals.dropped if n < index]
             raise
+        if self._has_open_sizes and (found := disagreement(outputs)):
+            raise JobError(found)
         self.reads.add(time.perf_counter() - begin)
 
     def pause_s(self) -> float | None:
@@ -238,7 +261,7 @@ class SourceStage(_Stage):
         """Record the latency of frames that have left; called by whoever takes the credits in."""
         took = False
         while self._credit.has_frame():
-            frame, came_out_ns = self._credit.slot().tolist()
+            frame, came_out_ns = self._credit.values().tolist()
             out_s = 1e-9 * came_out_ns if self._shares_clock else time.monotonic()
             self.latencies.add(out_s - self._entered_s[frame % self._window])
             self._credit.done()
@@ -256,12 +279,12 @@ class SinkStage(_Stage):
         """Times of taking a frame's results."""
         self._sinks = sinks
 
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
+    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         begin = time.perf_counter()
         for sink in self._sinks:
             sink.write(self.frame, inputs)
         self.writes.add(time.perf_counter() - begin)
-        outputs[0][:] = self.frame, time.monotonic_ns()
+        values_in(outputs[0])[:] = self.frame, time.monotonic_ns()
 
     def _end(self) -> None:
         for sink in self._sinks:

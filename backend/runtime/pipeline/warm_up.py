@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engines import Engine
+from ..sizes import OpenSlot
 from .slots import Ring, View
 
 
@@ -45,11 +46,13 @@ class WarmUp:
 
 
 def _zeros(ring: Ring) -> NDArray[Any]:
-    """Return a slot of zeros.
+    """Return a slot of zeros, as large as it may be.
 
     The slots of another rank may have what its own first run leaves. Zeros that are never written
     take no memory.
     """
     slot = ring.slots[0]
-    # Not zeros_like(), which writes them.
-    return np.zeros(slot.shape, slot.dtype) if isinstance(ring, View) else slot
+    if isinstance(ring, View) or isinstance(slot, OpenSlot):
+        dtype, shape = ring.tensor.storage
+        return np.zeros(shape, dtype)  # not zeros_like(), which writes them
+    return slot

@@ -115,7 +115,7 @@ class Heartbeat:
     def listen(self) -> None:
         """Take the beats that have arrived."""
         while self._heard.has_frame(0):
-            slot = self._heard.slots[self._heard.read[0] % self._heard.depth]
+            slot = self._heard.raw[self._heard.read[0] % self._heard.depth]
             self._last_step = slot.tobytes().rstrip(b"\0").decode(errors="replace")
             self._heard.free(0)
 
@@ -123,7 +123,7 @@ class Heartbeat:
         """Send the next rank the step that this one works on."""
         if self._beats.end is None and self._beats.has_room():
             text = step.encode()[: BEAT.nbytes].ljust(BEAT.nbytes, b"\0")
-            slot = self._beats.slots[self._beats.written % self._beats.depth]
+            slot = self._beats.raw[self._beats.written % self._beats.depth]
             slot[:] = np.frombuffer(text, np.uint8)
             self._beats.put()
 

@@ -1,29 +1,32 @@
 """The results file: one record per frame, appended as the frames come out.
 
-The file begins with a line of magic, then a line of JSON that names the outputs; then follow
-records of fixed size: frame number (uint64), time of completion on the sink's clock (float64,
-seconds), and the bytes of each output. A file whose writer died has whole records up to
-the last frame that came out.
+The file begins with a line of magic, then a line of JSON that names the outputs; then follow the
+records: frame number (uint64), time of completion on the sink's clock (float64, seconds), the
+sizes (uint32) of each output with open sizes, and the bytes of each output. Without such outputs
+all records have one size. A file whose writer died has whole records up to the last frame that
+came out.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import Job, TensorSpec
+from ..job import Job, TensorSpec, typed_view
 
 MAGIC = b"rankslice results 1\n"
-HEAD = struct.Struct("<Qd")
 _MAX_HEAD = 1 << 20
+_MAX_SIZE = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,9 @@ class Results:
     plan_sha256: str
     outputs: tuple[TensorSpec, ...]
     records: NDArray[np.void]
-    """Fields ``frame``, ``completed_s`` and ``output_0``, ``output_1``, ...; read from disk
-    when used."""
+    """Fields ``frame`` and ``completed_s``. If all outputs are fixed, also ``output_0``,
+    ``output_1``, ..., read from disk when used; else ``shape_N`` for each open output N."""
+    _frames: tuple[Sequence[NDArray[Any]], ...]
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -45,14 +49,100 @@ class Results:
         """Times of completion in seconds, on the sink's clock."""
         return np.asarray(self.records["completed_s"])
 
+    def frames(self, output: int) -> Sequence[NDArray[Any]]:
+        """Return the values of one output by frame, each in its shape; read from disk when used."""
+        return self._frames[output]
+
     def values(self, output: int) -> NDArray[Any]:
-        """Return all frames of one output: array [frames, *shape]."""
-        return np.asarray(self.records[f"output_{output}"])
+        """Return all frames of a fixed output in one array [frames, *shape].
+
+        Raises:
+            JobError: its shape may change from frame to frame.
+        """
+        spec = self.outputs[output]
+        if spec.is_open:
+            raise JobError(f"output {spec.name!r} has open sizes: its frames do not fit one array")
+        if not any(each.is_open for each in self.outputs):
+            return np.asarray(self.records[f"output_{output}"])
+        dtype, shape = spec.storage
+        return np.array(self._frames[output], dtype).reshape(len(self), *shape)
+
+    def shapes(self, output: int) -> list[tuple[int, ...]]:
+        """Return the shape of one output by frame."""
+        spec = self.outputs[output]
+        if not spec.is_open:
+            return [spec.shape] * len(self)
+        return [tuple(sizes) for sizes in self.records[f"shape_{output}"].tolist()]
+
+
+class _Frames(Sequence[NDArray[Any]]):
+    """The values of one output, by frame."""
+
+    def __init__(
+        self, form: RecordForm, output: int, raw: NDArray[np.uint8], begins: Sequence[int]
+    ) -> None:
+        """Take the bytes of all records, and where each of them begins."""
+        self._form = form
+        self._output = output
+        self._raw = raw
+        self._begins = begins
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __getitem__(self, frame: Any) -> Any:
+        if isinstance(frame, slice):
+            return [self[number] for number in range(*frame.indices(len(self)))]
+        begin = self._begins[frame]
+        found = self._form.outputs_of(self._form.sizes(self._raw, begin))
+        begin += self._form.head.size + sum(spec.nbytes for spec in found[: self._output])
+        return typed_view(found[self._output], self._raw[begin:])
+
+
+class RecordForm:
+    """What stands where in a record."""
+
+    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
+        """Take the outputs, in the order in which they are written."""
+        self._outputs = outputs
+        self._open = {n: len(spec.shape) for n, spec in enumerate(outputs) if spec.is_open}
+        self.head = struct.Struct(f"<Qd{sum(self._open.values())}I")
+        """Frame number, time of completion, the sizes of all open outputs."""
+        self.fields: list[Any] = [
+            *(("frame", "<u8"), ("completed_s", "<f8")),
+            *((f"shape_{n}", "<u4", (count,)) for n, count in self._open.items()),
+        ]
+        """The same as fields of a numpy type."""
+
+    def sizes(self, raw: Any, begin: int) -> tuple[int, ...]:
+        """Return the sizes in the head of the record that begins there."""
+        return self.head.unpack_from(raw, begin)[2:]
+
+    def outputs_of(self, sizes: Sequence[int]) -> list[TensorSpec]:
+        """Return the outputs with the shapes that they have in a frame.
+
+        Raises:
+            JobError: one of them cannot have that shape.
+        """
+        rest = iter(sizes)
+        return [
+            spec.of_shape([next(rest) for _ in spec.shape]) if spec.is_open else spec
+            for spec in self._outputs
+        ]
+
+    def nbytes(self, sizes: tuple[int, ...]) -> int:
+        """Return the size of a record whose head has these sizes.
+
+        Raises:
+            JobError: an output cannot have its shape.
+        """
+        return self.head.size + sum(spec.nbytes for spec in self.outputs_of(sizes))
 
 
 def most_bytes(outputs: Sequence[TensorSpec], frames: int) -> int:
     """Return how large a results file of so many frames can be."""
-    return len(MAGIC) + _MAX_HEAD + frames * (HEAD.size + sum(spec.nbytes for spec in outputs))
+    record = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
+    return len(MAGIC) + _MAX_HEAD + frames * record
 
 
 def read_results(path: Path) -> Results:
@@ -68,14 +158,9 @@ def read_results(path: Path) -> Results:
             head = json.loads(file.readline(_MAX_HEAD))
             offset = file.tell()
         plan_sha256 = head["plan_sha256"]
-        outputs = tuple(
-            TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in head["outputs"]
-        )
-        fields = [("frame", "<u8"), ("completed_s", "<f8")]
-        for number, spec in enumerate(outputs):
-            fields.append((f"output_{number}", *spec.storage))  # type: ignore[arg-type]
-        record = np.dtype(fields)  # packed, as written
-        count = (path.stat().st_size - offset) // record.itemsize
+        outputs = tuple(_output(*output) for output in head["outputs"])
+        found = _open_records if any(spec.is_open for spec in outputs) else _fixed_records
+        records, frames = found(path, offset, outputs)
     except OSError as error:
         raise JobError(f"{path}: {error.strerror}") from None
     # SyntaxError: numpy reads the name of a type as if it were Python.
@@ -84,9 +169,67 @@ def read_results(path: Path) -> Results:
         *(OverflowError, MemoryError, AttributeError),
     ) as error:
         raise JobError(f"{path}: not a results file ({error})") from None
-    # A file without records cannot be mapped.
-    records = np.memmap(path, record, "r", offset, (count,)) if count else np.empty(0, record)
-    return Results(plan_sha256, outputs, records)
+    return Results(plan_sha256, outputs, records, frames)
+
+
+def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] = ()) -> TensorSpec:
+    """Return an output as the head has it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    spec = TensorSpec(name, dtype, tuple(shape), tuple(symbols))
+    are_sizes = all(type(size) is int and 0 <= size <= _MAX_SIZE for size in spec.shape)
+    are_symbols = all(isinstance(symbol, str) for symbol in spec.symbols)
+    if spec.is_open and not (are_sizes and are_symbols and len(spec.symbols) == len(spec.shape)):
+        raise ValueError(f"output {name!r} has no sizes")
+    return spec
+
+
+_Found: TypeAlias = "tuple[NDArray[np.void], tuple[Sequence[NDArray[Any]], ...]]"
+"""The records, and their values by output and frame."""
+
+
+def _fixed_records(path: Path, offset: int, outputs: Sequence[TensorSpec]) -> _Found:
+    """Find records of one size."""
+    names = [f"output_{number}" for number in range(len(outputs))]
+    values = [(name, *spec.storage) for name, spec in zip(names, outputs, strict=True)]
+    record = np.dtype([*RecordForm(outputs).fields, *values])  # packed, as written
+    records = _mapped(path, offset, record)
+    return records, tuple(np.asarray(records[name]) for name in names)  # type: ignore[misc]
+
+
+def _open_records(path: Path, offset: int, outputs: Sequence[TensorSpec]) -> _Found:
+    """Find records each of which has its size.
+
+    Raises:
+        JobError: a shape is none of its output.
+    """
+    form = RecordForm(outputs)
+    raw = _mapped(path, offset, np.dtype(np.uint8))
+    heads, begins = bytearray(), array("q")
+    nbytes_of = lru_cache(1024)(form.nbytes)
+    begin = 0
+    while begin + form.head.size <= len(raw):
+        try:
+            end = begin + nbytes_of(form.sizes(raw, begin))
+        except JobError as error:
+            found = f"frame {len(begins)} is none: {error}"
+            raise JobError(f"{path}: not a results file ({found})") from None
+        if end > len(raw):
+            break
+        heads += raw[begin : begin + form.head.size].data
+        begins.append(begin)
+        begin = end
+    records = np.frombuffer(heads, np.dtype(form.fields))
+    return records, tuple(_Frames(form, number, raw, begins) for number in range(len(outputs)))
+
+
+def _mapped(path: Path, offset: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the rest of a file as an array of whole items, read from disk when used."""
+    count = (path.stat().st_size - offset) // dtype.itemsize
+    # A file without any cannot be mapped.
+    return np.memmap(path, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
 
 
 def results_of(job: Job, path: Path) -> Results:

@@ -19,7 +19,7 @@ from ..errors import JobError, reason_of
 from ..job import Job, TensorSpec
 from ..options import RunOptions
 from . import Sink
-from .results import HEAD, MAGIC
+from .results import MAGIC, RecordForm
 
 
 class ResultsWriter(Sink):
@@ -39,9 +39,15 @@ class ResultsWriter(Sink):
         self._path = path
         head = {
             "plan_sha256": plan_sha256,
-            "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
+            "outputs": [
+                [spec.name, spec.dtype, list(spec.shape), *([spec.symbols] if spec.symbols else [])]
+                for spec in outputs
+            ],
         }
-        self._record = memoryview(bytearray(HEAD.size + sum(spec.nbytes for spec in outputs)))
+        self._head = RecordForm(outputs).head
+        self._open = [number for number, spec in enumerate(outputs) if spec.is_open]
+        most = self._head.size + sum(spec.nbytes for spec in outputs)
+        self._record = memoryview(bytearray(most))
         try:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
@@ -59,13 +65,14 @@ class ResultsWriter(Sink):
         Raises:
             JobError: the file cannot be written; the disk is full, say.
         """
-        HEAD.pack_into(self._record, 0, frame, time.monotonic())
-        end = HEAD.size
+        sizes = [size for number in self._open for size in outputs[number].shape]
+        self._head.pack_into(self._record, 0, frame, time.monotonic(), *sizes)
+        end = self._head.size
         for values in outputs:
             begin, end = end, end + values.nbytes
             self._record[begin:end] = values.reshape(-1).view(np.uint8).data
         try:
-            self._write(self._record)
+            self._write(self._record[:end])
         except OSError as error:
             raise self._failure(error) from None
 

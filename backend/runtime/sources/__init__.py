@@ -9,18 +9,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..discovery import find_kinds
 from ..errors import JobError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ..job import TensorSpec
     from ..options import RunOptions
+    from ..sizes import Slot
 
-__all__ = ["EndOfStreamError", "Source", "accepted", "find_source", "open_source", "usage"]
+__all__ = [
+    "EndOfStreamError",
+    "Source",
+    "accepted",
+    "find_source",
+    "names_file",
+    "open_source",
+    "usage",
+]
 
 
 class EndOfStreamError(Exception):
@@ -62,8 +69,10 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Write frame ``index`` into the slots, one per model input; it may wait for the frame.
+
+        The slots of inputs with open sizes are given the frame's shape.
 
         A source that cannot be replayed is asked for rising numbers. It passes over those left
         out, which ``--overflow drop`` has dropped.
@@ -83,6 +92,14 @@ class Source(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release what was opened."""
+
+
+def names_file(inputs: Sequence[str], suffixes: Sequence[str]) -> bool:
+    """Return whether the inputs are there, and one is a file with one of some suffixes."""
+    paths = [Path(name) for name in inputs]
+    return all(path.exists() for path in paths) and any(
+        path.suffix.lower() in suffixes for path in paths
+    )
 
 
 def source_kinds() -> list[type[Source]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from . import Source, accepted
+from .image_sizes import Fit, image_input
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..job import TensorSpec
     from ..options import Preprocessing, RunOptions
+    from ..sizes import Slot
 
 _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
 _MAX_LOOKED_AT = 100
@@ -27,6 +29,8 @@ _BILINEAR = 2
 class ImageSource(Source):
     """Image files, in the order given; folders stand for their images, sorted.
 
+    They are resized to the model input. Where that leaves height and width open, images keep their
+    sizes, and those beyond the bound are scaled down to fit, or refused with ``--keep-size``.
     Frames beyond their number begin again at the first.
     """
 
@@ -45,7 +49,8 @@ class ImageSource(Source):
         """Look for the files.
 
         Raises:
-            JobError: the model has several inputs or one that takes no image, or there is no file.
+            JobError: the model has several inputs or one that takes no image, there is no file, or
+                an image is too large.
         """
         paths = [image for name in options.inputs for image in _images(Path(name))]
         if len(inputs) != 1:
@@ -60,17 +65,33 @@ class ImageSource(Source):
         self._paths = paths
         self._input = inputs[0]
         self._preprocessing = options.preprocessing
-        _, *self._size = _image_shape(inputs[0], options.preprocessing.layout)
+        self._takes = image_input(inputs[0], options.preprocessing)
         self.frames = len(paths) if options.frames is None else options.frames
+        if options.preprocessing.keep_size:
+            for path, size in self._first_sizes():
+                self._takes.fit(size, path.name)
 
-    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Decode the frame's file into the slot."""
-        path = self._paths[index % len(self._paths)]
-        load_image(path, self._input, self._preprocessing, slots[0])
+        load_image(self.path(index), self._input, self._preprocessing, slots[0])
 
     def label(self, index: int) -> str:
         """Return the name of the frame's file."""
-        return self._paths[index % len(self._paths)].name
+        return self.path(index).name
+
+    def path(self, index: int) -> Path:
+        """Return the frame's file."""
+        return self._paths[index % len(self._paths)]
+
+    def fit(self, index: int) -> tuple[tuple[int, int], Fit]:
+        """Return height and width of the frame's image, and how it becomes the frame.
+
+        Raises:
+            JobError: it is no image, or does not fit.
+        """
+        path = self.path(index)
+        size = _size_of(path)
+        return size, self._takes.fit(size, path.name)
 
     def note(self) -> str:
         """Return what is done to the first image of another size; empty: all fit.
@@ -79,18 +100,19 @@ class ImageSource(Source):
         """
         if self._preprocessing.size is not None:
             return ""
-        height, width = self._size
+        for path, size in self._first_sizes():
+            if self._takes.fit(size, path.name).resized != size:
+                return f"{path.name} has {size[0]}x{size[1]} pixels, {self._takes.note()}"
+        return ""
+
+    def _first_sizes(self) -> Iterator[tuple[Path, tuple[int, int]]]:
+        """Yield the first images with height and width, up to one that the run will refuse."""
         for path in self._paths[:_MAX_LOOKED_AT]:
             try:
-                found = _size_of(path)
+                size = _size_of(path)
             except JobError:
-                return ""  # the run reports it
-            if found != (height, width):
-                return (
-                    f"{path.name} has {found[0]}x{found[1]} pixels, the model takes"
-                    f" {height}x{width}: images of another size are resized"
-                )
-        return ""
+                return
+            yield path, size
 
 
 def _images(path: Path) -> list[Path]:
@@ -99,57 +121,37 @@ def _images(path: Path) -> list[Path]:
     return sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
 
 
-def _image_shape(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
-    """Return channels, height and width of a model input.
-
-    Raises:
-        JobError: the input is not a batch of one image with one or three channels.
-    """
-    if len(spec.shape) == 4 and spec.shape[0] == 1:
-        _, *rest = spec.shape
-        channels, height, width = rest if layout == "nchw" else (rest[2], rest[0], rest[1])
-        if channels in (1, 3):
-            return channels, height, width
-    raise JobError(
-        f"model input {spec.name!r} of shape {list(spec.shape)} takes no image in layout {layout};"
-        " expected one image of 1 or 3 channels"
-    )
-
-
-def load_image(
-    path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot: NDArray[Any]
-) -> None:
+def load_image(path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot: Slot) -> None:
     """Decode an image, fit it and write its values into ``slot``.
 
     Args:
         path: image file; three-channel models get RGB, one-channel models grey values.
         spec: the model input, [1, C, H, W] or [1, H, W, C].
         preprocessing: layout, size, mean and scale.
-        slot: array of the model input's shape and type.
+        slot: of the model input.
 
     Raises:
         JobError: the file is no image, or the sizes do not fit; or no decoder is installed.
     """
-    channels, height, width = _image_shape(spec, preprocessing.layout)
-    resized = preprocessing.size or (height, width)
-    top, left = (resized[0] - height) // 2, (resized[1] - width) // 2
-    if top < 0 or left < 0:
-        raise JobError(
-            f"images resized to {resized[0]}x{resized[1]} are smaller than the model input,"
-            f" {height}x{width}"
-        )
     import numpy as np
 
-    with _opened(path) as opened:
+    from ..sizes import shaped
+
+    takes = image_input(spec, preprocessing)
+    channels = takes.channels
+    with opened_image(path) as opened:
+        fit = takes.fit((opened.height, opened.width), path.name)
         image = opened.convert("RGB" if channels == 3 else "L")
-        if image.size != resized[::-1]:
-            image = image.resize(resized[::-1], _BILINEAR)
+        if image.size != fit.resized[::-1]:
+            image = image.resize(fit.resized[::-1], _BILINEAR)
+        (top, left), (height, width) = fit.corner, fit.size
         image = image.crop((left, top, left + width, top + height))
         pixels = np.asarray(image, np.float32).reshape(height, width, channels)
     mean = _per_channel("mean", preprocessing.mean, channels)
     scale = _per_channel("scale", preprocessing.scale, channels)
     values = (pixels - mean) * scale
-    slot[0] = values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values
+    frame = shaped(slot, takes.frame_shape(fit.size))
+    frame[0] = values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values
 
 
 def _size_of(path: Path) -> tuple[int, int]:
@@ -158,13 +160,13 @@ def _size_of(path: Path) -> tuple[int, int]:
     Raises:
         JobError: the file is no image, or no decoder is installed.
     """
-    with _opened(path) as image:
+    with opened_image(path) as image:
         width, height = image.size
         return height, width
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened_image(path: Path) -> Iterator[Any]:
     """Yield an opened image; errors within the block name the file."""
     try:
         from PIL import Image

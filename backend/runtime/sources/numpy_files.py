@@ -1,15 +1,23 @@
-"""Numpy's files, ``.npz`` and ``.npy``: their headers are checked before memory is taken."""
+"""Numpy's files, ``.npz`` and ``.npy``: their headers are checked before memory is taken.
+
+How many frames an array holds follows from its number of dimensions. One that has as many as the
+model input is a frame, and one that has one more is a stack ``[frames, ...]``. There are two
+exceptions where the numbers are equal. If the input's first size is fixed at 1, the array is a
+stack that leaves it out. If it is open and the array has more rows than its bound, the array is
+cut into frames of as many rows as the bound; the last may have fewer.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import weakref
 import zipfile
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,13 +26,20 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import TensorSpec
+from ..sizes import Slot, shaped
 
 MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
 
 _MAX_NAMES = 10
+_LONGEST_REASON = 200
+"""Letters of an error's text, which may repeat what a file has."""
 _LONGEST_HEAD = 10_000
 """Letters; numpy's own limit."""
+_CHUNK = 1 << 20
+"""Bytes that are read at once."""
+_LONGEST_READ = 1 << 24
+"""Bytes; an ``.npz`` file's table of contents is read at once, some 50 bytes per array."""
 
 _UNREADABLE = (
     OSError,
@@ -96,18 +111,49 @@ def _read_head(file: IO[bytes]) -> _Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
-    """Frames of one input: an array [frames, *shape] in memory."""
+class _Division:
+    """How an array is divided into frames, along its first axis."""
 
-    values: NDArray[Any]
+    frames: int
+    shape: tuple[int, ...]
+    """Of each frame."""
+    last: tuple[int, ...]
+    """Of the last one, which may have fewer rows."""
+
+    def shape_of(self, index: int) -> tuple[int, ...]:
+        """Return the shape of a frame."""
+        return self.last if index == self.frames - 1 else self.shape
+
+    def note(self, name: str) -> str:
+        """Return what the user is told of an array that is cut; empty: it is not."""
+        if self.last == self.shape:
+            return ""
+        return (
+            f"{name} has more rows than its bound: it is cut into {self.frames} frames of"
+            f" {self.shape[0]} rows, the last one of {self.last[0]}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Frames of one input: arrays in memory."""
+
+    frames: Sequence[NDArray[Any]] | NDArray[Any]
+    note: str = ""
+    """What the user is told of them; empty: nothing."""
 
     def __len__(self) -> int:
         """Return the number of frames."""
-        return len(self.values)
+        return len(self.frames)
 
-    def read(self, index: int, slot: NDArray[Any]) -> None:
+    def shape_of(self, index: int) -> tuple[int, ...]:
+        """Return the shape of a frame."""
+        return self.frames[index].shape
+
+    def read(self, index: int, slot: Slot) -> None:
         """Copy a frame."""
-        slot[...] = self.values[index]
+        values = self.frames[index]
+        shaped(slot, values.shape)[...] = values
 
     def close(self) -> None:
         """Nothing is open."""
@@ -116,25 +162,31 @@ class Stack:
 class FileStack:
     """Frames of one input, one after the other in a file."""
 
-    def __init__(self, path: Path, file: IO[bytes], begin: int, frames: int) -> None:
-        """Take over an open file; its frames begin at byte ``begin``."""
-        self._path, self._begin, self._frames = path, begin, frames
+    def __init__(self, path: Path, file: IO[bytes], head: _Head, division: _Division) -> None:
+        """Take over an open file of an array in C order."""
+        self._path, self._begin, self._division = path, head.size, division
+        self._frame_bytes = math.prod(division.shape) * head.dtype.itemsize
+        self.note = division.note("its array")
         self._descriptor = os.dup(file.fileno())
         file.close()
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def __len__(self) -> int:
         """Return the number of frames."""
-        return self._frames
+        return self._division.frames
 
-    def read(self, index: int, slot: NDArray[Any]) -> None:
-        """Read a frame into a contiguous array.
+    def shape_of(self, index: int) -> tuple[int, ...]:
+        """Return the shape of a frame."""
+        return self._division.shape_of(index)
+
+    def read(self, index: int, slot: Slot) -> None:
+        """Read a frame into contiguous memory.
 
         Raises:
             JobError: the file cannot be read, or is too short.
         """
-        rest = memoryview(slot.reshape(-1).view(np.uint8).data)
-        offset = self._begin + index * slot.nbytes
+        rest = _bytes_of(shaped(slot, self.shape_of(index)))
+        offset = self._begin + index * self._frame_bytes
         while rest:
             try:
                 count = os.preadv(self._descriptor, [rest], offset)
@@ -161,9 +213,9 @@ def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
         size = os.fstat(file.fileno()).st_size
         if head.nbytes > size:
             raise ValueError(f"it has {size} bytes, its header promises {head.nbytes}")
-        frames = _frames(path, "its array", head, spec)
+        division = _division(path, "its array", head, spec)
         if not head.is_fortran:
-            return FileStack(path, file, head.size, frames)
+            return FileStack(path, file, head, division)
         _check_memory(path, head.nbytes)
         values = np.fromfile(file, head.dtype, math.prod(head.shape))
     except JobError:
@@ -175,22 +227,25 @@ def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
             f"{path}: is not an .npy file of a plain array{_reason(error)}; numpy.save makes one"
         ) from None
     file.close()
-    return Stack(_shaped(values, head, frames, spec))
+    return _stack("its array", values, head, division)
 
 
 def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
     """Return the frames of an ``.npz`` file's arrays, one stack per model input.
+
+    An input ``x`` has an array ``x``, or one for each frame: ``x/0``, ``x/1`` and so on.
 
     Raises:
         JobError: it is not a file of plain arrays, or they do not fit the model inputs or memory.
     """
     with open_ordinary(path) as file:
         try:
-            with zipfile.ZipFile(file) as archive:
-                members = [_member(path, archive, spec.name) for spec in specs]
-                _check_memory(path, sum(member.file_size for member in members))
+            with zipfile.ZipFile(_ShortReads(file)) as archive:
+                names = {spec.name for spec in specs}
+                members = [_members(path, archive, spec, names) for spec in specs]
+                _check_memory(path, sum(one.file_size for found in members for one in found))
                 pairs = zip(members, specs, strict=True)
-                return [_read_member(path, archive, *pair) for pair in pairs]
+                return [_read_members(path, archive, *pair) for pair in pairs]
         except _UNREADABLE as error:
             raise JobError(
                 f"{path}: is not an .npz file of plain arrays{_reason(error)};"
@@ -198,19 +253,69 @@ def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
             ) from None
 
 
-def _member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-    for candidate in (f"{name}.npy", name):
-        try:
-            return archive.getinfo(candidate)
-        except KeyError:
-            continue
-    names = sorted(member.removesuffix(".npy") for member in archive.namelist())
+class _ShortReads:
+    """A file that refuses to read very much at once, whatever its contents promise."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Return bytes of the file.
+
+        Raises:
+            ValueError: that would be too many.
+        """
+        content = self._file.read(size if 0 <= size <= _LONGEST_READ else _LONGEST_READ + 1)
+        if len(content) > _LONGEST_READ:
+            raise ValueError("it has too many arrays")
+        return content
+
+
+def _members(
+    path: Path, archive: zipfile.ZipFile, spec: TensorSpec, inputs: Collection[str]
+) -> list[zipfile.ZipInfo]:
+    """Return the array of an input, or those of its frames, by their numbers."""
+    present = {member.removesuffix(".npy"): member for member in archive.namelist()}
+    numbered = re.compile(re.escape(spec.name) + r"/(0|[1-9][0-9]*)").fullmatch
+    count = sum(1 for member in present if numbered(member) and member not in inputs)
+    if spec.name in present:
+        if count:
+            found = f"has an array {spec.name!r} and arrays for its frames"
+            raise JobError(f"{path}: {found}; leave out one or the other")
+        return [archive.getinfo(present[spec.name])]
+    frames = [f"{spec.name}/{number}" for number in range(count)]
+    lacks = next((name for name in frames or [spec.name] if name not in present), None)
+    if lacks is None:
+        return [archive.getinfo(present[name]) for name in frames]
+    if frames:
+        found = f"has {count} arrays {spec.name + '/N'!r}, but none {lacks!r}"
+        raise JobError(f"{path}: {found}; number them from 0 without a gap")
+    names = sorted(present)
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    raise JobError(f"{path}: has no array {name!r}; it has {names[:_MAX_NAMES]}{more}")
+    raise JobError(f"{path}: has no array {lacks!r}; it has {names[:_MAX_NAMES]}{more}")
+
+
+def _read_members(
+    path: Path, archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo], spec: TensorSpec
+) -> Stack:
+    if [_name_of(member) for member in members] == [spec.name]:
+        return _read_member(path, archive, members[0], spec)
+    parts = [_read_member(path, archive, member, spec, is_stack=False) for member in members]
+    return Stack([part.frames[0] for part in parts])
+
+
+def _name_of(member: zipfile.ZipInfo) -> str:
+    return member.filename.removesuffix(".npy")
 
 
 def _read_member(
-    path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: TensorSpec
+    path: Path,
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    spec: TensorSpec,
+    *,
+    is_stack: bool = True,
 ) -> Stack:
     with archive.open(member) as file:
         head = _read_head(file)
@@ -219,14 +324,31 @@ def _read_member(
                 f"{member.filename!r} has {member.file_size} bytes,"
                 f" its header promises {head.nbytes}"
             )
-        frames = _frames(path, repr(spec.name), head, spec)
-        values = np.frombuffer(file.read(), head.dtype)
-    return Stack(_shaped(values, head, frames, spec))
+        name = repr(_name_of(member))
+        division = _division(path, name, head, spec, is_stack=is_stack)
+        values = np.empty(math.prod(head.shape), head.dtype)
+        rest = _bytes_of(values)
+        while rest:
+            chunk = file.read(min(len(rest), _CHUNK))
+            if not chunk:
+                raise ValueError(f"{member.filename!r} was cut short")
+            rest[: len(chunk)] = chunk
+            rest = rest[len(chunk) :]
+    return _stack(name, values, head, division)
 
 
-def _shaped(values: NDArray[Any], head: _Head, frames: int, spec: TensorSpec) -> NDArray[Any]:
+def _bytes_of(values: NDArray[Any]) -> memoryview:
+    """Return the memory of a contiguous array."""
+    return memoryview(values.reshape(-1).view(np.uint8).data)
+
+
+def _stack(name: str, values: NDArray[Any], head: _Head, division: _Division) -> Stack:
     whole = values.reshape(head.shape, order="F" if head.is_fortran else "C")
-    return whole.reshape((frames, *spec.storage[1]))
+    if division.shape == division.last:
+        return Stack(whole.reshape((division.frames, *division.shape)))
+    rows = division.shape[0]
+    cuts = [whole[first : first + rows] for first in range(0, len(whole), rows)]
+    return Stack(cuts, division.note(name))
 
 
 def _check_memory(path: Path, nbytes: int) -> None:
@@ -238,26 +360,74 @@ def _check_memory(path: Path, nbytes: int) -> None:
         )
 
 
-def _frames(path: Path, name: str, head: _Head, spec: TensorSpec) -> int:
-    """Return how many frames an array holds.
+def _division(
+    path: Path, name: str, head: _Head, spec: TensorSpec, *, is_stack: bool = True
+) -> _Division:
+    """Return which frames an array holds.
+
+    Args:
+        path: of the file.
+        name: of the array, for messages.
+        head: of the array.
+        spec: the model input.
+        is_stack: whether the array may hold several frames.
 
     Raises:
         JobError: it does not fit the model input.
     """
-    dtype, shape = spec.storage
+    dtype, bound = spec.storage
     if head.dtype != dtype:
         raise JobError(f"{path}: {name} is {head.dtype}; the model takes {dtype}")
-    if head.shape == shape:
-        return 1
-    if head.shape[1:] == shape or (shape[:1] == (1,) and head.shape[1:] == shape[1:]):
-        return head.shape[0]
-    raise JobError(
-        f"{path}: {name} has shape {list(head.shape)}; expected {list(shape)} or a stack"
-        f" [N, {', '.join(map(str, shape))}]"
+    if spec.is_open and len(bound) != len(spec.shape):
+        found = f"{name} cannot say which shape its frames have, as the model takes {spec.dtype}"
+        raise JobError(f"{path}: {found}: build the model with fixed sizes (--shape)")
+    stored = replace(spec, shape=bound)
+    division = _divided(head.shape, stored) if is_stack else _one_frame(head.shape)
+    sizes = _sizes(stored)
+    expected = f"[{sizes}] or a stack [{', '.join(filter(None, ('N', sizes)))}]"
+    problem = f"has shape {list(head.shape)}; expected {expected if is_stack else f'[{sizes}]'}"
+    if division is not None and len(division.shape) == len(bound):
+        try:
+            stored.of_shape(division.shape)
+        except JobError as error:
+            if spec.is_open:
+                raise JobError(f"{path}: {name}: {error}") from None
+        else:
+            return division
+    raise JobError(f"{path}: {name} {problem}")
+
+
+def _one_frame(shape: tuple[int, ...]) -> _Division:
+    return _Division(1, shape, shape)
+
+
+def _divided(shape: tuple[int, ...], spec: TensorSpec) -> _Division | None:
+    """Return which frames an array of some shape holds; ``None``: it has too many dimensions."""
+    bound, has_open_rows = spec.shape, any(spec.symbols[:1])
+    if len(shape) == len(bound) + 1:
+        return _Division(shape[0], shape[1:], shape[1:])
+    if len(shape) != len(bound):
+        return None
+    if has_open_rows and 0 < bound[0] < shape[0]:
+        frames = math.ceil(shape[0] / bound[0])
+        rest = shape[0] - (frames - 1) * bound[0]
+        return _Division(frames, (bound[0], *shape[1:]), (rest, *shape[1:]))
+    if bound[:1] == (1,) and not has_open_rows:
+        return _Division(shape[0], (1, *shape[1:]), (1, *shape[1:]))
+    return _one_frame(shape)
+
+
+def _sizes(spec: TensorSpec) -> str:
+    """Return the sizes of a tensor as messages have them: ``1, seq<=128``."""
+    symbols = spec.symbols or ("",) * len(spec.shape)
+    return ", ".join(
+        f"{symbol.strip('?')}<={size}" if symbol else str(size)
+        for symbol, size in zip(symbols, spec.shape, strict=True)
     )
 
 
 def _reason(error: BaseException) -> str:
     """Return an error's text, but not numpy's advice on how to read files that run code."""
     text = str(error)
+    text = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
     return f" ({text})" if text and "pickle" not in text else ""

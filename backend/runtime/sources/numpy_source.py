@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import JobError
-from . import Source
+from . import Source, names_file
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ..job import TensorSpec
     from ..options import RunOptions
+    from ..sizes import Slot
     from .numpy_files import FileStack, Stack
 
 _SUFFIXES = (".npy", ".npz")
 
 
 class NumpySource(Source):
-    """Arrays of a ``.npz`` or ``.npy`` file, one per model input: single frames or stacks.
+    """Arrays of a ``.npz`` or ``.npy`` file: single frames, stacks, or an array for each frame.
 
     Frames beyond their number begin again at the first.
     """
@@ -33,8 +32,7 @@ class NumpySource(Source):
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
         """Return whether there is such a file among the inputs."""
-        paths = [Path(name) for name in inputs]
-        return all(path.exists() for path in paths) and any(map(_is_numpy, paths))
+        return names_file(inputs, _SUFFIXES)
 
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
         """Read or open the arrays.
@@ -54,9 +52,19 @@ class NumpySource(Source):
                 f"{path}: its arrays hold {sorted(lengths)} frames; one number > 0 needed"
             )
         self._count = lengths.pop()
+        if any(spec.is_open for spec in inputs):
+            self._check_sizes(inputs)
         self.frames = self._count if options.frames is None else options.frames
 
-    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+    def _check_sizes(self, inputs: Sequence[TensorSpec]) -> None:
+        from ..sizes import differing_size
+
+        for index in range(self._count):
+            shapes = [stack.shape_of(index) for stack in self._stacks]
+            if found := differing_size(zip(inputs, shapes, strict=True)):
+                raise JobError(f"{self._path}: frame {index}: {found}")
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Copy the frame's arrays."""
         for stack, slot in zip(self._stacks, slots, strict=True):
             stack.read(index % self._count, slot)
@@ -64,6 +72,10 @@ class NumpySource(Source):
     def label(self, index: int) -> str:
         """Return file and position."""
         return f"{self._path.name}[{index % self._count}]"
+
+    def note(self) -> str:
+        """Return how an array is cut into frames; empty: none is."""
+        return next((stack.note for stack in self._stacks if stack.note), "")
 
     def close(self) -> None:
         """Close the file."""

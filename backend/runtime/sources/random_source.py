@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from . import Source
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
     from numpy.typing import NDArray
 
     from ..job import TensorSpec
     from ..options import RunOptions
+    from ..sizes import Slot
 
 _FRAMES = 100
 
@@ -20,7 +22,8 @@ _FRAMES = 100
 class RandomSource(Source):
     """Seeded values: frame f is the same for the same seed, wherever it is made.
 
-    Floats have mean 0 and variance 1, integers and booleans are 0 or 1.
+    Floats have mean 0 and variance 1, integers and booleans are 0 or 1. Open sizes are drawn from
+    1 to their bound, one for all inputs that name it.
     """
 
     usage = ("random",)
@@ -37,28 +40,60 @@ class RandomSource(Source):
         self.frames = _FRAMES if options.frames is None else options.frames
         self._inputs = inputs
         self._seed = options.seed
+        self._bounds = _bounds(inputs)
 
-    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Fill the slots with the values of frame ``index``."""
         import numpy as np
 
+        from ..sizes import OpenSlot
+
         generator = np.random.Generator(np.random.SFC64([self._seed, index]))
-        for spec, slot in zip(self._inputs, slots, strict=True):
-            if spec.dtype in ("float32", "float64"):
-                generator.random(out=slot, dtype=slot.dtype)
-                slot -= 0.5
-                slot *= math.sqrt(12)
-            elif slot.dtype.kind == "f":
-                slot[...] = (generator.random(slot.shape) - 0.5) * math.sqrt(12)
-            elif spec.dtype == "bfloat16":  # the upper half of a float32
-                values = (generator.random(slot.shape, np.float32) - 0.5) * math.sqrt(12)
-                slot[...] = values.astype(np.float32).view(np.uint32) >> 16
-            else:
-                slot[...] = generator.integers(0, 2, slot.shape)
+        sizes = {
+            place: int(generator.integers(min(1, bound), bound, endpoint=True))
+            for place, bound in self._bounds.items()
+        }
+        for number, (spec, slot) in enumerate(zip(self._inputs, slots, strict=True)):
+            places = (_place(spec, number, axis) for axis in range(len(spec.shape)))
+            shape = [sizes.get(*each) for each in zip(places, spec.shape, strict=True)]
+            values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
+            _fill(values, spec.dtype, generator)
 
     def label(self, index: int) -> str:
         """Return a name with the frame's number."""
         return f"random {index}"
+
+
+def _bounds(inputs: Sequence[TensorSpec]) -> dict[str, int]:
+    """Return the bounds of what is drawn for a frame."""
+    bounds: dict[str, int] = {}
+    for number, spec in enumerate(inputs):
+        for axis, size in enumerate(spec.shape if spec.is_open else ()):
+            if place := _place(spec, number, axis):
+                bounds[place] = min(size, bounds.get(place, size))
+    return bounds
+
+
+def _place(spec: TensorSpec, number: int, axis: int) -> str:
+    """Return what tells an open size from others: its name, or its place; empty: it is fixed."""
+    symbol = spec.symbols[axis] if spec.symbols else ""
+    return f"? {number} {axis}" if symbol == "?" else symbol
+
+
+def _fill(values: NDArray[Any], dtype: str, generator: Generator) -> None:
+    import numpy as np
+
+    if dtype in ("float32", "float64"):
+        generator.random(out=values, dtype=values.dtype)
+        values -= 0.5
+        values *= math.sqrt(12)
+    elif values.dtype.kind == "f":
+        values[...] = (generator.random(values.shape) - 0.5) * math.sqrt(12)
+    elif dtype == "bfloat16":  # the upper half of a float32
+        drawn = (generator.random(values.shape, np.float32) - 0.5) * math.sqrt(12)
+        values[...] = drawn.astype(np.float32).view(np.uint32) >> 16
+    else:
+        values[...] = generator.integers(0, 2, values.shape)
 
 
 SOURCE = RandomSource

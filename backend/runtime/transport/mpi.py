@@ -128,6 +128,7 @@ class MpiTransport:
         """(is a send, lane, slot) of each request."""
         self._first_send: list[int] = []
         self._first_receive: list[int] = []
+        self._sends: Sequence[Lane] = ()
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         """Make one persistent request per slot, and one per outgoing lane for the end.
@@ -135,13 +136,20 @@ class MpiTransport:
         This releases the requests of an earlier call.
         """
         self._release()
+        self._sends = sends
         byte = self._mpi.BYTE
         nothing = np.empty(0, np.uint8)
         for lane, end in enumerate(sends):
             comm, tag = self._address(end)
             self._first_send.append(len(self._requests))
             for slot, buffer in enumerate(end.slots):
-                self._add(comm.Send_init([buffer, byte], end.peer, tag), (True, lane, slot))
+                request = (
+                    # Its messages have sizes of their own.
+                    self._mpi.REQUEST_NULL
+                    if end.is_open
+                    else comm.Send_init([buffer, byte], end.peer, tag)
+                )
+                self._add(request, (True, lane, slot))
             self._add(comm.Send_init([nothing, byte], end.peer, tag), (True, lane, _END))
         for lane, end in enumerate(receives):
             comm, tag = self._address(end)
@@ -163,6 +171,13 @@ class MpiTransport:
         """Start the slot's persistent send."""
         self._requests[self._first_send[lane] + slot].Start()
 
+    def send_part(self, lane: int, slot: int, nbytes: int) -> None:
+        """Start a send of its own."""
+        end = self._sends[lane]
+        comm, tag = self._address(end)
+        part = [end.slots[slot][:nbytes], self._mpi.BYTE]
+        self._requests[self._first_send[lane] + slot] = comm.Isend(part, end.peer, tag)
+
     def send_end(self, lane: int) -> None:
         """Start the lane's empty send."""
         self._requests[self._send_end[lane]].Start()
@@ -175,14 +190,30 @@ class MpiTransport:
         """Call MPI_Testsome until it has moved messages and reported what they finished.
 
         Open MPI moves messages only if nothing is finished, and reports them in the next call.
+
+        Raises:
+            JobError: a message is longer than its slots.
         """
         sent: list[Completion] = []
         received: list[Completion] = []
         test, requests, statuses = self._mpi.Request.Testsome, self._requests, self._statuses
-        while indices := test(requests, statuses):
-            self._note(indices, sent, received)
-        self._note(test(requests, statuses) or (), sent, received)
+        try:
+            while indices := test(requests, statuses):
+                self._note(indices, sent, received)
+            self._note(test(requests, statuses) or (), sent, received)
+        except self._mpi.Exception as error:
+            raise JobError(self._why_failed(error)) from None
         return sent, received
+
+    def _why_failed(self, error: Exception) -> str:
+        """Say which message is longer than its slots; else what MPI says."""
+        for status in self._statuses:
+            if status.Get_error() == self._mpi.ERR_TRUNCATE:
+                return (
+                    f"rank {status.Get_source()} sent {status.Get_count()} bytes through channel"
+                    f" {status.Get_tag()}, more than its tensor may have"
+                )
+        return f"MPI failed: {error}"
 
     def _note(
         self, indices: Iterable[int], sent: list[Completion], received: list[Completion]
@@ -193,8 +224,8 @@ class MpiTransport:
             if is_send:
                 sent.append(Completion(lane, slot, slot == _END))
             else:
-                is_end = self._statuses[position].Get_count(self._mpi.BYTE) == 0
-                received.append(Completion(lane, slot, is_end))
+                nbytes = self._statuses[position].Get_count(self._mpi.BYTE)
+                received.append(Completion(lane, slot, nbytes == 0, nbytes))
 
     def exchange(self, record: bytes) -> list[bytes]:
         """Gather sizes, then records, everywhere; sleeps while it waits."""
@@ -230,7 +261,8 @@ class MpiTransport:
             if not is_send and not request.Test():
                 request.Cancel()
                 request.Wait()
-            request.Free()
+            if request != self._mpi.REQUEST_NULL:
+                request.Free()
         self._requests, self._meaning = [], []
         self._first_send, self._first_receive = [], []
 

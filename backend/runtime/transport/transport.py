@@ -23,6 +23,8 @@ class Lane:
     peer: int
     """The other rank."""
     slots: tuple[NDArray[np.uint8], ...]
+    is_open: bool = False
+    """Whether messages may be shorter than slots."""
 
     @property
     def carries_frames(self) -> bool:
@@ -39,6 +41,8 @@ class Completion(NamedTuple):
     """-1 for a finished :meth:`Transport.send_end`."""
     is_end: bool = False
     """Whether this was the message that ends the stream."""
+    nbytes: int = 0
+    """Length of a received message."""
 
 
 class Transport(Protocol):
@@ -52,6 +56,9 @@ class Transport(Protocol):
 
     def send(self, lane: int, slot: int) -> None:
         """Start to send one slot; slots of a lane are sent in ring order."""
+
+    def send_part(self, lane: int, slot: int, nbytes: int) -> None:
+        """Start to send the first bytes of a slot, at least one; the lane is open."""
 
     def send_end(self, lane: int) -> None:
         """Start to send the message of zero length that ends the stream."""

@@ -8,6 +8,7 @@ from rankslice.frontend.formats.keras.macs import keras_macs
 from rankslice.frontend.formats.keras.merging import merge_normalisations, split_warnings
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.writer import keras_submodel
+from rankslice.frontend.formats.tflite.fixed_sizes import open_size_mistakes
 
 FORMAT = Format(
     name="keras",
@@ -19,5 +20,6 @@ FORMAT = Format(
     macs=keras_macs,
     conversions=KINDS,
     arrange=merge_normalisations,
+    mistakes=lambda model, cut, ranks: open_size_mistakes(model.path, cut, ranks),
     warnings=split_warnings,
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats.input_shapes import open_shape_mistake, shape_mistakes
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import InputSizes, settle_inputs
 from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, replay
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
@@ -22,6 +23,7 @@ _BATCH_NORMALIZATION = ("gamma", "beta", "moving_mean", "moving_variance")
 _NOT_SHOWN = frozenset({"name", "seed", "trainable"})
 _LONGEST_ATTRIBUTE = 16
 _SEED = "seed_generator_state"
+_EXAMPLE = 224
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,16 @@ class KerasModel:
         return tuple(call for call in self.call_graph.calls if call.name in wanted)
 
 
-def read_keras(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> KerasModel:
+def read_keras(path: Path, sizes: GivenSizes = NO_SIZES) -> KerasModel:
     """Return the graph of a Keras model: a ``.keras`` archive or an HDF5 file.
 
     Each call of a layer is a layer of the graph. The batch is one frame, unless the file or
-    ``shapes`` say otherwise. The file is checked before TensorFlow loads it, and refused if any
+    ``sizes`` say otherwise. The file is checked before TensorFlow loads it, and refused if any
     code would run that is not Keras's.
 
     Args:
         path: the model file.
-        shapes: sizes of inputs that the file leaves open, by the input's name.
+        sizes: what is given of sizes that the file leaves open.
 
     Raises:
         RankSliceError: the file is not such a model, or one that cannot be sliced; or TensorFlow is
@@ -59,9 +61,14 @@ def read_keras(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     raise_mistakes(_model_mistakes(where, model))
     call_graph = call_graph_of(model)
     raise_mistakes(_graph_mistakes(where, call_graph))
-    raise_mistakes(_shape_mistakes(where, call_graph, shapes or {}))
-    symbols = _symbols(path, call_graph, shapes or {})
-    return KerasModel(path, _Graph(path, call_graph, symbols).graph(), call_graph)
+    inputs = _inputs(where, call_graph, sizes)
+    largest = _replayed(where, call_graph, inputs, is_open=False)
+    found = (
+        _replayed(where, call_graph, inputs, is_open=True)
+        if any(map(any, inputs.symbols.values()))
+        else largest
+    )
+    return KerasModel(path, _Graph(path, call_graph, largest, found, inputs).graph(), call_graph)
 
 
 def _model_mistakes(where: str, model: Any) -> Iterator[Mistake]:
@@ -80,44 +87,87 @@ def _graph_mistakes(where: str, call_graph: CallGraph) -> Iterator[Mistake]:
         yield Mistake(where, "has no layers")
 
 
-def _shape_mistakes(
-    where: str, call_graph: CallGraph, shapes: Mapping[str, tuple[int, ...]]
-) -> Iterator[Mistake]:
+def _inputs(where: str, call_graph: CallGraph, sizes: GivenSizes) -> InputSizes:
+    """Return the sizes of the inputs; of a batch that is not given, 1.
+
+    Raises:
+        RankSliceError: they do not fit, or are missing.
+    """
     declared = {
         name: ["?" if size is None else int(size) for size in tensor.shape]
         for name, tensor in call_graph.inputs
     }
-    yield from shape_mistakes(where, declared, shapes)
-    for name, sizes in declared.items():
-        batch, *others = sizes or [1]
-        if "?" in others and name not in shapes:
-            yield open_shape_mistake(where, name, [1 if batch == "?" else batch, *others], 224)
+    named = {*sizes.fixed, *sizes.at_most}
+    batches = {
+        f"{name}.0": (1,)
+        for name, known in declared.items()
+        if known and known[0] == "?" and named.isdisjoint((name, f"{name}.0"))
+    }
+    given = GivenSizes({**batches, **sizes.fixed}, sizes.at_most)
+    found, mistakes = settle_inputs(where, declared, given, example=_EXAMPLE)
+    mistakes += [
+        Mistake(
+            f"{where}: --at-most {quoted(name)}",
+            "the model has no such input",
+            nearest(name, declared) or "bounds of other tensors follow from those of the inputs",
+        )
+        for name in found.others
+    ]
+    raise_mistakes(mistakes)
+    return found
 
 
-def _symbols(
-    path: Path, call_graph: CallGraph, shapes: Mapping[str, tuple[int, ...]]
+def _replayed(
+    where: str, call_graph: CallGraph, inputs: InputSizes, *, is_open: bool
 ) -> dict[str, Any]:
-    """Return symbolic tensors of known shapes for all that the calls read and make."""
+    """Return symbolic tensors for all that the calls read and make.
+
+    Args:
+        where: the model file.
+        call_graph: the calls.
+        inputs: their sizes.
+        is_open: leave open sizes open; else they have their bounds.
+
+    Raises:
+        RankSliceError: a layer cannot work on these sizes.
+    """
     import keras
 
     symbols = {}
     for name, tensor in call_graph.inputs:
-        shape = shapes.get(name) or (tensor.shape[0] or 1, *tensor.shape[1:])
+        shape = open_shape(inputs.shapes[name], inputs.symbols[name] if is_open else ())
         symbols[name] = keras.Input(batch_shape=shape, dtype=tensor.dtype, name=name)
     try:
         with quiet():
             return replay(call_graph.calls, symbols)
     except Exception as error:  # a layer that finds these sizes too small, say
-        where = f"{path}: --shape" if shapes else str(path)
-        raise_mistakes([Mistake(where, f"a layer cannot work on it: {first_line(error)}")])
+        found = f"a layer cannot work on {'open sizes' if is_open else 'it'}: {first_line(error)}"
+        raise_mistakes([Mistake(where, found, "fix the sizes with --shape" if is_open else "")])
         raise
+
+
+def open_shape(shape: Sequence[int], symbols: Sequence[str]) -> tuple[int | None, ...]:
+    """Return a shape as TensorFlow and Keras have it, with ``None`` where it is open."""
+    return tuple(
+        None if symbol else size
+        for size, symbol in zip(shape, symbols or ("",) * len(shape), strict=True)
+    )
 
 
 class _Graph:
     """Makes records of the calls of one model."""
 
-    def __init__(self, path: Path, call_graph: CallGraph, symbols: Mapping[str, Any]) -> None:
-        self._path, self._call_graph, self._symbols = path, call_graph, symbols
+    def __init__(
+        self,
+        path: Path,
+        call_graph: CallGraph,
+        largest: Mapping[str, Any],
+        symbols: Mapping[str, Any],
+        inputs: InputSizes,
+    ) -> None:
+        """Take symbolic tensors by name: with their bounds, and with open sizes left open."""
+        self._path, self._call_graph, self._inputs = path, call_graph, inputs
+        self._largest, self._symbols = largest, symbols
         self._nowhere = ByteRange(path, 0, 0)
         self._weights: dict[int, Weight] = {}
         self._names: set[str] = set()
@@ -153,9 +203,14 @@ class _Graph:
         )
 
     def _tensor(self, name: str) -> Tensor:
-        symbol = self._symbols[name]
-        shape = tuple(symbol.shape)
-        return Tensor(name, str(symbol.dtype), None if None in shape else shape)
+        shape = tuple(self._largest[name].shape)
+        dtype = str(self._largest[name].dtype)
+        if None in shape:
+            return Tensor(name, dtype, None)
+        symbols = self._inputs.symbols.get(name) or tuple(
+            "?" if size is None else "" for size in self._symbols[name].shape
+        )
+        return Tensor(name, dtype, shape, symbols if any(symbols) else ())
 
     def _weight(self, variable: Any) -> Weight:
         if id(variable) not in self._weights:

@@ -14,7 +14,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.frontend.formats.conversion import FLOAT32, Conversion
 from rankslice.frontend.formats.keras.calls import Call, replay
-from rankslice.frontend.formats.keras.reader import KerasModel
+from rankslice.frontend.formats.keras.reader import KerasModel, open_shape
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
 from rankslice.frontend.formats.pieces import Piece, SubModelFiles
 from rankslice.frontend.formats.tflite.renamed import renamed_model
@@ -54,7 +54,8 @@ def keras_submodel(
         try:
             content: bytes = converter.convert()
         except Exception as error:  # of many kinds
-            raise RankSliceError(_unconverted(name, layers, error)) from None
+            hint = _hint(inputs)
+            raise RankSliceError(_unconverted(name, layers, error, hint)) from None
     with tempfile.TemporaryDirectory(prefix="rankslice") as folder:
         file = Path(folder) / name
         file.write_bytes(content)
@@ -79,7 +80,9 @@ def _function(calls: Sequence[Call], inputs: Sequence[Tensor], outputs: Sequence
         return [values[tensor.name] for tensor in outputs]
 
     signature = [
-        tf.TensorSpec(tensor.shape, tensor.dtype, name=f"input_{number}")
+        tf.TensorSpec(
+            open_shape(tensor.shape or (), tensor.symbols), tensor.dtype, name=f"input_{number}"
+        )
         for number, tensor in enumerate(inputs)
     ]
     return tf.function(compute, input_signature=signature).get_concrete_function()
@@ -123,6 +126,13 @@ def _leading_to(model: KerasModel, tensors: set[str]) -> tuple[Call, ...]:
     return tuple(reversed(needed))
 
 
-def _unconverted(name: str, layers: Sequence[Layer], error: Exception) -> Mistake:
+def _unconverted(name: str, layers: Sequence[Layer], error: Exception, hint: str) -> Mistake:
     ends = f"layers {layers[0].name!r} to {layers[-1].name!r}"
-    return Mistake(f"{name}: {ends}", f"TensorFlow cannot convert them: {first_line(error)}")
+    return Mistake(f"{name}: {ends}", f"TensorFlow cannot convert them: {first_line(error)}", hint)
+
+
+def _hint(inputs: Sequence[Tensor]) -> str:
+    """Say what may help against layers that cannot be converted."""
+    if any(tensor.is_open for tensor in inputs):
+        return "it may with fixed sizes (--shape)"
+    return ""

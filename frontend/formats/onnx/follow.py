@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -35,12 +36,15 @@ from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
 _MAX_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
 
+_LONG = 1 << 16
+"""Elements of a vector."""
+
 _OPERATORS = """
     Abs Add And Cast Ceil Clip Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Floor
     Gather GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Mean Min Mod
-    Mul Neg NonZero Not OneHot Or Pow Range ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    Reshape Round ScatterElements ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub Sum Tile
-    TopK Transpose Trilu Unsqueeze Where Xor
+    Mul Neg NonZero Not OneHot Or Pow Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum Reshape Round ScatterElements ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub
+    Sum Tile TopK Transpose Trilu Unsqueeze Where Xor
 """
 _FOLLOWED = frozenset(_OPERATORS.split())
 """Operators that shapes are computed with. None takes longer than what it reads and makes is
@@ -55,8 +59,16 @@ def is_fixed(kind: TypeProto) -> bool:
     )
 
 
+def has_long_vector(types: Iterable[TypeProto]) -> bool:
+    """Return whether one of some types is that of a vector of more than 65,536 elements."""
+    return any(
+        len(kind.tensor_type.shape.dim) == 1 and kind.tensor_type.shape.dim[0].dim_value > _LONG
+        for kind in types
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class Facts:
     """What is known of a model's tensors."""
 
     model: ModelProto
@@ -65,14 +77,15 @@ class _Facts:
     """Small ones only."""
 
 
-def follow_types(model: ModelProto) -> dict[str, TypeProto]:
+def follow_types(model: ModelProto, decide: Decision | None = None) -> dict[str, TypeProto]:
     """Return the types of the graph's tensors as far as they can be found, by name.
 
     Args:
         model: nodes in a topological order, without local functions; inputs and ``value_info``
             say what is known already.
+        decide: gives types to outputs of a node about which nothing else tells all.
     """
-    facts = _Facts(model)
+    facts = Facts(model)
     for value in (*model.graph.value_info, *model.graph.output, *model.graph.input):
         _learn_type(facts, value.name, value.type)
     for tensor in model.graph.initializer:
@@ -80,22 +93,28 @@ def follow_types(model: ModelProto) -> dict[str, TypeProto]:
     for node in model.graph.node:
         for value in _results(facts, node):
             _learn_type(facts, value.name, value.type)
+        for value in decide(facts, node) if decide is not None else ():
+            facts.types[value.name] = value.type
         _follow_values(facts, node)
     return facts.types
 
 
-def _learn_type(facts: _Facts, name: str, kind: TypeProto) -> None:
+Decision: TypeAlias = Callable[[Facts, NodeProto], Iterable[ValueInfoProto]]
+"""Gives types to outputs of a node, by what is known so far."""
+
+
+def _learn_type(facts: Facts, name: str, kind: TypeProto) -> None:
     if kind.WhichOneof("value") and (name not in facts.types or is_fixed(kind)):
         facts.types[name] = kind
 
 
-def _learn_value(facts: _Facts, name: str, tensor: TensorProto) -> None:
+def _learn_value(facts: Facts, name: str, tensor: TensorProto) -> None:
     facts.types[name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     if math.prod(tensor.dims) <= _MAX_FOLLOWED:
         facts.values[name] = tensor
 
 
-def _results(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
+def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     """Return the outputs of a node whose types are not known yet, with what can be found."""
     open_ones = [
         name
@@ -113,14 +132,22 @@ def _results(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
 
 
 def _inferred(alone: ModelProto) -> Iterable[ValueInfoProto]:
-    try:
-        found = onnx.shape_inference.infer_shapes(alone, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, DecodeError):
-        return ()
-    return tuple(found.graph.output)
+    found: Iterable[ValueInfoProto] = ()
+    # onnx follows the values of vectors of any length, so it is asked to only where that helps.
+    for follows in (False, True):
+        if follows and has_long_vector(value.type for value in (*alone.graph.input, *found)):
+            break
+        try:
+            model = onnx.shape_inference.infer_shapes(alone, data_prop=follows)
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, DecodeError):
+            return ()
+        found = tuple(model.graph.output)
+        if all(is_fixed(value.type) for value in found):
+            break
+    return found
 
 
-def _kept_by_loop(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
+def _kept_by_loop(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     """Return the outputs that a Loop carries from pass to pass without changing their shape.
 
     They have the shape with which they enter: a pass that gets it gives it back.
@@ -147,7 +174,27 @@ def _kept_by_loop(facts: _Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     ]
 
 
-def _alone(facts: _Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
+def body_types(
+    facts: Facts, node: NodeProto, body: GraphProto, decide: Decision
+) -> Sequence[TypeProto]:
+    """Return the types of what a body of a node makes, as far as they can be found.
+
+    What the body itself is given (the state of a loop) has the types that it declares.
+    """
+    alone = _alone(facts, node, [])
+    own = {value.name for value in (*body.input, *body.initializer)}
+    outer = [value for value in alone.graph.input if value.name not in own]
+    values = [value for value in alone.graph.initializer if value.name not in own]
+    alone.graph.CopyFrom(body)
+    for value in alone.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    alone.graph.input.extend(outer)
+    alone.graph.initializer.extend(values)
+    types = follow_types(alone, decide)
+    return [types.get(value.name, TypeProto()) for value in body.output]
+
+
+def _alone(facts: Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
     """Return a model of one node, with the values of its inputs where they are known."""
     names = inputs_of(node)
     values = [name for name in names if name in facts.values]
@@ -209,7 +256,7 @@ def _type_of(text: str, shape: list[int | str | None]) -> TypeProto:
     return helper.make_tensor_type_proto(number, shape)
 
 
-def _follow_values(facts: _Facts, node: NodeProto) -> None:
+def _follow_values(facts: Facts, node: NodeProto) -> None:
     """Note the values of a node's outputs if all that it reads is known and they are few."""
     if node.op_type not in _FOLLOWED or node.domain not in ("", "ai.onnx"):
         return
@@ -226,7 +273,7 @@ def _follow_values(facts: _Facts, node: NodeProto) -> None:
             _learn_value(facts, name, value)
 
 
-def _is_small(facts: _Facts, node: NodeProto, name: str) -> bool:
+def _is_small(facts: Facts, node: NodeProto, name: str) -> bool:
     """Return whether an output has few elements, before it is computed."""
     kind = facts.types.get(name, TypeProto())
     if not is_fixed(kind):

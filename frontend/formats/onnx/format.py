@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankslice.frontend.formats.format import Format, Versions
 from rankslice.frontend.formats.onnx.macs import onnx_macs
+from rankslice.frontend.formats.onnx.metadata import read_metadata
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.formats.onnx.writer import segment_pieces
@@ -18,4 +19,6 @@ FORMAT = Format(
     macs=onnx_macs,
     warnings=quantised_cut_warnings,
     versions=lambda model: Versions(model.ir_version, model.opsets),
+    metadata=read_metadata,
+    shows_bounds=True,
 )

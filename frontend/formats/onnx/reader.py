@@ -12,6 +12,7 @@ from onnx import ModelProto
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.onnx.checks import (
     function_mistakes,
     header_mistakes,
@@ -27,7 +28,7 @@ from rankslice.frontend.formats.onnx.nodes import (
     layer_names,
     operator,
 )
-from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors, input_mistakes
+from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
 from rankslice.frontend.formats.topology import topological_order
@@ -56,7 +57,7 @@ class OnnxModel:
     that layer or function; those without are missing."""
 
 
-def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
+def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     """Return the graph of an ONNX model file.
 
     Memory and time do not grow with the weights: they are looked up, not read. The ``record``
@@ -65,7 +66,7 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
 
     Args:
         path: the model file; external data must lie in its folder.
-        shapes: sizes of inputs that the file does not fix, by the input's name.
+        sizes: what is given of sizes that the file leaves open.
 
     Raises:
         RankSliceError: the file is not an ONNX model, or cannot be sliced: all mistakes that the
@@ -79,10 +80,9 @@ def read_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         raise_mistakes((*tensor_mistakes(where, model.graph), *function_mistakes(where, model)))
         weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
     outside = _inner_data(path, scan, model)
-    bound, mistakes = bind_inputs(where, model, shapes or {})
-    brought = [value for value in bound.graph.input if value.name not in weights]
-    raise_mistakes((*mistakes, *input_mistakes(where, brought)))
-    tensors = infer_tensors(bound, weights)
+    bound, settled, mistakes = bind_inputs(where, model, weights, sizes)
+    raise_mistakes(mistakes)
+    tensors = infer_tensors(where, model, bound, weights, settled)
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
@@ -17,17 +18,14 @@ from onnx import (
     ValueInfoProto,
 )
 
-from rankslice.framework.errors import Mistake
-from rankslice.framework.graph import Tensor, Weight
+from rankslice.framework.errors import Mistake, nearest, raise_mistakes
+from rankslice.framework.graph import Tensor, Weight, dtype_bits
 from rankslice.framework.wording import quoted
-from rankslice.frontend.formats.input_shapes import (
-    Sizes,
-    open_shape_mistake,
-    shape_mistakes,
-    shape_option,
-)
+from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import InputSizes, Sizes, settle_inputs
 from rankslice.frontend.formats.onnx.follow import follow_types, is_fixed
 from rankslice.frontend.formats.onnx.nodes import inputs_of
+from rankslice.frontend.formats.onnx.open_shapes import open_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of
 from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import SMALL
@@ -45,47 +43,38 @@ _INFERENCE_ERRORS = (
 
 
 def bind_inputs(
-    where: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[ModelProto, list[Mistake]]:
-    """Return the model with the given shapes as those of its inputs, and what contradicts it.
-
-    A size that the model calls by a name (``batch``) holds for all inputs that name it.
+    where: str, model: ModelProto, weights: Container[str], given: GivenSizes
+) -> tuple[ModelProto, InputSizes, list[Mistake]]:
+    """Return the model with the largest shapes of its inputs, these, and what is wrong.
 
     Args:
         where: the model file, for messages.
         model: the model, unchanged by this.
-        shapes: sizes by name of the input.
+        weights: names of the model's weights, which may be listed as inputs.
+        given: what the user says of open sizes.
     """
     bound = ModelProto()
     bound.CopyFrom(model)
-    inputs = {value.name: value for value in bound.graph.input}
-    sizes: dict[str, int] = {}
-    declared = {name: _sizes(value.type.tensor_type) for name, value in inputs.items()}
-    mistakes = list(shape_mistakes(where, declared, shapes))
-    for name in (name for name in shapes if name in inputs):
-        kind = inputs[name].type.tensor_type
-        here = f"{where}: input {quoted(name)}"
-        mistakes += _note_sizes(here, kind.shape.dim, shapes[name], sizes)
-        kind.shape.CopyFrom(_shape_proto(shapes[name]))
-    for value in bound.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in sizes:
-                dim.dim_value = sizes[dim.dim_param]
-    return bound, mistakes
+    inputs = {value.name: value for value in bound.graph.input if value.name not in weights}
+    mistakes = [*_type_mistakes(where, inputs.values())]
+    declared = {
+        name: _sizes(value.type.tensor_type)
+        for name, value in inputs.items()
+        if dtype_of(value.type.tensor_type.elem_type)
+    }
+    settled, wrong = settle_inputs(where, declared, given)
+    for name, shape in settled.shapes.items():
+        inputs[name].type.tensor_type.shape.CopyFrom(_shape_proto(shape))
+    known = {name for node in model.graph.node for name in node.output}
+    for name in settled.others:
+        if name not in known:
+            found = "the model has no such tensor, and no open size of this name"
+            mistakes.append(Mistake(f"{where}: {quoted(name)}", found, nearest(name, known)))
+    return bound, settled, [*mistakes, *wrong]
 
 
 def _is_open(dim: Dimension) -> bool:
     return not dim.HasField("dim_value") or dim.dim_value < 0
-
-
-def _note_sizes(
-    here: str, dims: Iterable[Dimension], shape: Iterable[int], sizes: dict[str, int]
-) -> Iterator[Mistake]:
-    """Note the sizes of named dimensions; yield those that were noted with another size."""
-    for index, (dim, size) in enumerate(zip(dims, shape, strict=False)):
-        if dim.dim_param and sizes.setdefault(dim.dim_param, size) != size:
-            found = f"dimension {index} ({dim.dim_param!r}) is {size}"
-            yield Mistake(here, f"{found}, and {sizes[dim.dim_param]} elsewhere")
 
 
 def _shape_proto(shape: Iterable[int]) -> onnx.TensorShapeProto:
@@ -99,42 +88,88 @@ def _sizes(declared: TypeProto.Tensor) -> Sizes | None:
     return [dim.dim_param or "?" if _is_open(dim) else dim.dim_value for dim in dims]
 
 
-def input_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
-    """Yield what keeps the model's inputs from having one type and one shape each."""
+def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
+    """Yield the inputs that are no tensors of one type."""
     for value in inputs:
-        here = f"{where}: input {quoted(value.name)}"
-        declared = value.type.tensor_type
-        sizes = _sizes(declared)
-        if not dtype_of(declared.elem_type):
+        if not dtype_of(value.type.tensor_type.elem_type):
+            here = f"{where}: input {quoted(value.name)}"
             kind = value.type.WhichOneof("value") or "value without a type"
             yield Mistake(here, f"is a {kind}", "expected a tensor with an element type")
-        elif sizes is None:
-            option = shape_option(value.name, (1, 3, 224, 224))
-            yield Mistake(here, "has no declared shape", f"give its sizes, for example: {option}")
-        elif any(isinstance(size, str) for size in sizes):
-            yield open_shape_mistake(where, value.name, sizes)
 
 
-def infer_tensors(model: ModelProto, weights: Mapping[str, Weight]) -> dict[str, Tensor]:
+def _bound_mistakes(where: str, model: ModelProto, settled: InputSizes) -> Iterator[Mistake]:
+    """Yield the bounds given for tensors that contradict their fixed sizes."""
+    found = open_tensors(model, replace(settled, others={})) if settled.others else {}
+    for name, given in settled.others.items():
+        tensor, here = found.get(name), f"{where}: tensor {quoted(name)}"
+        if tensor is None or tensor.shape is None:
+            continue
+        shape = tensor.shape
+        if not tensor.is_open:
+            yield Mistake(here, f"all its sizes are fixed: {list(shape)}", "leave it out")
+            continue
+        sizes = ["?" if symbol else n for n, symbol in zip(shape, tensor.symbols, strict=True)]
+        fits = len(given) == len(sizes) and all(
+            size in ("?", most) for size, most in zip(sizes, given, strict=True)
+        )
+        if not fits:
+            expected = f"it has [{', '.join(map(str, sizes))}]"
+            yield Mistake(here, f"does not fit the sizes {list(given)}", expected)
+
+
+def infer_tensors(
+    where: str,
+    model: ModelProto,
+    bound: ModelProto,
+    weights: Mapping[str, Weight],
+    settled: InputSizes,
+) -> dict[str, Tensor]:
     """Return every tensor of the graph whose type is declared or can be inferred, by name.
 
     Where inference fails, what the file declares is taken; what it does not declare is missing
     in the result, or has the shape ``None``.
 
     Args:
-        model: the skeleton, with fixed shapes of the inputs.
+        where: the model file, for messages.
+        model: the skeleton.
+        bound: the same with the largest shapes of the inputs.
         weights: the graph's weights by name; small ones in files of their own are read, since
             shapes may depend on them.
+        settled: the sizes of the inputs, and bounds of other tensors.
+
+    Raises:
+        RankSliceError: a bound contradicts a tensor's fixed sizes.
     """
-    inferred = _infer(_inference_model(_inlined(model), weights))
+    if settled.bounds:
+        prepared = _inference_model(_inlined(model), weights)
+        raise_mistakes(_bound_mistakes(where, prepared, settled))
+        return _with_declared(model, open_tensors(prepared, settled))
+    prepared = _inference_model(_inlined(bound), weights)
+    raise_mistakes(_bound_mistakes(where, prepared, settled))
+    inferred = _infer(prepared)
     found = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
     if any(tensor.shape is None for tensor in _made(inferred, found)):
         for name, kind in follow_types(inferred).items():
             found[name] = _tensor(name, kind)
+    found = _with_declared(bound, found)
+    if settled.others or any(_may_be_bounded(tensor) for tensor in _made(inferred, found)):
+        for name, tensor in open_tensors(prepared, settled).items():
+            is_needed = name not in found or found[name].shape is None or name in settled.others
+            if is_needed and tensor.shape is not None:
+                found[name] = tensor
+    return found
+
+
+def _with_declared(model: ModelProto, found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors, and what a file says of others, or of those without a shape."""
     for name, kind in _declared(model).items():
         if name not in found or found[name].shape is None:
             found[name] = _tensor(name, kind)
     return found
+
+
+def _may_be_bounded(tensor: Tensor) -> bool:
+    return tensor.shape is None and dtype_bits(tensor.dtype) > 0
 
 
 def _infer(model: ModelProto) -> ModelProto:

@@ -196,7 +196,14 @@ def _graph_head(
 
 
 def _value_info(tensor: Tensor | Weight) -> ValueInfoProto:
-    return helper.make_tensor_value_info(tensor.name, element_type(tensor.dtype), tensor.shape)
+    element, shape = element_type(tensor.dtype), tensor.shape
+    if isinstance(tensor, Tensor) and tensor.is_open:
+        sizes = zip(tensor.shape or (), tensor.symbols, strict=True)
+        named = [symbol or size for size, symbol in sizes]
+        return helper.make_tensor_value_info(
+            tensor.name, element, [None if size == "?" else size for size in named]
+        )
+    return helper.make_tensor_value_info(tensor.name, element, shape)
 
 
 def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[Piece]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError
-from rankslice.frontend.formats.tflite.rules import RULES, Call, Shape, slices
+from rankslice.frontend.formats.tflite.rules import BOUNDS, RULES, Call, Shape, slices
 from rankslice.frontend.formats.tflite.shapes import BY_VALUE, dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
@@ -46,28 +46,45 @@ def open_tensors(subgraph: Table) -> frozenset[int]:
     )
 
 
-def settled_shapes(
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What is known of the main subgraph before any operator."""
+
+    inputs: Sequence[Shape]
+    tensors: Mapping[int, Shape] = field(default_factory=dict)
+    """Shapes of other tensors, by number: no operator changes them."""
+    rows: Callable[[int], int] = lambda most: most
+    """How many rows there are where the data decide, by the largest possible number."""
+    unbounded: frozenset[int] = frozenset()
+    """Numbers of the tensors of which no operator's rule is believed."""
+
+
+def followed_shapes(
     path: Path,
     subgraphs: Sequence[Table],
     codes: Sequence[str],
     buffers: Sequence[ByteRange | None],
-) -> dict[int, Shape]:
+    beginnings: Sequence[Beginning],
+) -> list[dict[int, Shape]]:
     """Return the shapes of the main subgraph's tensors that have open sizes, by number.
 
-    Inputs have the sizes that the file gives them. What cannot be followed is left out.
+    What cannot be followed is left out.
 
     Args:
         path: the model file.
         subgraphs: all of the model, the main one first; each in the order of execution.
         codes: names of the operators, by the number of the operator's code.
         buffers: where the content of each buffer lies.
+        beginnings: there is an answer for each.
     """
-    main = subgraphs[0]
-    tensors = main.tables("tensors")
-    given = [tensors[number].numbers("shape") for number in main.numbers("inputs")]
+    wanted = open_tensors(subgraphs[0])
+    found = []
     with FlatFile(path) as file, np.errstate(all="ignore"):
-        known = _Follower(file, subgraphs, codes, buffers).facts(0, given).shapes
-    return {number: known[number] for number in open_tensors(main) if number in known}
+        for beginning in beginnings:
+            follower = _Follower(file, subgraphs, codes, buffers, beginning)
+            known = follower.facts(0, beginning.inputs).shapes
+            found.append({number: known[number] for number in wanted if number in known})
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +138,10 @@ class _Follower:
         subgraphs: Sequence[Table],
         codes: Sequence[str],
         buffers: Sequence[ByteRange | None],
+        beginning: Beginning,
     ) -> None:
         self._file, self._subgraphs, self._codes, self._buffers = file, subgraphs, codes, buffers
+        self._beginning = beginning
         self._left = _MAX_OPERATORS
 
     def facts(self, number: int, given: Sequence[Shape], depth: int = 0) -> _Facts:
@@ -131,6 +150,8 @@ class _Follower:
         facts = _Facts(subgraph.tables("tensors"))
         inputs = subgraph.numbers("inputs")
         facts.shapes.update(zip(inputs, given, strict=False))
+        if not depth:
+            facts.shapes.update(self._beginning.tensors)
         made = {n for operator in subgraph.tables("operators") for n in operator.numbers("outputs")}
         for number, tensor in enumerate(facts.tensors):
             if -1 not in (*tensor.numbers("shape_signature"), *tensor.numbers("shape")):
@@ -167,7 +188,8 @@ class _Follower:
             for number, shape in zip(
                 results, self._shapes(name, call, results, depth), strict=False
             ):
-                if number >= 0 and _fits(facts.tensors[number], shape):
+                is_believed = depth or number not in self._beginning.unbounded
+                if number >= 0 and is_believed and _fits(facts.tensors[number], shape):
                     facts.shapes.setdefault(number, shape)
         for number, value in zip(results, _values(name, call, results), strict=False):
             if facts.shapes.get(number) == value.shape:
@@ -179,9 +201,14 @@ class _Follower:
         try:
             if name in _WITH_BODIES:
                 return self._of_body(name, call, depth)
+            if name in BOUNDS:
+                return [self._taken(most) for most in _listed(BOUNDS[name](call))]
             return _listed(RULES[name](call)) if name in RULES else _carried(name, call, results)
         except _MISFITS:
             return ()
+
+    def _taken(self, most: Shape) -> Shape:
+        return (self._beginning.rows(most[0]), *most[1:])
 
     def _of_body(self, name: str, call: _OperatorCall, depth: int) -> Sequence[Shape]:
         """Return the shapes that the subgraphs of control flow give, if all give the same."""

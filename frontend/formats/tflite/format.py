@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankslice.frontend.formats.format import Format
 from rankslice.frontend.formats.pieces import SubModelFiles
+from rankslice.frontend.formats.tflite.fixed_sizes import open_size_mistakes
 from rankslice.frontend.formats.tflite.flex import flex_mistakes
 from rankslice.frontend.formats.tflite.macs import tflite_macs
 from rankslice.frontend.formats.tflite.reader import read_tflite
@@ -17,5 +18,8 @@ FORMAT = Format(
         submodel_pieces(model, part.layers, part.inputs, part.outputs, name=name)
     ),
     macs=tflite_macs,
-    mistakes=flex_mistakes,
+    mistakes=lambda model, cut, ranks: (
+        *flex_mistakes(model, cut, ranks),
+        *open_size_mistakes(model.path, cut, ranks),
+    ),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import (
     ByteRange,
     Graph,
@@ -17,24 +18,31 @@ from rankslice.framework.graph import (
     Weight,
     dtype_bits,
 )
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import quoted, size_option
+from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.input_shapes import (
+    InputSizes,
     Sizes,
-    open_shape_mistake,
-    shape_mistakes,
+    settle_inputs,
 )
 from rankslice.frontend.formats.tflite.bodies import Bodies
+from rankslice.frontend.formats.tflite.bounds import OPEN, Symbols, Trial, bound_of, trials
 from rankslice.frontend.formats.tflite.buffers import buffer_contents
 from rankslice.frontend.formats.tflite.checks import (
     flow_mistakes,
     header_mistakes,
     reference_mistakes,
 )
-from rankslice.frontend.formats.tflite.follow import open_tensors, settled_shapes
+from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes, open_tensors
 from rankslice.frontend.formats.tflite.operators import attributes, operator_name, unique_names
-from rankslice.frontend.formats.tflite.resize import resized_shapes, shapes_in_a_run
+from rankslice.frontend.formats.tflite.resize import (
+    resized_shapes,
+    shapes_in_a_run,
+    shapes_in_trials,
+)
+from rankslice.frontend.formats.tflite.rules import Shape
 from rankslice.frontend.formats.tflite.schema import OPERATORS
-from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes
+from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes, unbounded_results
 from rankslice.frontend.formats.tflite.state import bonds, states
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
@@ -65,7 +73,9 @@ class TfliteModel:
     bodies: tuple[tuple[int, ...], ...]
     """Numbers of the subgraphs that each operator of the main subgraph runs."""
     shapes: Mapping[int, tuple[int, ...]]
-    """Shapes of the tensors of the main subgraph that are known before a run, by number."""
+    """Largest shapes of the tensors of the main subgraph that are known before a run, by number."""
+    symbols: Mapping[int, Symbols]
+    """Names of the open sizes of those that have some, by number."""
 
     @property
     def subgraphs(self) -> tuple[Table, ...]:
@@ -78,7 +88,7 @@ class TfliteModel:
         return self.subgraphs[MAIN]
 
 
-def read_tflite(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> TfliteModel:
+def read_tflite(path: Path, sizes: GivenSizes = NO_SIZES) -> TfliteModel:
     """Return the graph of a TensorFlow Lite model file.
 
     Memory and time do not grow with the weights: they are looked up, not read. What a layer reads
@@ -87,8 +97,8 @@ def read_tflite(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
 
     Args:
         path: the model file.
-        shapes: sizes of inputs that the file leaves open, by the input's name; without them an
-            input has the sizes that the file gives it, which is 1 for those left open.
+        sizes: what is given of sizes that the file leaves open; without it an input has the sizes
+            that the file gives it, which is 1 for those left open.
 
     Raises:
         RankSliceError: the file is not a TensorFlow Lite model, or one that cannot be sliced: all
@@ -100,7 +110,7 @@ def read_tflite(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
         raise_mistakes(header_mistakes(where, root))
         raise_mistakes(reference_mistakes(where, root))
         buffers = buffer_contents(file, root)
-    return _Reading(path, root, buffers).model(shapes or {})
+    return _Reading(path, root, buffers).model(sizes)
 
 
 class _Reading:
@@ -117,11 +127,20 @@ class _Reading:
         self._layer_names = [f"{kind}_{index}" for index, kind in enumerate(self._types)]
         bodies = Bodies(str(path), self._subgraphs)
         self._bodies = [bodies.of(operator) for operator in self._operators]
+        self._kept = [
+            states(self._subgraphs, operator, inner)
+            for operator, inner in zip(self._operators, self._bodies, strict=True)
+        ]
         self._names = unique_names([table.text("name") for table in self._tables])
 
-    def model(self, given: Mapping[str, tuple[int, ...]]) -> TfliteModel:
-        shapes = self._shapes(given)
-        tensors = [self._tensor(shapes, number) for number in range(len(self._tables))]
+    def model(self, given: GivenSizes) -> TfliteModel:
+        shapes, symbols = self._shapes(given)
+        tensors = [
+            Tensor(name, dtype_of(table), shape, symbols.get(number, ()))
+            for number, (name, table, shape) in enumerate(
+                zip(self._names, self._tables, shapes, strict=True)
+            )
+        ]
         return TfliteModel(
             path=self._path,
             graph=self._graph(tensors),
@@ -131,41 +150,185 @@ class _Reading:
             operator_of={name: position for position, name in enumerate(self._layer_names)},
             bodies=tuple(self._bodies),
             shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
+            symbols=symbols,
         )
 
-    def _shapes(self, given: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...] | None]:
-        """Return the shape of each tensor for inputs of the given shapes; ``None``: not known.
+    def _shapes(self, given: GivenSizes) -> tuple[list[Shape | None], dict[int, Symbols]]:
+        """Return the largest shape of each tensor, ``None`` if it is not known, and open sizes.
 
         Raises:
-            RankSliceError: layers or inputs are wrong, or shapes do not fit.
+            RankSliceError: layers or inputs are wrong, or sizes do not fit.
         """
         where = str(self._path)
         wrong = flow_mistakes(where, self._main, self._layer_names, self._names)
         raise_mistakes(islice(wrong, _MAX_SHOWN))
         shapes = known_shapes(self._main, self._types, self._constants())
-        brought = self._main.numbers("inputs")
-        inputs = [self._tensor(shapes, number) for number in brought]
         raise_mistakes(islice(self._constant_mistakes(), _MAX_SHOWN))
-        raise_mistakes(self._input_mistakes(inputs, given))
-        changed = self._resized(inputs, given) or self._settled(shapes)
-        return [
-            shape if shape is None and number not in brought else changed.get(number, shape)
-            for number, shape in enumerate(shapes)
-        ]
-
-    def _input_mistakes(
-        self, inputs: Sequence[Tensor], given: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[Mistake]:
-        """Yield shapes that the user gives and that do not fit, and inputs that need one."""
-        where, numbers = str(self._path), self._main.numbers("inputs")
-        declared = {
-            tensor.name: _declared(self._tables[number])
-            for number, tensor in zip(numbers, inputs, strict=True)
+        inputs = self._inputs(shapes, given)
+        bounds = self._bounds(shapes, inputs.others)
+        raise_mistakes(self._state_mistakes(inputs))
+        brought = self._main.numbers("inputs")
+        at_inputs = dict(zip(brought, inputs.shapes.values(), strict=True))
+        symbols = {
+            number: names
+            for number, names in zip(brought, inputs.symbols.values(), strict=True)
+            if names
         }
-        yield from shape_mistakes(where, declared, given)
-        for tensor in inputs:
-            if tensor.shape is None and tensor.name not in given:
-                yield open_shape_mistake(where, tensor.name, declared[tensor.name])
+        decided = frozenset(n for n, shape in enumerate(shapes) if shape is None) - {*brought}
+        if symbols:
+            wanted = open_tensors(self._main)
+            changed: Mapping[int, Shape | None] = dict.fromkeys(wanted)
+        else:
+            wanted = decided
+            changed = self._resized(shapes, at_inputs) or self._settled(shapes)
+        found = self._largest(at_inputs, symbols, bounds, wanted - {*brought}, decided)
+        symbols |= {number: names for number, (_, names) in found.items() if names}
+        largest = {number: shape for number, (shape, _) in found.items()}
+        known = {**dict(enumerate(shapes)), **changed, **dict.fromkeys(decided)}
+        known |= {**at_inputs, **largest}
+        return [known[number] for number in range(len(self._tables))], symbols
+
+    def _inputs(self, shapes: Sequence[Shape | None], given: GivenSizes) -> InputSizes:
+        """Return the inputs' sizes, in the model's order: those given, or else the file's.
+
+        Raises:
+            RankSliceError: they do not fit, or are missing.
+        """
+        numbers = self._main.numbers("inputs")
+        declared = {
+            self._names[number]: None if shapes[number] is None else _declared(self._tables[number])
+            for number in numbers
+        }
+        named = {*given.fixed, *given.at_most}
+        of_file = {
+            name: shape
+            for number in numbers
+            if (shape := shapes[number]) is not None
+            and named.isdisjoint(_all_names(name := self._names[number], shape))
+        }
+        sizes = GivenSizes({**of_file, **given.fixed}, given.at_most)
+        found, mistakes = settle_inputs(str(self._path), declared, sizes)
+        raise_mistakes(mistakes)
+        return found
+
+    def _bounds(
+        self, shapes: Sequence[Shape | None], given: Mapping[str, Shape]
+    ) -> dict[int, Shape]:
+        """Return the largest sizes that are given for tensors which are no inputs, by number.
+
+        Raises:
+            RankSliceError: they do not fit.
+        """
+        number_of = {name: number for number, name in enumerate(self._names)}
+        raise_mistakes(self._bound_mistakes(shapes, given, number_of))
+        return {number_of[name]: shape for name, shape in given.items()}
+
+    def _bound_mistakes(
+        self,
+        shapes: Sequence[Shape | None],
+        given: Mapping[str, Shape],
+        number_of: Mapping[str, int],
+    ) -> Iterator[Mistake]:
+        for name, shape in given.items():
+            if name not in number_of:
+                here = f"{self._path}: --at-most {quoted(name)}"
+                yield Mistake(here, "the model has no such tensor", nearest(name, number_of))
+                continue
+            here = f"{self._path}: tensor {quoted(name)}"
+            known = shapes[number_of[name]]
+            declared = self._tables[number_of[name]].numbers("shape_signature")
+            if known is not None and -1 not in declared:
+                yield Mistake(here, f"all its sizes are fixed: {list(known)}", "leave it out")
+            elif declared and not _admits(declared, shape):
+                sizes = ", ".join("?" if size < 0 else str(size) for size in declared)
+                found = f"does not fit the sizes {list(shape)}"
+                yield Mistake(here, found, f"it is declared as [{sizes}]")
+
+    def _state_mistakes(self, inputs: InputSizes) -> Iterator[Mistake]:
+        """Yield the inputs whose sizes are open although the model has variables."""
+        kept = [state for found in self._kept for state in sorted(found) if "variable" in state]
+        for name, symbols in inputs.symbols.items() if kept else ():
+            if any(symbols):
+                here = f"{self._path}: input {quoted(name)}"
+                found = f"has open sizes, but the model keeps {kept[0]} from frame to frame"
+                fixed = f"fix them: {size_option('--shape', name, inputs.shapes[name])}"
+                yield Mistake(here, f"{found}, which LiteRT clears when sizes change", fixed)
+
+    def _largest(
+        self,
+        inputs: Mapping[int, Shape],
+        symbols: Mapping[int, Symbols],
+        bounds: Mapping[int, Shape],
+        wanted: frozenset[int],
+        decided: frozenset[int],
+    ) -> dict[int, tuple[Shape, Symbols]]:
+        """Return the largest shapes of tensors, and which of their sizes are open, by number.
+
+        Args:
+            inputs: the largest shapes of the model's inputs, by number.
+            symbols: their open sizes.
+            bounds: the largest shapes of other tensors, as far as given.
+            wanted: numbers of the tensors.
+            decided: those of which the data decide a size.
+        """
+        wanted |= bounds.keys()
+        if not wanted:
+            return {}
+        made = trials({a for names in symbols.values() for a, name in enumerate(names) if name})
+        found = self._in_trials(made, inputs, symbols, bounds)
+        if not wanted - decided <= found[0].keys():
+            given = [
+                {
+                    number: trial.shape(shape, symbols.get(number, ()))
+                    for number, shape in inputs.items()
+                }
+                for trial in made
+            ]
+            run = shapes_in_trials(self._path, given)
+            for known, others in zip(found, run, strict=True):
+                known |= {
+                    number: shape
+                    for number, shape in others.items()
+                    if number in wanted - decided and number not in known
+                }
+        return {
+            number: bound
+            for number in sorted(wanted)
+            if (
+                bound := bound_of(
+                    self._tables[number],
+                    [shapes.get(number) for shapes in found],
+                    decided_by_data=number in decided,
+                )
+            )
+        }
+
+    def _in_trials(
+        self,
+        made: Sequence[Trial],
+        inputs: Mapping[int, Shape],
+        symbols: Mapping[int, Symbols],
+        bounds: Mapping[int, Shape],
+    ) -> list[dict[int, Shape]]:
+        """Return the shapes of open tensors that the operators' rules give, by trial."""
+        open_axes = {
+            number: tuple(
+                OPEN if size < 0 else ""
+                for size in self._tables[number].numbers("shape_signature")
+                or (-1,) * len(bounds[number])
+            )
+            for number in bounds
+        }
+        beginnings = [
+            Beginning(
+                [trial.shape(shape, symbols.get(number, ())) for number, shape in inputs.items()],
+                {n: trial.shape(shape, open_axes[n]) for n, shape in bounds.items()},
+                partial(trial.size, axis=0),
+                unbounded_results(self._main, self._types),
+            )
+            for trial in made
+        ]
+        return self._followed(beginnings)
 
     def _graph(self, tensors: Sequence[Tensor]) -> Graph:
         """Return the records of the main subgraph.
@@ -173,14 +336,10 @@ class _Reading:
         Raises:
             RankSliceError: weights are not as large as their types and shapes say.
         """
-        kept = [
-            states(self._subgraphs, operator, bodies)
-            for operator, bodies in zip(self._operators, self._bodies, strict=True)
-        ]
         weights = self._weights()
         raise_mistakes(islice(self._weight_mistakes(weights), _MAX_SHOWN))
         layers = tuple(
-            self._layer(position, tensors, weights, bool(kept[position]))
+            self._layer(position, tensors, weights, bool(self._kept[position]))
             for position in range(len(self._operators))
         )
         outputs = tuple(dict.fromkeys(self._main.numbers("outputs")))
@@ -193,19 +352,14 @@ class _Reading:
             inputs=tuple(tensors[number] for number in self._main.numbers("inputs")),
             outputs=tuple(tensors[number] for number in outputs),
             weights=tuple(dict.fromkeys(used)),
-            bonds=bonds(self._layer_names, kept),
+            bonds=bonds(self._layer_names, self._kept),
         )
 
     def _resized(
-        self, inputs: Sequence[Tensor], given: Mapping[str, tuple[int, ...]]
-    ) -> dict[int, tuple[int, ...] | None]:
+        self, shapes: Sequence[Shape | None], given: Mapping[int, Shape]
+    ) -> Mapping[int, Shape | None]:
         """Return the shapes of the tensors that have others once the inputs have the given ones."""
-        numbers = self._main.numbers("inputs")
-        wanted = {
-            number: given[tensor.name]
-            for number, tensor in zip(numbers, inputs, strict=True)
-            if given.get(tensor.name, tensor.shape) != tensor.shape
-        }
+        wanted = {number: shape for number, shape in given.items() if shape != shapes[number]}
         if not wanted:
             return {}
         found = resized_shapes(self._path, wanted)
@@ -215,9 +369,7 @@ class _Reading:
             if number in found and found[number] != table.numbers("shape")
         }
 
-    def _settled(
-        self, shapes: Sequence[tuple[int, ...] | None]
-    ) -> dict[int, tuple[int, ...] | None]:
+    def _settled(self, shapes: Sequence[Shape | None]) -> Mapping[int, Shape | None]:
         """Return the shapes that the file leaves open, for inputs with the sizes that it gives.
 
         A shape is ``None`` if neither operator rules nor LiteRT tell it.
@@ -225,10 +377,14 @@ class _Reading:
         wanted = {n for n in open_tensors(self._main) if shapes[n] is not None}
         if not wanted:
             return {}
-        found = settled_shapes(self._path, self._subgraphs, self._codes, self._buffers)
+        given = [self._tables[number].numbers("shape") for number in self._main.numbers("inputs")]
+        (found,) = self._followed([Beginning(given)])
         if not wanted <= found.keys():
             found |= shapes_in_a_run(self._path)
         return {number: found.get(number) for number in wanted}
+
+    def _followed(self, beginnings: Sequence[Beginning]) -> list[dict[int, Shape]]:
+        return followed_shapes(self._path, self._subgraphs, self._codes, self._buffers, beginnings)
 
     def _constants(self) -> frozenset[int]:
         """Return the numbers of the tensors that nobody makes."""
@@ -239,9 +395,6 @@ class _Reading:
             for number, table in enumerate(self._tables)
             if number not in known and not table.number("is_variable")
         )
-
-    def _tensor(self, shapes: Sequence[tuple[int, ...] | None], number: int) -> Tensor:
-        return Tensor(self._names[number], dtype_of(self._tables[number]), shapes[number])
 
     def _weights(self) -> dict[int, Weight]:
         """Return the constants of the main subgraph by the tensor's number."""
@@ -333,3 +486,14 @@ def _declared(table: Table) -> Sizes:
     """Return the sizes that a tensor can have."""
     sizes = table.numbers("shape_signature") or table.numbers("shape")
     return ["?" if size < 0 else size for size in sizes]
+
+
+def _all_names(name: str, shape: Shape) -> list[str]:
+    """Return the names of an input and of its sizes."""
+    return [name, *(f"{name}.{axis}" for axis in range(len(shape)))]
+
+
+def _admits(declared: Shape, shape: Shape) -> bool:
+    return len(declared) == len(shape) and all(
+        size in (-1, given) for size, given in zip(declared, shape, strict=True)
+    )

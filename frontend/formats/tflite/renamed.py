@@ -12,10 +12,10 @@ from rankslice.frontend.formats.pieces import Piece
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.shapes import dtype_of
-from rankslice.frontend.formats.tflite.wire import FlatFile, Table, packed, read_tables
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, Value, packed, read_tables
 
-_RESHAPE = OPERATORS.index("RESHAPE")
-_RESHAPE_OPTIONS = UNIONS["BuiltinOptions"].index("ReshapeOptions") + 1
+_RESHAPE, _CAST = "RESHAPE", "CAST"
+_OPTIONS = {_RESHAPE: "ReshapeOptions", _CAST: "CastOptions"}
 
 
 def renamed_model(
@@ -25,7 +25,7 @@ def renamed_model(
 
     Converters let an output be an input, or the same as another one, where nothing is computed
     in between, and leave out inputs that nobody reads. Here each output gets a tensor of its own,
-    filled by an operator RESHAPE that copies, and each input is there.
+    filled by an operator that copies, and each input is there. What has open sizes keeps them.
 
     Args:
         path: the file; its inputs are called ``input_0``, ``input_1``, ... as far as they are
@@ -84,9 +84,13 @@ class _Editor:
         for position, tensor in enumerate(wanted):
             name = f"input_{position}"
             if name not in by_name:
-                kind = packed("b", DTYPES.index(tensor.dtype))
-                shape = packed("i", *(tensor.shape or ()))
-                values = {"shape": shape, "type": kind, "name": name.encode()}
+                values: dict[str, Value] = {
+                    "shape": packed("i", *(tensor.shape or ())),
+                    "type": packed("b", DTYPES.index(tensor.dtype)),
+                    "name": name.encode(),
+                }
+                if tensor.is_open:
+                    values["shape_signature"] = packed("i", *_signature(tensor))
                 self.tensors.append(Table("Tensor", values))
             numbers.append(by_name.get(name, len(self.tensors) - 1))
         return numbers
@@ -105,30 +109,36 @@ class _Editor:
         original = self.tensors[number]
         copy = original.changed({"buffer": None, "is_variable": None})
         self.tensors.append(copy)
-        shape = Table("ReshapeOptions", {"new_shape": packed("i", *original.numbers("shape"))})
+        kind = packed("b", original.number("type"))
+        if -1 in original.numbers("shape_signature"):
+            # RESHAPE cannot leave several sizes open; CAST can, and copies what has the type.
+            name, settings = _CAST, {"in_data_type": kind, "out_data_type": kind}
+        else:
+            name, settings = _RESHAPE, {"new_shape": packed("i", *original.numbers("shape"))}
+        options = UNIONS["BuiltinOptions"].index(_OPTIONS[name]) + 1
         self.operators.append(
             Table(
                 "Operator",
                 {
-                    "opcode_index": packed("I", self._reshape()),
+                    "opcode_index": packed("I", self._code(OPERATORS.index(name))),
                     "inputs": packed("tensor", number),
                     "outputs": packed("tensor", len(self.tensors) - 1),
-                    "builtin_options_type": packed("B", _RESHAPE_OPTIONS),
-                    "builtin_options": shape,
+                    "builtin_options_type": packed("B", options),
+                    "builtin_options": Table(_OPTIONS[name], settings),
                 },
             )
         )
         return len(self.tensors) - 1
 
-    def _reshape(self) -> int:
-        """Return the number of the operator code of RESHAPE."""
+    def _code(self, operator: int) -> int:
+        """Return the number of the operator code of an operator."""
         for index, code in enumerate(self.codes):
-            if max(code.number("builtin_code"), code.number("deprecated_builtin_code")) == _RESHAPE:
+            if max(code.number("builtin_code"), code.number("deprecated_builtin_code")) == operator:
                 return index
         values = {
-            "deprecated_builtin_code": packed("b", _RESHAPE),
+            "deprecated_builtin_code": packed("b", operator),
             "version": packed("i", 1),
-            "builtin_code": packed("i", _RESHAPE),
+            "builtin_code": packed("i", operator),
         }
         self.codes.append(Table("OperatorCode", values))
         return len(self.codes) - 1
@@ -139,8 +149,8 @@ class _Editor:
         """Yield how tensors differ from those that are wanted."""
         for number, tensor in zip(numbers, wanted, strict=True):
             found = self.tensors[number]
-            dtype, shape = dtype_of(found), found.numbers("shape")
-            if (dtype, shape) != (tensor.dtype, tensor.shape):
+            dtype, shape = dtype_of(found), _sizes(found, tensor)
+            if dtype != tensor.dtype or not _admits(shape, tensor):
                 here = f"{where}: tensor {tensor.name!r}"
                 expected = f"expected {tensor.dtype}{list(tensor.shape or ())}"
                 yield Mistake(here, f"was converted to {dtype}{list(shape)}", expected)
@@ -159,3 +169,23 @@ class _Editor:
 def _plain(name: str) -> str:
     """Return a name without what signatures add to it."""
     return name.removeprefix("serving_default_").removesuffix(":0")
+
+
+def _signature(tensor: Tensor) -> list[int]:
+    """Return the sizes of a tensor, -1 where they are open."""
+    shape = tensor.shape or ()
+    symbols = tensor.symbols or ("",) * len(shape)
+    return [-1 if symbol else size for size, symbol in zip(shape, symbols, strict=True)]
+
+
+def _sizes(found: Table, tensor: Tensor) -> tuple[int, ...]:
+    """Return the sizes that a file gives to a tensor, -1 where it leaves open what may be open."""
+    declared = found.numbers("shape_signature")
+    return declared if tensor.is_open and declared else found.numbers("shape")
+
+
+def _admits(sizes: tuple[int, ...], tensor: Tensor) -> bool:
+    wanted = _signature(tensor)
+    return len(sizes) == len(wanted) and all(
+        -1 in (found, size) or found == size for found, size in zip(sizes, wanted, strict=True)
+    )

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError
 
@@ -19,24 +20,41 @@ _PACKAGE = "ai_edge_litert"
 _PATIENCE_S = 300
 
 
-def resized_shapes(path: Path, inputs: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+Inputs: TypeAlias = Mapping[int, tuple[int, ...]]
+"""The wanted shape of each input that has another one than in the file, by its tensor's number."""
+
+
+def resized_shapes(path: Path, inputs: Inputs) -> dict[int, tuple[int, ...]]:
     """Return the shape of each tensor of the main subgraph, by number, for one frame of zeros.
 
     Args:
         path: the model file.
-        inputs: the wanted shape of each input that has another one than in the file, by its
-            tensor's number.
+        inputs: their sizes.
 
     Raises:
         RankSliceError: LiteRT is not installed, or cannot give the model these sizes.
     """
+    return shapes_in_trials(path, [inputs])[0]
+
+
+def shapes_in_trials(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]]]:
+    """Return the shape of each tensor, by number, for a frame of zeros of each size.
+
+    Args:
+        path: the model file.
+        trials: sizes of the inputs. The result is empty for those that the model cannot have,
+            except the first.
+
+    Raises:
+        RankSliceError: LiteRT is not installed, or cannot give the model the first sizes.
+    """
     if find_spec(_PACKAGE) is None:
         found = "other sizes than the file's need LiteRT to follow them"
-        raise RankSliceError(Mistake("--shape", found, "pip install 'rankslice[litert]'"))
-    shapes = _asked(path, inputs)
-    if isinstance(shapes, str):
-        raise RankSliceError(Mistake(f"{path}: --shape", shapes))
-    return shapes
+        raise RankSliceError(Mistake(str(path), found, "pip install 'rankslice[litert]'"))
+    first, *others = _asked(path, trials)
+    if isinstance(first, str):
+        raise RankSliceError(Mistake(f"{path}: --shape", first))
+    return [first, *({} if isinstance(shapes, str) else shapes for shapes in others)]
 
 
 def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
@@ -44,25 +62,47 @@ def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
 
     Empty where LiteRT is not installed, or cannot run the model.
     """
-    found = _asked(path, {}) if find_spec(_PACKAGE) else {}
+    (found,) = _asked(path, [{}]) if find_spec(_PACKAGE) else [""]
     return {} if isinstance(found, str) else found
 
 
-def _asked(path: Path, inputs: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]] | str:
-    """Return the shape of each tensor, or what went wrong."""
-    command = [sys.executable, "-m", __name__, str(path), json.dumps(list(inputs.items()))]
+def _asked(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]] | str]:
+    """Return the shape of each tensor in each trial, or what went wrong."""
+    given = json.dumps([list(inputs.items()) for inputs in trials])
+    command = [sys.executable, "-m", __name__, str(path)]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S)
+        ended = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=_PATIENCE_S
+        )
     except subprocess.TimeoutExpired:
-        return f"LiteRT did not end within {_PATIENCE_S} s"
+        return [f"LiteRT did not end within {_PATIENCE_S} s"] * len(trials)
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or [f"it ended with code {ended.returncode}"]
-        return f"LiteRT cannot give the inputs these sizes: {lines[-1]}"
-    return {int(number): tuple(shape) for number, shape in json.loads(ended.stdout)}
+        return [_refused(lines[-1])] * len(trials)
+    return [
+        _refused(shapes)
+        if isinstance(shapes, str)
+        else {int(number): tuple(shape) for number, shape in shapes}
+        for shapes in json.loads(ended.stdout)
+    ]
 
 
-def _main(path: str, inputs: str) -> None:
-    """Print the shapes as JSON; what goes wrong ends the process with a traceback."""
+def _refused(reason: str) -> str:
+    return f"LiteRT cannot give the inputs these sizes: {reason}"
+
+
+def _main(path: str) -> None:
+    """Read sizes of inputs, print the shapes or what went wrong, as JSON."""
+    answers: list[Any] = []
+    for inputs in json.load(sys.stdin):
+        try:
+            answers.append(_shapes(path, inputs))
+        except (ValueError, RuntimeError) as error:
+            answers.append(f"{type(error).__name__}: {error}")
+    print(json.dumps(answers))
+
+
+def _shapes(path: str, inputs: Sequence[tuple[int, Sequence[int]]]) -> list[tuple[int, list[int]]]:
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -71,7 +111,7 @@ def _main(path: str, inputs: str) -> None:
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         experimental_preserve_all_tensors=True,
     )
-    for number, shape in json.loads(inputs):
+    for number, shape in inputs:
         interpreter.resize_tensor_input(number, shape)
     interpreter.allocate_tensors()
     for details in interpreter.get_input_details():
@@ -79,9 +119,8 @@ def _main(path: str, inputs: str) -> None:
         interpreter.set_tensor(details["index"], zeros)
     # Sizes that a layer computes are known only after a run.
     interpreter.invoke()
-    shapes = [(item["index"], item["shape"].tolist()) for item in interpreter.get_tensor_details()]
-    print(json.dumps(shapes))
+    return [(item["index"], item["shape"].tolist()) for item in interpreter.get_tensor_details()]
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    _main(sys.argv[1])

@@ -317,6 +317,17 @@ def _top_k(call: Call) -> list[Shape]:
     return [(*call.shape(0)[:-1], _number(call, 1))] * call.results
 
 
+def _suppressed(call: Call) -> list[Shape]:
+    """Return the shapes of what is kept, which is padded, and of its number."""
+    count = _number(call, 2)
+    return [*[(count,)] * (call.results - 1), ()]
+
+
+def _where(call: Call) -> Shape:
+    given = call.shape(0)
+    return (math.prod(given), len(given))
+
+
 def _embedding(call: Call) -> Shape:
     return (*call.shape(0), *call.shape(1)[1:])
 
@@ -345,6 +356,7 @@ RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
     **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _arg_max),
     **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), _pool),
     **dict.fromkeys(("MIRROR_PAD", "PAD", "PADV2"), _padded),
+    **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"), _suppressed),
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _resized),
     "BATCH_MATMUL": _batch_matmul,
     "BATCH_TO_SPACE_ND": _batch_to_space,
@@ -385,3 +397,9 @@ RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
 
 A rule may also raise what Python and numpy raise for operands that do not fit the operator.
 """
+
+BOUNDS: dict[str, Callable[[Call], Shape | list[Shape]]] = {
+    "UNIQUE": lambda call: [call.shape(0)] * call.results,
+    "WHERE": _where,
+}
+"""Largest shapes of the results of operators that make as many rows as the data decide."""

@@ -21,6 +21,8 @@ BY_VALUE = {
     "MEAN": (1,),
     "MIRROR_PAD": (1,),
     "MULTINOMIAL": (1,),
+    "NON_MAX_SUPPRESSION_V4": (2,),
+    "NON_MAX_SUPPRESSION_V5": (2,),
     "ONE_HOT": (1,),
     "PAD": (1,),
     "PADV2": (1,),
@@ -53,10 +55,11 @@ BY_VALUE = {
 }
 """Operators whose results have shapes that values of these operands decide."""
 
-_BY_VALUES = frozenset(
-    {"HASHTABLE_LOOKUP", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "SEGMENT_SUM"}
-    | {"UNIQUE", "WHERE"}
-)
+_BOUNDED = frozenset({"UNIQUE", "WHERE"})
+"""Operators whose results have shapes that values decide, up to a size that follows from that of
+the operands."""
+
+_BY_VALUES = frozenset({"HASHTABLE_LOOKUP", "SEGMENT_SUM"}) | _BOUNDED
 """Operators whose results have shapes that values decide, in whatever way."""
 
 _UNCLEAR = frozenset({"CALL", "HASHTABLE_FIND", "IF", "READ_VARIABLE", "WHILE"})
@@ -104,6 +107,21 @@ def known_shapes(
         None if number in unknown else tensor.numbers("shape")
         for number, tensor in enumerate(tensors)
     ]
+
+
+def unbounded_results(subgraph: Table, operators: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of the tensors made by operators of which no rule says how much they make.
+
+    Args:
+        subgraph: its operators are in the order of execution.
+        operators: their types.
+    """
+    return frozenset(
+        number
+        for name, operator in zip(operators, subgraph.tables("operators"), strict=True)
+        if name in (_UNCLEAR | _BY_VALUES) - _BOUNDED or name not in OPERATORS
+        for number in operator.numbers("outputs")
+    )
 
 
 def _is_unranked(tensor: Table) -> bool:

@@ -193,15 +193,18 @@ def _main(
 
 
 def _tensor(model: TfliteModel, number: int, tensor: Table) -> Table:
-    """Return a tensor with the name and the shape that the plan gives it, none of it left open."""
+    """Return a tensor with the name and the sizes that the plan gives it; others are not open."""
     changes: dict[str, Value | None] = {}
     if tensor.text("name") != model.tensor_names[number]:
         changes["name"] = model.tensor_names[number].encode()
-    shape = model.shapes.get(number)
+    shape, symbols = model.shapes.get(number), model.symbols.get(number)
     if shape is not None and (
         shape != tensor.numbers("shape") or "shape_signature" in tensor.values
     ):
         changes |= {"shape": packed("i", *shape), "shape_signature": None}
+    if shape is not None and symbols:
+        declared = (-1 if symbol else size for size, symbol in zip(shape, symbols, strict=True))
+        changes["shape_signature"] = packed("i", *declared)
     return tensor.changed(changes)
 
 

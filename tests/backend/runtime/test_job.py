@@ -84,8 +84,8 @@ def test_another_format_is_told(tmp_path: Path) -> None:
 
 def test_another_version_is_told(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    expected = f"{path}: a plan of version 2, this runtime reads version 1; build again"
-    assert expected == message(path, changed(lambda plan: plan.update(version=2)))
+    expected = f"{path}: a plan of version 3, this runtime reads version 2; build again"
+    assert expected == message(path, changed(lambda plan: plan.update(version=3)))
 
 
 @pytest.mark.parametrize("dtype", ["string", "object", "datetime64[s]", "nothing", ""])

@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnx.parser
 import psutil
 import pytest
 from onnx import TensorProto, helper
 from real_jobs import give_sensors
 
-from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings, profiler_package
+from rankslice.backend.boards.accelerator import (
+    Accelerator,
+    InputOfFrame,
+    SubModel,
+    Timings,
+    profiler_package,
+)
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
@@ -69,6 +77,28 @@ def test_a_sub_model_is_put_together_and_run(opened: Accelerator, model: Path) -
     assert min(reading.samples_ns) > 0
     assert reading.memory_bytes is not None
     assert reading.energy_uj is None
+
+
+ROWS = """<ir_version: 8, opset_import: ["" : 17]>
+    rows (float[n,4] x, int64[2] sizes) => (float[m,2] y) { y = Reshape(x, sizes) }"""
+
+
+@pytest.mark.parametrize("bound", [6, 5])
+def test_open_sizes_are_those_of_frames_and_values_that_are_sizes_are_kept(
+    opened: Accelerator, bound: int
+) -> None:
+    inputs = Tensor("x", "float32", (3, 4), ("n", "")), Tensor("sizes", "int64", (2,))
+    outputs = (Tensor("y", "float32", (bound, 2), ("m", "")),)
+    files = {"m.onnx": [onnx.parser.parse_model(ROWS).SerializeToString()]}
+    frames = tuple(
+        (InputOfFrame((rows, 4)), InputOfFrame((2,), np.array([2 * rows, 2]).tobytes()))
+        for rows in (0, 3)
+    )
+    # More rows than there is room for come of values that a layer might never make.
+    reading = opened.measure(SubModel(files, inputs, outputs, frames), RUNS)
+    assert (None, 3) == (reading.problem, len(reading.samples_ns))
+    random = opened.measure(SubModel(files, inputs, outputs), RUNS)
+    assert "Reshape" in (random.problem or "")
 
 
 def test_it_is_run_until_there_are_enough_times(tmp_path: Path, model: Path) -> None:

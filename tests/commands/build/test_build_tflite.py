@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from open_tflite_models import text_model
 from tflite_models import edited, model_file
 
-from rankslice.commands.build.build import Build, build
+from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.wire import Table
 
@@ -20,11 +22,13 @@ def built(
     folder: Path,
     out: str = "out",
     platform: str = PLATFORM,
+    **at_most: tuple[int, ...],
 ) -> Build:
     (folder / "mapping.json").write_text(json.dumps(mapping))
     (folder / "platform.yaml").write_text(platform)
     path = model if isinstance(model, Path) else model_file(model)
-    return build(path, folder / "mapping.json", folder / "platform.yaml", folder / out)
+    options = BuildOptions(sizes=GivenSizes(at_most=at_most))
+    return build(path, folder / "mapping.json", folder / "platform.yaml", folder / out, options)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -125,3 +129,33 @@ def test_a_delegate_library_may_have_operators_of_tensorflow_itself(tmp_path):
 def test_custom_operators_of_others_are_left_to_the_board(tmp_path):
     mapping = {"pi_cpu0": ["RELU_0", "Vendor.Special_1"], "pi_cpu1": ["RELU_2"]}
     assert 2 == len(built("custom_in_between", mapping, tmp_path).plan.segments)
+
+
+TEXT = {"pi_cpu0": ["GATHER_0..BATCH_MATMUL_2"], "pi_npu": ["SOFTMAX_3..FULLY_CONNECTED_5"]}
+
+
+def test_the_plan_has_the_bounds_of_open_sizes(tmp_path):
+    mapping = {"pi_cpu0": TEXT["pi_cpu0"], "pi_cpu1": TEXT["pi_npu"]}
+    made = built(text_model(tmp_path), mapping, tmp_path, tokens=(4, 30))
+    found = {tensor.name: (tensor.shape, tensor.symbols) for tensor in made.plan.tensors}
+    assert ((4, 30), ("tokens.0", "tokens.1")) == found["tokens"]
+    assert ((4, 30, 30), ("?", "?", "?")) == found["similarity"]
+
+
+@pytest.mark.parametrize(
+    ("npu", "used"),
+    [
+        ("delegate: libnpu.so", "the delegate libnpu.so"),
+        ("options: {vendor: openvino}", "the npu"),
+    ],
+)
+def test_accelerators_take_fixed_sizes_only(npu, used, tmp_path):
+    platform = f"boards:\n  pi: {{cores: 0-3, npu: {{engine: litert, {npu}}}}}\n"
+    with pytest.raises(RankSliceError) as caught:
+        built(text_model(tmp_path), TEXT, tmp_path, platform=platform, tokens=(4, 30))
+    assert (
+        f"text.tflite: rank 1 (pi_npu): {used} of LiteRT takes fixed sizes only, but those of"
+        " 'similarity', 'hidden', 'scores' may change from frame to frame; map these layers to a"
+        " CPU, or fix the sizes with --shape"
+    ) in str(caught.value)
+    assert not (tmp_path / "out").exists()

@@ -11,13 +11,21 @@ import onnx
 import pytest
 from command_line import rankslice
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+from line_graphs import opened
 from onnx_models import LIGHT_MODELS, save
+from plans import FIGURE_2, planned
 from rich.console import Console
 
-from rankslice.commands.inspect.inspect import Inspection, inspect_model
+from rankslice.commands.inspect.inspect import Inspection, Totals, inspect_model
+from rankslice.commands.inspect.picture import picture_of
+from rankslice.commands.inspect.rank_costs import rank_costs
 from rankslice.commands.inspect.show import print_inspection
 from rankslice.commands.inspect.to_json import inspection_to_json
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.costs.costs import layer_costs
+from rankslice.frontend.costs.cuts import cuts
+from rankslice.frontend.costs.liveness import peak_memory
+from rankslice.frontend.formats.given_sizes import GivenSizes
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2, 3] x) => (float[2, 3] z) <float[3] w = {1.0, 2.0, 3.0}>
@@ -96,7 +104,7 @@ def test_the_json_tells_layers_shapes_and_totals(tmp_path):
     record = inspection_to_json(inspect_model(save(tmp_path, TEXT)))
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert ("rankslice-inspection", 1) == (record["format"], record["version"])
-    x = {"name": "x", "dtype": "float32", "shape": [2, 3], "bytes": 24}
+    x = {"name": "x", "dtype": "float32", "shape": [2, 3], "symbols": [], "bytes": 24}
     assert [x] == record["inputs"]
     assert ["add", "mul"] == [layer["name"] for layer in record["layers"]]
     assert {
@@ -111,6 +119,41 @@ def test_the_json_tells_layers_shapes_and_totals(tmp_path):
     } == record["totals"]
     assert {"ai.onnx": 17} == record["model"]["opsets"]
     assert None is record["plan"]
+
+
+def open_figure() -> Inspection:
+    """Return AutoDiCE's example with two tensors whose second size changes."""
+    graph = opened(FIGURE_2, "Buff1", size="n<m>")
+    graph = opened(graph, "output", size="?")
+    costs, plan = layer_costs(graph), planned(graph, FIGURE_2_RANKS)
+    return Inspection(
+        graph,
+        *(None, (), costs, Totals(0, (), 0, 0, 0, 0), peak_memory(graph), cuts(graph, costs)),
+        *(plan, rank_costs(graph, costs, plan)),
+    )
+
+
+def test_sizes_that_change_are_shown_with_their_bounds():
+    lines = shown(open_figure(), 200, terminal=False).splitlines()
+    rows = {line.split()[1]: line for line in lines if len(line.split()) > 1}
+    assert "1 x n<m><=4" in rows["MaxPool1"]
+    assert rows["MaxPool1"].rstrip().endswith("<=16 B")
+    assert "1x4" in rows["Add1"]
+    assert "output: output 1 x <=4 float32" in lines
+    assert "sizes that change from frame to frame count with the largest ones, marked <=" in lines
+    assert "32 B <=48 B 320 B" == " ".join(rows["board_cpu0"].split()[-6:])
+    assert "&lt;=16 B from rank 0 to rank 1: Buff1" in picture_of(open_figure())
+    assert "<=16 B 16 B 48 B" == " ".join(rows["board_cpu1"].split()[-6:])
+
+
+def test_the_json_names_sizes_that_change():
+    record = inspection_to_json(open_figure())
+    made = {tensor["name"]: tensor for row in record["layers"] for tensor in row["outputs"]}
+    assert [["", "n<m>"], [], ["", "?"]] == [
+        made[name]["symbols"] for name in ("Buff1", "Buff4", "output")
+    ]
+    is_open = {channel["tensor"]: channel["open"] for channel in record["plan"]["channels"]}
+    assert {"Buff1": True, "Buff2": False} == {name: is_open[name] for name in ("Buff1", "Buff2")}
 
 
 def test_the_json_has_every_cut():
@@ -186,7 +229,7 @@ def test_a_build_folder_without_its_model_is_refused(tmp_path):
 def test_a_build_folder_takes_no_other_mapping(tmp_path):
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     with pytest.raises(RankSliceError) as caught:
-        inspect_model(folder, {"x": (1,)}, tmp_path / "mapping.json", "local")
+        inspect_model(folder, GivenSizes({"x": (1,)}), tmp_path / "mapping.json", "local")
     assert ["--shape", "--mapping", "--platform"] == [
         mistake.where for mistake in caught.value.mistakes
     ]
@@ -284,7 +327,7 @@ def test_the_table_of_a_mapping_has_a_row_per_rank(figure):
 
 def test_what_is_not_known_is_said(tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 17, "mine" : 1]> g (float[4] x) => (float[n] z)
-        { [odd] y = NonZero(x) [strange] z = mine.Mystery(y) }"""
+        { [odd] i = Cast <to = 7> (x) [open] y = Expand(x, i) [strange] z = mine.Mystery(y) }"""
     output = shown(inspect_model(save(tmp_path, text)), 100, terminal=False)
     assert "the MACs of 1 layer (strange) are not known" in output
     assert "the size of 2 tensors (y, z) is not known" in output
@@ -342,3 +385,17 @@ def test_a_build_folder_with_a_broken_plan_is_a_mistake(tmp_path):
     assert (1, "") == (done.code, done.out)
     assert "this is not a plan" in done.err
     shutil.rmtree(folder)
+
+
+def test_a_build_folder_shows_which_sizes_were_fixed(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, seq, 2] x) => (float[batch, seq, 2] z) { [a] y = Neg(x) [b] z = Abs(y) }"""
+    model = save(tmp_path, text)
+    write_mapping(tmp_path / "mapping.json", {"a": 0, "b": 1})
+    sizes = ("--shape", "batch=4", "--at-most", "seq=16")
+    given = ("--mapping", tmp_path / "mapping.json", "--share-cores", *sizes)
+    assert 0 == rankslice("build", model, *given, "--out", tmp_path / "out").code
+    loaded = inspect_model(tmp_path / "out").plan
+    assert loaded is not None
+    (found,) = json.loads(rankslice("inspect", tmp_path / "out", "--json", "-").out)["inputs"]
+    assert ([4, 16, 2], ["", "seq", ""]) == (found["shape"], found["symbols"])

@@ -17,6 +17,7 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.run.results_files import write_npz
+from rankslice.framework.errors import RankSliceError
 
 
 def written(path: Path, specs: list[TensorSpec], frames: int) -> list[list[NDArray[Any]]]:
@@ -53,6 +54,32 @@ def test_numpy_reads_what_was_written_whatever_the_outputs_are_called(
             np.testing.assert_array_equal(
                 np.array(stack, spec.storage[0]).reshape(frames, *spec.storage[1]), archive[name]
             )
+
+
+def test_open_outputs_have_an_array_for_each_frame(tmp_path: Path) -> None:
+    boxes = TensorSpec("boxes", "float32", (9, 4), ("?", ""))
+    count = TensorSpec("count", "int64", (1,))
+    writer = ResultsWriter(tmp_path / "r", "f", [boxes, count])
+    for frame, rows in enumerate((2, 0, 9)):
+        writer.write(frame, [np.full((rows, 4), frame, np.float32), np.array([rows])])
+    writer.close()
+    file = io.BytesIO()
+    write_npz(read_results(tmp_path / "r"), file)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        assert ["boxes/0", "boxes/1", "boxes/2", "count"] == archive.files
+        assert [(2, 4), (0, 4), (9, 4)] == [archive[f"boxes/{frame}"].shape for frame in range(3)]
+        np.testing.assert_array_equal(np.full((9, 4), 2, np.float32), archive["boxes/2"])
+        assert [[2], [0], [9]] == archive["count"].tolist()
+
+
+def test_outputs_whose_arrays_would_have_one_name_are_refused(tmp_path: Path) -> None:
+    specs = [TensorSpec("a", "int8", (9,), ("?",)), TensorSpec("a/0", "int8", ())]
+    writer = ResultsWriter(tmp_path / "r", "f", specs)
+    writer.write(0, [np.ones(3, np.int8), np.ones((), np.int8)])
+    writer.close()
+    with pytest.raises(RankSliceError, match="two outputs would be 'a/0'"):
+        write_npz(read_results(tmp_path / "r"), io.BytesIO())
 
 
 def test_memory_does_not_grow_with_the_results(tmp_path: Path) -> None:

@@ -1,19 +1,32 @@
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import onnx
 import pytest
 from command_line import rankslice
+from line_graphs import opened
+from placements import placements
+from plans import planned
+from problems import CHAIN, board
 from real_jobs import chain_folder, let_ranks_sleep
 
-from rankslice.commands.simulate.simulate import read_trace
+from rankslice.commands.simulate.simulate import (
+    SimulationOptions,
+    Traffic,
+    read_trace,
+    simulate_job,
+)
+from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.platform import Link, Platform
 from rankslice.framework.profile import (
     MeasuredBoard,
     Profile,
     ProfiledKind,
     ProfiledModel,
+    SeenTensor,
     Span,
     profile_to_json,
 )
@@ -141,6 +154,29 @@ def test_a_platform_tells_the_links(tmp_path):
     )  # fmt: skip
     assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
     assert "from one is busy" in found["bottleneck"] or "on two is busy" in found["bottleneck"]
+
+
+def open_job(*seen):
+    """Return what two sleeping ranks show whose cable takes 1 ms for a byte of ``t``."""
+    places = [
+        replace(each, engine="null", options=(("sleep_ms", "1"),))
+        for each in placements("one_cpu0", "two_cpu0")
+    ]
+    plan = planned(opened(CHAIN, "t"), {"a": 0, "b": 1, "c": 1}, tuple(places))
+    boards = Platform("boards.yaml", (board("one"), board("two")), Link(8e-3, 0.0))
+    profile = Profile(ProfiledModel("model.onnx", "", (), ()), (), seen)
+    return simulate_job(
+        plan, boards, KnownTimes(profile), "p.json", SimulationOptions(Traffic(frames=400))
+    )
+
+
+def test_messages_are_as_large_as_the_profile_has_seen_them_or_else_as_their_bounds():
+    seen = SeenTensor("t", "float32", ((1, 0), (1, 0), (1, 0), (1, 4)))
+    bound, drawn = open_job(), open_job(seen)
+    assert bound.simulation.throughput_fps == pytest.approx(1000 / (64 + 16))
+    assert drawn.simulation.throughput_fps == pytest.approx(1000 / (64 + 4), rel=0.01)
+    assert drawn.simulation.to_json() == open_job(seen).simulation.to_json()
+    assert [1, 0] == [sum("changes" in note for note in job.notes) for job in (bound, drawn)]
 
 
 def test_what_is_found_is_printed_for_people(sleeping):

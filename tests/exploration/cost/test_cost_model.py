@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from line_graphs import line_graph
+from line_graphs import line_graph, opened
 from one_by_one import OneByOne
 from placements import placements
 from plans import planned
@@ -13,11 +13,13 @@ from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, probl
 from random_problems import random_problem
 
 from rankslice.exploration.cost.cost_model import evaluate, predict
+from rankslice.exploration.problem.frame_bytes import FrameBytes
 from rankslice.exploration.problem.overheads import WAKE_UP_S, Overheads, default_overheads
 from rankslice.exploration.times.summed import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link
+from rankslice.framework.profile import SeenTensor
 
 FREE = Link(float("inf"), 0.0)
 TENSOR_BYTES = 16
@@ -115,6 +117,21 @@ def test_inside_a_board_both_ranks_take_time_for_a_tensor_but_not_for_its_bytes(
     one = predict(local, [0, 0, 1])
     assert [2.5, 1.5] == [device.busy_s for device in one.devices]
     assert [0.0, 0.0] == [device.copy_s for device in one.devices]
+
+
+def test_messages_of_open_sizes_have_the_mean_size_of_frames_and_slots_the_bound_s():
+    graph = opened(CHAIN, "t", "u")
+    seen = SeenTensor("u", "float32", ((1, 0), (1, 3)))
+    overheads = Overheads(network_s_per_byte=0.125)
+    given_problem = problem(graph, frame_bytes=FrameBytes([seen]), overheads=overheads)
+    for_t, for_u = (predict(given_problem, chosen) for chosen in ([0, 1, 1], [0, 0, 1]))
+    assert [(64 + TENSOR_BYTES) * 0.125] * 2 == [device.copy_s for device in for_t.devices]
+    assert [(64 + TENSOR_BYTES * 3 / 8) * 0.125] * 2 == [d.copy_s for d in for_u.devices]
+    slots = 2 * TENSOR_BYTES + 2 * (64 + TENSOR_BYTES)
+    layers = 2 * TENSOR_BYTES
+    assert [slots + layers] * 2 == [board.memory_bytes for board in for_u.boards]
+    assert any("tensor 't' changes" in note for note in for_t.notes)
+    assert not any("changes" in note for note in for_u.notes)
 
 
 def test_a_tensor_for_several_devices_of_another_board_crosses_the_cable_once():

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from line_graphs import line_graph
+from line_graphs import line_graph, opened
 from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
 from predicted_plans import predict_plan
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 
 from rankslice.exploration.cost.cost_model import evaluate, predict
+from rankslice.exploration.problem.frame_bytes import BOUNDS, FrameBytes
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled, simulate
 from rankslice.framework.graph import constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform
+from rankslice.framework.profile import SeenTensor
 
 FREE = Link(float("inf"), 0.0)
 TENSOR_BYTES = 16
@@ -86,6 +88,37 @@ def test_a_link_that_all_messages_share_sets_the_rate():
     )
     slow = Link(bandwidth_mbps=TENSOR_BYTES * 8 / 1e6 / 0.05, latency_ms=0.0)  # 50 ms a tensor
     assert rate(plan, *[0.001] * 4, link=slow, frames=200) == pytest.approx(10)
+
+
+def test_messages_of_open_sizes_take_what_those_of_their_frame_take():
+    plan = planned(opened(CHAIN, "t"), {"a": 0, "b": 1, "c": 1}, placements("a_cpu0", "b_cpu0"))
+    slow = links("a", "b", link=Link(bandwidth_mbps=8e-6 * 1000, latency_ms=0.0))  # a byte in 1 ms
+    sent = {"t": np.array([64.0, 80.0, 72.0])}
+    costs = Overheads(network_s_per_byte=1e-3)
+    shown = simulate(
+        plan, took(0.0, 0.0), slow, frames=6, window=1, sent_bytes=sent, overheads=costs
+    )
+    assert shown.latencies_s == pytest.approx(
+        [0.192, 0.240, 0.216] * 2
+    )  # at both ends, and between
+    bound = simulate(plan, took(0.0, 0.0), slow, frames=6, window=1)
+    assert bound.latencies_s == pytest.approx([0.080] * 6)
+
+
+def test_sizes_of_a_frame_are_drawn_together():
+    seen = [
+        SeenTensor("t", "float32", ((1, 0), (1, 1), (1, 3))),
+        SeenTensor("u", "int64", ((1, 0), (1, 1), (1, 3))),
+    ]
+    tensors = opened(CHAIN, "t", "u", "y").layers
+    made = [tensor for layer in tensors for tensor in layer.outputs]
+    found, again = (
+        FrameBytes(seen).drawn(made, 100, np.random.default_rng(seed)) for seed in (3, 3)
+    )
+    assert {"t", "u"} == found.keys()
+    assert {(64, 64), (68, 72), (76, 88)} == {*zip(found["t"], found["u"], strict=True)}
+    assert found["t"].tolist() == again["t"].tolist()
+    assert {} == BOUNDS.drawn(made, 100, np.random.default_rng(3))
 
 
 def test_messages_to_several_boards_do_not_wait_for_each_other_s_receivers():

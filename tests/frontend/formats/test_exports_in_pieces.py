@@ -8,6 +8,7 @@ import pytest
 from slices import check_crossing, check_slices
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 onnxruntime = load_onnxruntime()
@@ -40,7 +41,7 @@ def test_an_export_with_an_open_batch_is_bit_equal_layer_by_layer(
     model: Path, tmp_path: Path
 ) -> None:
     shapes = shapes_of(model.stem)
-    check_crossing(read_onnx(model, shapes), tmp_path, shapes)
+    check_crossing(read_onnx(model, GivenSizes(shapes)), tmp_path, shapes)
 
 
 @pytest.mark.parametrize("export", ["dynamo-bert", "torchscript-gpt2", "tf2onnx-cnn"])
@@ -48,6 +49,6 @@ def test_what_onnxruntime_makes_of_an_export_is_bit_equal_layer_by_layer(
     export: str, tmp_path: Path
 ) -> None:
     path = optimised(EXPORTS / f"{export}.onnx", tmp_path / "optimised.onnx")
-    model = read_onnx(path, shapes_of(export))
+    model = read_onnx(path, GivenSizes(shapes_of(export)))
     assert any(layer.op.startswith("com.microsoft.") for layer in model.graph.layers)
     check_slices(model, tmp_path)

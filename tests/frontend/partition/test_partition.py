@@ -8,9 +8,15 @@ from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_RANKS
 from strategies import mapped_graphs
 
+from rankslice.backend.runtime import sizes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor, Weight, constant_layers
-from rankslice.frontend.partition.partition import partition, used_layers
+from rankslice.frontend.partition.partition import (
+    HEADER_BYTES,
+    MAX_DIMENSIONS,
+    partition,
+    used_layers,
+)
 
 
 def names(items):
@@ -181,10 +187,9 @@ def test_random_layers_are_not_copied():
 def test_a_tensor_of_unknown_shape_between_segments_is_refused_with_both_layers():
     graph = with_tensor(FIGURE_2, "Buff3", shape=None)
     assert [
-        "model.onnx: tensor 'Buff3', made by layer 'Conv1' and read by layer 'Add1': its shape is "
-        "not known before the run: the model cannot be cut here; map layers 'Conv1' and 'Add1', "
-        "and those between, to one key, or state its type and shape in the model file if they are "
-        "fixed"
+        "model.onnx: tensor 'Buff3', made by layer 'Conv1' and read by layer 'Add1': no bound of "
+        "its sizes is known: the model cannot be cut here; map layers 'Conv1' and 'Add1', and "
+        "those between, to one key, or give its largest sizes, such as --at-most Buff3=100,4"
     ] == mistakes(graph, FIGURE_2_RANKS)
 
 
@@ -192,13 +197,13 @@ def test_layers_that_have_to_be_on_one_rank_are_told_once_as_a_range():
     graph = chain(80)
     for n in range(10, 70):
         graph = with_tensor(graph, f"t{n}", shape=None)
-    assert [
+    (told,) = mistakes(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
+    assert told.startswith(
         "model.onnx: layers 'n10' to 'n70': tensors between them cannot be sent ('t10', 't11', "
-        "'t12', 't13', 't14', ... and 55 more), the first because its shape is not known before "
-        "the run; map them "
-        "and those between to one key, or state types and shapes in the model file if they are "
-        "fixed"
-    ] == mistakes(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
+        "'t12', 't13', 't14', ... and 55 more), the first because no bound of its sizes is known; "
+        "map them and those between to one key, or give their largest sizes, such as "
+        "--at-most t10=100,4 --at-most t11=100,4 "
+    )
 
 
 def test_ranges_that_have_no_layer_in_common_are_told_apart():
@@ -219,6 +224,14 @@ def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
         ({"dtype": "str"}, "its elements (str) have no fixed size"),
         ({"shape": (2, 0)}, "it has no elements"),
         (
+            {"shape": (2**29,), "symbols": ("n",)},
+            "at most it has 2147483648 bytes (536870912), and one message carries 2147483583",
+        ),
+        (
+            {"shape": (2,) * 13, "symbols": ("n",) * 13},
+            "it has open sizes and more than 12 dimensions",
+        ),
+        (
             {"shape": (2**29,)},
             "it has 2147483648 bytes, and one message carries 2147483647 at most",
         ),
@@ -228,6 +241,10 @@ def test_what_no_message_can_carry_is_refused(changes, fault):
     graph = with_tensor(line_graph("a: x -> t\nb: t -> y", outputs="y"), "t", **changes)
     (mistake,) = mistakes(graph, {"a": 0, "b": 1})
     assert fault in mistake
+
+
+def test_messages_of_open_sizes_are_what_the_runtime_takes():
+    assert (HEADER_BYTES, MAX_DIMENSIONS) == (sizes.HEADER_BYTES, sizes.MAX_DIMENSIONS)
 
 
 def test_a_message_of_two_gigabytes_less_a_byte_is_fine():
@@ -240,7 +257,7 @@ def test_model_inputs_and_outputs_need_a_known_size_too():
     graph = with_tensor(line_graph("a: x -> y", outputs="y"), "y", dtype="str")
     graph = with_tensor(graph, "x", shape=None)
     assert [
-        "model.onnx: input 'x': its shape is not known before the run",
+        "model.onnx: input 'x': no bound of its sizes is known",
         "model.onnx: tensor 'y', made by layer 'a': its elements (str) have no fixed size: "
         "it cannot be a model output",
     ] == mistakes(graph, {"a": 0})

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import run_in_process
-from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, use_null_engine
+from jobs import (
+    FIGURE_2_RANKS,
+    build_folder,
+    figure_2,
+    unsliced_frames,
+    unsliced_outputs,
+    use_null_engine,
+)
 from strategies import Network, assignments, networks, pairs_of
 
 from rankslice.backend.runtime.errors import JobError
@@ -59,6 +66,24 @@ def test_a_sliced_network_computes_what_the_unsliced_one_does(
         assert list(range(7)) == results.records["frame"].tolist()
         for output, values in enumerate(expected):
             np.testing.assert_array_equal(values, results.values(output))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), network=networks(rows="n"))
+def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
+    data: st.DataObject, network: Network
+) -> None:
+    ranks = data.draw(assignments(network.graph()))
+    window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
+    pairs = data.draw(pairs_of(1 + max(ranks.values())))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = build_folder(Path(temporary), network.model(), ranks, {"n": (5,)})
+        results = run(folder, pairs=pairs, frames=9, window=window)
+        expected = unsliced_frames(folder, ["random"], 9)
+        assert list(range(9)) == results.records["frame"].tolist()
+        for output, values in enumerate(zip(*expected, strict=True)):
+            for before, after in zip(values, results.frames(output), strict=True):
+                np.testing.assert_array_equal(before, after, strict=True)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 20])

@@ -27,7 +27,7 @@ import pytest
 from board_ranks import open_descriptors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from line_graphs import line_graph
+from line_graphs import line_graph, opened
 from numpy.typing import NDArray
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
 from strategies import pairs_of
@@ -41,12 +41,19 @@ from rankslice.backend.runtime.direct.tokens import (
     Inbox,
     Outboxes,
 )
-from rankslice.backend.runtime.job import Job, TensorSpec
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import Job, TensorSpec, typed_view
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.slots import Ring, View
-from rankslice.backend.runtime.pipeline.stages import Input, SegmentStage, SinkStage, SourceStage
+from rankslice.backend.runtime.pipeline.stages import (
+    Input,
+    SegmentStage,
+    SinkStage,
+    SourceStage,
+    make_input,
+)
 from rankslice.backend.runtime.pipeline.wiring import (
     CREDIT,
     Pairs,
@@ -55,6 +62,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     connect,
     wire_all,
 )
+from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.framework.plan import Plan
@@ -77,20 +85,25 @@ class WrongFrameError(Exception):
     """A slot holds another frame than its reader expects, or more frames than it has room for."""
 
 
+SIZES = (2, 0, 1)
+"""Of tensors with an open size: frame by frame, over and over."""
+
+
 class Frames:
-    """Source, engine and receiver of results: a tensor's value is the number of its frame."""
+    """Source, engine and receiver of results: a tensor's values are the number of its frame."""
 
     def __init__(self, frames: int) -> None:
         self.frames = frames
         self.computed = 0
 
-    def read(self, index: int, slots: Sequence[NDArray[Any]]) -> None:
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
         if index >= self.frames:
             raise EndOfStreamError
         for slot in slots:
-            slot[...] = index
+            values = slot.shaped((_size(index),)) if isinstance(slot, OpenSlot) else slot
+            values[...] = index
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         self._check(self.computed, inputs)
         self.read(self.computed, outputs)
         self.computed += 1
@@ -100,9 +113,10 @@ class Frames:
 
     @staticmethod
     def _check(frame: int, slots: Sequence[NDArray[Any]]) -> None:
-        found = [int(slot[0]) for slot in slots]
-        if found != [frame] * len(found):
-            raise WrongFrameError(f"frame {frame} expected, found {found}")
+        for values in slots:
+            found = values.tolist()
+            if found not in ([frame], [frame] * _size(frame)):
+                raise WrongFrameError(f"frame {frame} expected, found {found}")
 
     def label(self, index: int) -> str:
         return str(index)
@@ -112,6 +126,10 @@ class Frames:
     def finish(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def _size(frame: int) -> int:
+    return SIZES[frame % len(SIZES)]
 
 
 class Wire:
@@ -127,20 +145,27 @@ class Wire:
         self.incoming = incoming
         self.flying: list[int] = []
         """Slots of the messages under way, oldest first."""
-        self.buffered: list[int] = []
-        """Values of those that have left their slot: of the first ones in ``flying``."""
+        self.lengths: list[int] = []
+        """Their lengths in bytes."""
+        self.buffered: list[bytes] = []
+        """Those that have left their slot: the first ones in ``flying``."""
         self.posted: list[int] = []
         self.sent: list[int] = []
         """Slots of sends that are over and not told."""
         self.received: list[int] = []
         """Slots of receives that are over and not told."""
-        self.end_slot = _END
+        self.came = [0] * len(incoming.lane.slots)
+        """By slot, the length of the message that came last."""
 
     def send(self, lane: int, slot: int) -> None:
+        self.send_part(lane, slot, self.outgoing.lane.slots[slot].nbytes)
+
+    def send_part(self, lane: int, slot: int, nbytes: int) -> None:
         self.flying.append(slot)
+        self.lengths.append(self.outgoing.lane.slots[slot][:nbytes].nbytes)
 
     def send_end(self, lane: int) -> None:
-        self.flying.append(_END)
+        self.send_part(lane, _END, 0)
 
     def receive(self, lane: int, slot: int) -> None:
         self.posted.append(slot)
@@ -173,8 +198,11 @@ class Wire:
     def _buffer(self) -> bool:
         if len(self.buffered) == len(self.flying):
             return False
-        slot = self.flying[len(self.buffered)]
-        self.buffered.append(self._value(slot))
+        slot, nbytes = self.flying[len(self.buffered)], self.lengths[len(self.buffered)]
+        lane = self.outgoing.lane
+        # Not the time of a credit, on which nothing depends.
+        kept = nbytes if lane.is_open else min(1, nbytes)
+        self.buffered.append(lane.slots[slot][:kept].tobytes())
         self.sent.append(slot)
         return True
 
@@ -183,16 +211,12 @@ class Wire:
             return False
         if not self.buffered:
             self._buffer()
-        slot, value, target = self.flying.pop(0), self.buffered.pop(0), self.posted.pop(0)
-        if slot == _END:
-            self.end_slot = target
-        else:
-            self.incoming.lane.slots[target][0] = value
+        message, target = self.buffered.pop(0), self.posted.pop(0)
+        self.came[target] = self.lengths.pop(0)
+        del self.flying[0]
+        self.incoming.lane.slots[target][: len(message)] = np.frombuffer(message, np.uint8)
         self.received.append(target)
         return True
-
-    def _value(self, slot: int) -> int:
-        return _END if slot == _END else int(self.outgoing.lane.slots[slot][0])
 
     def _tell_sent(self, slot: int) -> bool:
         if slot not in self.sent:
@@ -207,7 +231,7 @@ class Wire:
             return False
         self.received.remove(slot)
         self.received.sort()
-        self.incoming.complete(slot, slot == self.end_slot)
+        self.incoming.complete(slot, self.came[slot] == 0, self.came[slot])
         return True
 
 
@@ -275,7 +299,7 @@ def _refill(inbox: Inbox, contents: Sequence[tuple[int, int, int]]) -> None:
         os.write(inbox.entry, b"".join(_TOKEN.pack(*token, 0) for token in contents))
 
 
-def opened(wirings: Sequence[Wiring], direct: Pairs) -> list[DirectChannels]:
+def handed_over(wirings: Sequence[Wiring], direct: Pairs) -> list[DirectChannels]:
     """Return the rings of all ranks, after those that share memory have handed it over."""
     neighbours: list[dict[int, Neighbour]] = [{} for _ in wirings]
     with ExitStack() as streams:
@@ -327,7 +351,7 @@ class World:
         self._arrivals = Pulled(frames if knows_length else None)
         self._direct = direct
         wirings = [_small(wiring) for wiring in wire_all(job, window, direct)]
-        self._channels = opened(wirings, direct)
+        self._channels = handed_over(wirings, direct)
         self.rings = [ring for each in self._channels for ring in each.rings]
         self.inboxes: dict[Thread, Inboxes] = {}
         outgoing: dict[int, Outgoing] = {}
@@ -369,12 +393,11 @@ class World:
         parts += [end for w in self.wires for end in (w.outgoing, w.incoming)]
         self._flags = [(part, name) for part in parts for name in _flags(part)]
         self._lists = [found for part in parts for found in _lists(part)]
-        # Not the time of a credit, on which nothing depends.
         self._memory = [
-            slot.reshape(-1)[:1]
+            raw if ring.tensor.is_open else raw[:1]
             for ring in self.rings
             if not isinstance(ring, View)
-            for slot in ring.slots
+            for raw in ring.raw
         ]
         self.pipes = [pipe for each in self.inboxes.values() for pipe in (*each.news, *each.room)]
 
@@ -385,7 +408,7 @@ class World:
 
     def _add_stages(self, wiring: Wiring, rings: Sequence[Ring]) -> None:
         def inputs(readers: Sequence[Reader]) -> list[Input]:
-            return [Input(rings[reader.ring], reader.index) for reader in readers]
+            return [make_input(rings[reader.ring], reader.index) for reader in readers]
 
         if wiring.source is not None:
             outputs = [rings[ring] for ring in wiring.source.outputs]
@@ -533,14 +556,15 @@ class World:
 
 
 def _small(wiring: Wiring) -> Wiring:
-    """Return a wiring whose tensors are numbers."""
-    rings = (
-        ring
-        if ring.tensor is CREDIT
-        else replace(ring, tensor=TensorSpec(ring.tensor.name, "uint8", (1,)))
-        for ring in wiring.rings
-    )
-    return replace(wiring, rings=tuple(rings))
+    """Return a wiring whose tensors are numbers; with an open size, as many as that is."""
+
+    def small(tensor: TensorSpec) -> TensorSpec:
+        if tensor.is_open:
+            return TensorSpec(tensor.name, "uint8", (max(SIZES),), ("n",))
+        return tensor if tensor is CREDIT else TensorSpec(tensor.name, "uint8", (1,))
+
+    rings = tuple(replace(ring, tensor=small(ring.tensor)) for ring in wiring.rings)
+    return replace(wiring, rings=rings)
 
 
 def _step(stage: Stage) -> bool:
@@ -563,7 +587,7 @@ def _lists(part: object) -> list[list[Any]]:
     return [
         value
         for value in vars(part).values()
-        if isinstance(value, list) and all(v is None or isinstance(v, int) for v in value)
+        if isinstance(value, list) and all(isinstance(v, int | bytes | None) for v in value)
     ]
 
 
@@ -639,6 +663,10 @@ CASES = {
     "read by two threads": job_of(planned(TWO, {"a": 0, "b": 1})),
     "skip channel": job_of(planned(SKIP, {"a": 0, "b": 1, "c": 2})),
     "figure 2": job_of(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)),
+    # Sizes change from frame to frame.
+    "open chain": job_of(planned(opened(CHAIN, "x", "s", "y"), {"a": 0, "b": 1})),
+    "open there, fixed back": job_of(planned(opened(THREE, "s"), {"a": 0, "b": 1, "c": 0})),
+    "open skip channel": job_of(planned(opened(SKIP, "s"), {"a": 0, "b": 1, "c": 2})),
 }
 
 PAIR = frozenset({(0, 1)})
@@ -674,6 +702,10 @@ def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: s
         ("there and back with a skip", 3, 3, "prompt", 1000),
         ("skip channel", 1, 3, "prompt", 1000),
         ("skip channel", 2, 1, "prompt", 1000),
+        ("open chain", 1, 4, "buffered", 1000),
+        ("open chain", 3, 4, "prompt", 1000),
+        ("open there, fixed back", 2, 3, "prompt", 1000),
+        ("open skip channel", 1, 2, "prompt", 500),
     ],
 )
 def test_no_reachable_state_is_a_deadlock_or_overflows(
@@ -698,6 +730,9 @@ def test_no_reachable_state_is_a_deadlock_or_overflows(
         ("skip channel", 2, 1, frozenset({(1, 2)}), 700),
         ("skip channel", 1, 1, frozenset({(0, 1), (1, 2)}), 1000),
         ("skip channel", 1, 1, frozenset({(0, 2)}), 200),
+        ("open chain", 2, 4, PAIR, 300),
+        ("open skip channel", 1, 2, ALL, 400),
+        ("open skip channel", 1, 2, frozenset({(1, 2)}), 500),
     ],
 )
 def test_no_reachable_state_of_direct_channels_is_a_deadlock_or_overflows(
@@ -747,6 +782,8 @@ def test_no_reachable_state_of_larger_jobs_with_direct_channels_is_a_deadlock_or
         ("skip channel", 1, 1, "late"),
         ("skip channel", 2, 2, "prompt"),
         ("figure 2", 1, 1, "prompt"),
+        ("open chain", 2, 3, "late"),
+        ("open skip channel", 2, 2, "prompt"),
     ],
 )
 def test_no_reachable_state_of_larger_jobs_is_a_deadlock_or_overflows(
@@ -830,7 +867,13 @@ def test_a_freed_slot_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_messages_that_overtake_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wire, "send", lambda end, lane, slot: end.flying.insert(0, slot))
+    honest = Wire.send
+
+    def overtaking(wire: Wire, lane: int, slot: int) -> None:
+        honest(wire, lane, slot)
+        wire.flying.insert(0, wire.flying.pop())
+
+    monkeypatch.setattr(Wire, "send", overtaking)
     with pytest.raises(WrongFrameError, match="expected, found"):
         found("chain", 3, 3, "prompt")
 
@@ -980,6 +1023,122 @@ def test_a_pipe_without_room_for_a_token_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Inbox, "expect", narrow)
     with pytest.raises(WrongFrameError, match="more tokens under way"):
         found("chain", 2, 3, "prompt", (0, 1))
+
+
+either = pytest.mark.parametrize("by_messages", [True, False])
+
+
+def found_open(*, by_messages: bool = True) -> Searched:
+    """Search a job with an open channel by messages, or a direct one; slots are used again."""
+    return found("open chain", 1, 4, "prompt", *() if by_messages else PAIR)
+
+
+def test_an_empty_frame_that_is_sent_as_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Wire.send_part
+
+    def without_header(wire: Wire, lane: int, slot: int, nbytes: int) -> None:
+        honest(wire, lane, slot, 0 if nbytes == HEADER_BYTES else nbytes)
+
+    monkeypatch.setattr(Wire, "send_part", without_header)
+    with pytest.raises((StuckError, WrongFrameError)):
+        found_open()
+
+
+@either
+def test_a_header_that_is_not_written_again_is_found(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool
+) -> None:
+    honest = OpenSlot.shaped
+
+    def lazy(slot: OpenSlot, shape: Sequence[int]) -> NDArray[Any]:
+        before = bytes(slot._header)
+        values = honest(slot, shape)
+        if any(before):
+            slot._header[:] = before
+        return values
+
+    monkeypatch.setattr(OpenSlot, "shaped", lazy)
+    with pytest.raises((JobError, WrongFrameError)):
+        found_open(by_messages=by_messages)
+
+
+@either
+def test_values_of_a_larger_frame_before_are_found(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool
+) -> None:
+    monkeypatch.setattr(OpenSlot, "read", lambda slot: typed_view(slot.spec, slot._values))
+    monkeypatch.setattr(OpenSlot, "check_message", lambda slot, nbytes: None)
+    with pytest.raises(WrongFrameError, match="expected, found"):
+        found_open(by_messages=by_messages)
+
+
+def lie(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let the headers of frames of one value tell another size between the ranks."""
+    honest = OpenSlot.shaped
+
+    def lying(slot: OpenSlot, shape: Sequence[int]) -> NDArray[Any]:
+        values = honest(slot, shape)
+        if slot.spec.name == "s" and tuple(shape) == (1,):
+            struct.pack_into("<i", slot._header, 16, size)
+        return values
+
+    monkeypatch.setattr(OpenSlot, "shaped", lying)
+
+
+BEYOND = max(SIZES) + 1
+
+
+@either
+@pytest.mark.parametrize(
+    ("size", "message"), [(BEYOND, "beyond its bound"), (-1, "dimension 0 is -1")]
+)
+def test_a_header_that_lies_about_its_size_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool, size: int, message: str
+) -> None:
+    lie(monkeypatch, size)
+    with pytest.raises(JobError, match=message):
+        found_open(by_messages=by_messages)
+
+
+@either
+def test_a_reader_that_trusts_a_header_beyond_the_bound_is_found(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool
+) -> None:
+    def trusting(slot: OpenSlot) -> NDArray[Any]:
+        (size,) = struct.unpack_from("<i", slot._header, 16)
+        return slot._values[:size]
+
+    lie(monkeypatch, BEYOND)
+    monkeypatch.setattr(OpenSlot, "read", trusting)
+    monkeypatch.setattr(OpenSlot, "check_message", lambda slot, nbytes: None)
+    with pytest.raises(WrongFrameError, match="expected, found"):
+        found_open(by_messages=by_messages)
+
+
+def test_a_message_shorter_than_its_header_says_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = Wire.send_part
+    monkeypatch.setattr(
+        Wire, "send_part", lambda wire, lane, slot, n: honest(wire, lane, slot, min(n, 65))
+    )
+    with pytest.raises(
+        JobError, match="message of rank 0, frame 0: tensor 's' came in a message of 65 bytes"
+    ):
+        found_open()
+
+
+def test_a_send_that_is_over_and_told_of_another_slot_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = Outgoing.complete
+
+    # As if a send of its own were noted at the lane's first slot, whatever slot it sends.
+    monkeypatch.setattr(
+        Outgoing, "complete", lambda end, slot, is_end: honest(end, min(slot, 0), is_end)
+    )
+    with pytest.raises((StuckError, WrongFrameError)):
+        found("open chain", 2, 4, "prompt")
 
 
 def test_a_world_releases_its_descriptors() -> None:

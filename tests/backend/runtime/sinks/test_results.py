@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
+import struct
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 
 DTYPES = [
@@ -67,6 +71,100 @@ def test_what_was_written_is_read(specs: list[TensorSpec], frames: int) -> None:
             assert spec.storage[0] == results.values(number).dtype
 
 
+@st.composite
+def open_frames(draw: st.DrawFn) -> tuple[list[TensorSpec], list[list[NDArray[Any]]]]:
+    """Outputs, one of which is open at least, and frames of them."""
+    dtypes = st.sampled_from(["float32", "float16", "bfloat16", "int64", "bool", "float8e4m3fn"])
+    axes = st.tuples(st.integers(0, 4), st.sampled_from(["", "?", "boxes"]))
+    specs = []
+    for name, dtype, shape in draw(
+        st.lists(st.tuples(st.text(max_size=3), dtypes, st.lists(axes, max_size=3)), max_size=3)
+    ):
+        symbols = tuple(symbol for _, symbol in shape)
+        specs.append(TensorSpec(name, dtype, tuple(size for size, _ in shape), symbols))
+    specs.insert(draw(st.integers(0, len(specs))), TensorSpec("open", "int8", (5,), ("?",)))
+    frames = []
+    for number in range(draw(st.integers(0, 4))):
+        frame = []
+        for spec in specs:
+            axes_of = zip(spec.shape, spec.symbols, strict=True)
+            shape = tuple(draw(st.integers(0, n)) if symbol else n for n, symbol in axes_of)
+            values = np.arange(math.prod(shape), dtype=np.uint8).reshape(shape) + number
+            frame.append(values.astype(spec.storage[0]))
+        frames.append(frame)
+    return specs, frames
+
+
+def write_frames(path: Path, specs: list[TensorSpec], frames: list[list[NDArray[Any]]]) -> None:
+    writer = ResultsWriter(path, "f" * 64, specs)
+    for number, values in enumerate(frames):
+        writer.write(number, values)
+    writer.close()
+
+
+def assert_has(results: Results, frames: list[list[NDArray[Any]]]) -> None:
+    assert list(range(len(frames))) == results.records["frame"].tolist()
+    for number, spec in enumerate(results.outputs):
+        found = results.frames(number)
+        expected = [frame[number] for frame in frames]
+        assert [values.shape for values in expected] == results.shapes(number)
+        assert len(expected) == len(found)
+        assert len(expected[:2]) == len(found[:2])
+        for one, other in zip(expected, found, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            assert one.tobytes() == other.tobytes()
+        if not spec.is_open:
+            assert (len(frames), *spec.shape) == results.values(number).shape
+            assert spec.storage[0] == results.values(number).dtype
+
+
+@given(open_frames(), st.data())
+def test_frames_of_any_shapes_are_read_and_those_cut_short_left_out(
+    written: tuple[list[TensorSpec], list[list[NDArray[Any]]]], data: st.DataObject
+) -> None:
+    specs, frames = written
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.bin")
+        write_frames(path, specs, [])
+        ends = [path.stat().st_size]
+        for count in range(1, len(frames) + 1):
+            write_frames(path, specs, frames[:count])
+            ends.append(path.stat().st_size)
+        results = read_results(path)
+        assert tuple(specs) == results.outputs
+        assert_has(results, frames)
+        assert ends[-1] <= most_bytes(specs, len(frames))
+        cut = data.draw(st.integers(ends[0], ends[-1]))
+        path.write_bytes(path.read_bytes()[:cut])
+        whole = sum(end <= cut for end in ends[1:])
+        assert_has(read_results(path), frames[:whole])
+
+
+def test_only_the_values_that_are_there_take_room(tmp_path: Path) -> None:
+    boxes = TensorSpec("boxes", "float32", (1000, 4), ("?", ""))
+    write_frames(tmp_path / "r", [boxes], [[np.ones((rows, 4), np.float32)] for rows in (0, 3)])
+    head = (tmp_path / "r").read_bytes().index(b"]}\n") + 3
+    assert 2 * (16 + 8) + 3 * 16 == (tmp_path / "r").stat().st_size - head
+
+
+def test_an_open_output_has_no_single_array(tmp_path: Path) -> None:
+    boxes = TensorSpec("boxes", "float32", (9, 4), ("?", ""))
+    write_frames(tmp_path / "r", [boxes, SCALAR], [])
+    with pytest.raises(JobError, match="output 'boxes' has open sizes"):
+        read_results(tmp_path / "r").values(0)
+    assert (0,) == read_results(tmp_path / "r").values(1).shape
+
+
+def test_a_shape_beyond_the_bound_is_no_record_and_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    write_frames(path, [TensorSpec("boxes", "float32", (9, 4), ("?", ""))], [])
+    good = path.read_bytes()
+    for sizes, found in (((2**32 - 1, 4), "beyond its bound"), ((3, 2**32 - 1), "expected 4")):
+        path.write_bytes(good + struct.pack("<Qd2I", 0, 1.5, *sizes))
+        with pytest.raises(JobError, match=f"r: not a results file .frame 0 is none: .*{found}"):
+            read_results(path)
+
+
 def test_times_of_completion_ascend(tmp_path: Path) -> None:
     write(tmp_path / "r", [SCALAR], 5)
     times = read_results(tmp_path / "r").completed_s
@@ -112,6 +210,14 @@ HEAD = b"rankslice results 1\n"
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", 5, [1]]]}\n',
         HEAD + b'{"plan_sha256": "f", "outputs": [["y", "int4", ["a"]]]}\n',
         HEAD + b'{"plan_sha256": "f", "outputs": 5}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1, 2], ["?"]]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], ["?", ""]]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [-1], ["?"]]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1e3], ["?"]]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], [5]]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], 5]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], ["?"], 5]]}\n',
+        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [9999999999], ["?"]]]}\n',
         HEAD + b"\xff\n",
         HEAD + b"[" * 100_000,
     ],

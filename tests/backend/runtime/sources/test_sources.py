@@ -380,9 +380,9 @@ def test_what_is_no_ordinary_file_is_told_at_once(tmp_path: Path, name: str, kin
 
 
 def test_a_file_that_is_no_image_is_told_before_the_start(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("notes")
-    found = message([str(tmp_path / "notes.txt")], [PICTURE])
-    assert "notes.txt: not an image that can be read (cannot identify image file);" in found
+    (tmp_path / "notes.md").write_text("notes")
+    found = message([str(tmp_path / "notes.md")], [PICTURE])
+    assert "notes.md: not an image that can be read (cannot identify image file);" in found
     assert "expected images (.bmp" in found
     assert "object at 0x" not in found
     assert "_io." not in found

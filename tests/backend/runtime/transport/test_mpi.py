@@ -50,11 +50,82 @@ mpi.exchange(b"")
 mpi.close()
 """
 
+SIZES_CHANGE = """
+import os, sys, time
+
+import numpy as np
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.transport.mpi import MpiTransport
+from rankslice.backend.runtime.transport.transport import Lane
+
+SIZES = [64, 1064, 65, 300_064, 64, 100]
+LONGER = 3000
+mpi = MpiTransport()
+slots = tuple(np.full(max(SIZES), 9 * mpi.rank, np.uint8) for _ in SIZES)
+# Open MPI writes beyond a receive buffer that is too short, so there is room behind this one.
+short = np.zeros(LONGER, np.uint8)[: LONGER if mpi.rank == 0 else 100]
+lanes = [Lane(1, 1 - mpi.rank, slots, True), Lane(2, 1 - mpi.rank, (short,), True)]
+mpi.open(*([lanes, []] if mpi.rank == 0 else [[], lanes]))
+if mpi.rank == 1:
+    for slot in range(len(SIZES)):
+        mpi.receive(0, slot)
+    mpi.receive(1, 0)
+mpi.exchange(b"")
+found = []
+if mpi.rank == 0:
+    for slot, size in enumerate(SIZES):
+        slots[slot][:size] = slot + 1
+        mpi.send_part(0, slot, size)
+while len(found) < len(SIZES):
+    found += mpi.poll()[mpi.rank]
+mpi.exchange(b"")
+if mpi.rank == 0:
+    print("sent", sorted(each.slot for each in found) == [*range(len(SIZES))], flush=True)
+    mpi.send_part(1, 0, LONGER)
+else:
+    print("lengths", [each.nbytes for each in sorted(found)] == SIZES, flush=True)
+    whole = all(
+        (values[:size] == number).all() and (values[size:] == 9).all()
+        for number, (values, size) in enumerate(zip(slots, SIZES), 1)
+    )
+    print("values", whole, flush=True)
+    try:
+        while True:
+            mpi.poll()
+    except JobError as error:
+        print(error, flush=True)
+mpi.exchange(b"")
+os._exit(0)
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("find", [wheels_mpirun, debians_mpirun])
+@pytest.mark.parametrize("network", ["shared memory", "tcp"])
+def test_messages_have_sizes_of_their_own_and_are_never_longer_than_a_slot(
+    tmp_path, monkeypatch, find, network
+):
+    done = run_two(SIZES_CHANGE, tmp_path, monkeypatch, find, network)
+    expected = {
+        "sent True",
+        "lengths True",
+        "values True",
+        "rank 0 sent 3000 bytes through channel 2, more than its tensor may have",
+    }
+    assert expected <= {*done.stdout.splitlines()}, done.stderr
+
 
 @pytest.mark.ci
 @pytest.mark.parametrize("find", [wheels_mpirun, debians_mpirun])
 @pytest.mark.parametrize("network", ["shared memory", "tcp"])
 def test_one_look_finds_what_has_crossed_before(tmp_path, monkeypatch, find, network):
+    done = run_two(MESSAGES_CROSS, tmp_path, monkeypatch, find, network)
+    assert "1 1" == done.stdout.strip(), done.stderr
+
+
+def run_two(program, tmp_path, monkeypatch, find, network):
+    """Run a program as two ranks."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # away from what killed mpiruns have left
     mpirun = find_mpirun(find())
     command = [mpirun.path, "-n", "2", "--map-by", "slot:oversubscribe", "--bind-to", "none"]
@@ -62,9 +133,8 @@ def test_one_look_finds_what_has_crossed_before(tmp_path, monkeypatch, find, net
     tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
     command += tcp if network == "tcp" else []
     command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"] if mpirun.library else []
-    command += [sys.executable, "-c", MESSAGES_CROSS, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "1 1" == done.stdout.strip()
+    command += [sys.executable, "-c", program, tmp_path]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize(("library", "name"), [("5.0.11", "sm"), ("4.1.4", "vader")])

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnx_models import layer, read, save
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.partition.partition import partition
 
@@ -111,6 +112,27 @@ print(read_onnx(Path(sys.argv[1])).graph.layers[1].outputs[0].shape)
     assert "(1000000000000,)\n" == done.stdout
 
 
+def test_huge_bounds_take_no_memory():
+    path = Path(__file__).parents[3] / "models/exports/open_sizes/torchscript-bert.onnx"
+    program = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from pathlib import Path
+from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.onnx.reader import read_onnx
+sizes = GivenSizes(at_most={"batch": (4,), "sequence": (240_000_000,)})
+print(read_onnx(Path(sys.argv[1]), sizes).graph.outputs[0].shape)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert "(4, 240000000, 32)\n" == done.stdout
+
+
 def test_operators_that_only_an_engine_knows_get_its_shapes(tmp_path: Path):
     model = read(
         tmp_path,
@@ -165,13 +187,14 @@ def test_a_shape_that_depends_on_the_values_is_told_at_a_cut(tmp_path: Path):
         tmp_path,
         HEAD
         + """g (float[4] x) => (float[4] y)
-        { [find] i = NonZero(x)  [take] t = Gather(x, i)
+        { [find] i = Cast <to = 7> (x)  [take] t = Expand(x, i)
           [sum] s = ReduceSum <keepdims = 0> (t)  [add] y = Add(x, s) }""",
     )
     with pytest.raises(
-        RankSliceError, match=r"'i', .* its shape is not known .* 'find' and 'take'"
+        RankSliceError,
+        match=r"'t', .* no bound of its sizes is known.* 'take' and 'sum', .* --at-most t=100,4",
     ):
-        partition(model.graph, {"find": 0, "take": 1, "sum": 1, "add": 1})
+        partition(model.graph, {"find": 0, "take": 0, "sum": 1, "add": 1})
 
 
 def test_shapes_are_followed_into_functions_that_call_functions_with_attributes(tmp_path: Path):
@@ -270,14 +293,14 @@ def test_a_size_that_inputs_share_needs_to_be_given_once(tmp_path: Path):
         tmp_path,
         HEAD + "g (float[N, 3] x, float[N, M] z) => (float[N, M] y) { y = MatMul(x, z) }",
     )
-    graph = read_onnx(path, {"z": (3, 5)}).graph
+    graph = read_onnx(path, GivenSizes({"z": (3, 5)})).graph
     assert [(3, 3), (3, 5)] == [tensor.shape for tensor in graph.inputs]
 
 
 def test_sizes_that_contradict_each_other_are_named(tmp_path: Path):
     path = save(tmp_path, HEAD + "g (float[N, 3] x, float[N] z) => (float[N, 3] y) { y = Relu(x) }")
     with pytest.raises(RankSliceError, match=r"'z': dimension 0 \('N'\) is 5, and 4 elsewhere"):
-        read_onnx(path, {"x": (4, 3), "z": (5,)})
+        read_onnx(path, GivenSizes({"x": (4, 3), "z": (5,)}))
 
 
 def test_open_sizes_are_told_with_an_option_that_can_be_copied(tmp_path: Path):
@@ -286,7 +309,8 @@ def test_open_sizes_are_told_with_an_option_that_can_be_copied(tmp_path: Path):
         read_onnx(path)
     assert (
         f"{path}: input 'x': dimensions 0 ('N') and 2 ('W') are not fixed;"
-        " give all its sizes, for example: --shape x=1,3,1"
+        " give all its sizes, for example: --shape x=1,3,1, or the largest ones of"
+        " any frame: --at-most x=64,3,64"
     ) == str(caught.value)
 
 
@@ -308,3 +332,58 @@ def test_an_input_without_any_shape_is_told_how_to_give_it(tmp_path: Path):
     onnx.save(helper.make_model(graph), path)
     with pytest.raises(RankSliceError, match=r"has no declared shape; .* --shape x=1,3,224,224"):
         read_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"y": (1, 4)}, "tensor 'y': all its sizes are fixed: [1, 8]; leave it out"),
+        ({"i": (3, 8)}, "tensor 'i': does not fit the sizes [3, 8]; it has [2, ?]"),
+        ({"i": (2, 8, 1)}, "tensor 'i': does not fit the sizes [2, 8, 1]; it has [2, ?]"),
+    ],
+)
+def test_bounds_of_fixed_sizes_are_refused(
+    tmp_path: Path, given: dict[str, tuple[int, ...]], told: str
+) -> None:
+    text = """g (float[1, 8] x) => (int64[2, n] z) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}>
+        { y = Mul(x, w)  i = NonZero(y)  z = Neg(i) }"""
+    path = save(tmp_path, HEAD + text)
+    with pytest.raises(RankSliceError) as caught:
+        read_onnx(path, GivenSizes(at_most=given))
+    assert f"{path}: {told}" == str(caught.value)
+    sizes = GivenSizes(at_most={"i": (2, 5)})
+    assert (2, 5) == layer(read_onnx(path, sizes), "Neg_2").outputs[0].shape
+
+
+@pytest.mark.parametrize("node", ["TopK <axis = 7> (x, k)", "Unique <axis = 7> (x)"])
+def test_an_axis_that_is_not_there_makes_a_shape_unknown(tmp_path: Path, node: str) -> None:
+    text = "g (float[4] x, int64[1] k) => (float[n] y) { [odd] h = NODE  y = Neg(h) }"
+    assert None is shape(read(tmp_path, HEAD + text.replace("NODE", node)), "odd")
+
+
+EXPANDED = """g (float[s] x) => (float y)
+    { [whole] i = Cast <to = 7> (x)  [grow] t = Expand(x, i)
+      [sum] y = ReduceSum <keepdims = 0> (t) }"""
+
+
+def test_a_tensor_without_a_bound_keeps_its_type_where_inputs_are_open(tmp_path: Path) -> None:
+    path = save(tmp_path, HEAD + EXPANDED)
+    (grown,) = layer(read_onnx(path, GivenSizes(at_most={"x": (4,)})), "grow").outputs
+    assert ("float32", None) == (grown.dtype, grown.shape)
+
+
+@pytest.mark.parametrize("bound", [2, 3, 4, 7, 8, 9, 33])
+def test_sizes_that_small_frames_do_not_show_are_not_called_fixed(
+    tmp_path: Path, bound: int
+) -> None:
+    path = save(tmp_path, HEAD + EXPANDED)
+    sizes = GivenSizes(at_most={"x": (bound,), "t": (40,) * bound})
+    (grown,) = layer(read_onnx(path, sizes), "grow").outputs
+    assert ("?",) * bound == grown.symbols
+
+
+def test_the_best_of_none_is_none(tmp_path: Path) -> None:
+    text = """g (float[6] x) => (int64[n, 1] y) <int64[1] zero = {0}, int64[1] one = {1}>
+        { [find] i = NonZero(x)  [turn] t = Transpose(i)  [best] y = Slice(t, zero, one, zero) }"""
+    (best,) = layer(read(tmp_path, HEAD + text), "best").outputs
+    assert ((1, 1), ("?", "")) == (best.shape, best.symbols)

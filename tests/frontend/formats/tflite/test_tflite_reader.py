@@ -8,6 +8,7 @@ from tflite_models import NAMES, edited, model_file
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import constant_layers
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.wire import Table, packed
 from rankslice.frontend.partition.partition import partition, used_layers
@@ -23,9 +24,9 @@ def layer(name, layer_name):
     return next(item for item in graph(name).layers if item.name == layer_name)
 
 
-def refused(path: Path, shapes=None) -> str:
+def refused(path: Path, shapes: dict[str, tuple[int, ...]] | None = None) -> str:
     with pytest.raises(RankSliceError) as caught:
-        read_tflite(path, shapes)
+        read_tflite(path, GivenSizes(shapes or {}))
     return str(caught.value)
 
 
@@ -188,7 +189,7 @@ def test_layers_that_share_a_variable_cannot_be_on_several_ranks():
 def test_a_resource_cannot_cross_a_cut_even_alone():
     found = graph("hash_table")
     ranks = {item.name: int(item.name == "RESHAPE_3") for item in found.layers}
-    with pytest.raises(RankSliceError, match="its shape is not known before the run"):
+    with pytest.raises(RankSliceError, match="no bound of its sizes is known"):
         partition(found, ranks)
 
 

@@ -13,6 +13,7 @@ from strategies import assignments
 from tflite_models import edited, model_file, written
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
 from rankslice.frontend.formats.tflite.wire import packed
 from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT
@@ -152,7 +153,7 @@ def test_a_hash_table_gives_the_same_bits_where_its_layers_are():
 def test_other_sizes_of_the_inputs_give_the_same_bits():
     path = model_file("open_batch")
     (name,) = (tensor.name for tensor in read_tflite(path).graph.inputs)
-    model = read_tflite(path, {name: (3, 8, 8, 1)})
+    model = read_tflite(path, GivenSizes({name: (3, 8, 8, 1)}))
     ranks = {layer.name: number % 3 for number, layer in enumerate(model.graph.layers)}
     assert (3, 3) == model.graph.outputs[0].shape
     assert_slices_give_the_same_bits(model, ranks)
@@ -160,7 +161,7 @@ def test_other_sizes_of_the_inputs_give_the_same_bits():
 
 def test_other_sizes_of_the_inputs_reach_inner_sizes_that_are_open():
     path = model_file("open_dense_int8")
-    model = read_tflite(path, {"serving_default_keras_tensor:0": (3, 4, 4, 8)})
+    model = read_tflite(path, GivenSizes({"serving_default_keras_tensor:0": (3, 4, 4, 8)}))
     made = next(layer for layer in model.graph.layers if layer.op == "RESHAPE").outputs
     assert [(48, 8)] == [tensor.shape for tensor in made]
     ranks = {layer.name: number % 3 for number, layer in enumerate(model.graph.layers)}
@@ -176,5 +177,5 @@ def test_sizes_that_the_layers_do_not_take_are_told(tmp_path):
     path = edited("cnn_float32", tmp_path, left_open)
     name = "serving_default_keras_tensor:0"
     with pytest.raises(RankSliceError, match="LiteRT cannot give the inputs these sizes") as caught:
-        read_tflite(path, {name: (2, 16, 16, 3)})
+        read_tflite(path, GivenSizes({name: (2, 16, 16, 3)}))
     assert "RESHAPE" in str(caught.value)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
-from keras_networks import NETWORKS, Sliced, difference, drawn, frames, saved
+from keras_networks import NETWORKS, Sliced, difference, drawn, frames, saved, write_submodel
+from open_runs import Run, drawn_frame
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.keras.reader import KerasModel, read_keras
 from rankslice.frontend.formats.keras.tensorflow import load_keras
+from rankslice.frontend.formats.keras.writer import keras_submodel
 from rankslice.frontend.partition.partition import partition
 
 TOLERANCE = 1e-5
@@ -122,13 +126,93 @@ def test_open_sizes_are_given_by_shape(tmp_path):
     path = saved(network, tmp_path / "open.keras")
     with pytest.raises(RankSliceError, match=r"--shape image=1,224,224,3"):
         read_keras(path)
-    graph = read_keras(path, {"image": (2, 6, 8, 3)}).graph
+    graph = read_keras(path, GivenSizes({"image": (2, 6, 8, 3)})).graph
     assert ((2, 6, 8, 3), (2, 4, 6, 2)) == (graph.inputs[0].shape, graph.outputs[0].shape)
     for shape, found in (((1, 6, 8, 4), "does not fit"), ((1, 2, 2, 3), "cannot work")):
         with pytest.raises(RankSliceError, match=found):
-            read_keras(path, {"image": shape})
+            read_keras(path, GivenSizes({"image": shape}))
     with pytest.raises(RankSliceError, match="did you mean 'image'"):
-        read_keras(path, {"imgae": (1, 6, 8, 3)})
+        read_keras(path, GivenSizes({"imgae": (1, 6, 8, 3)}))
+
+
+def images_of_any_size() -> Any:
+    from keras import Input, Model, layers, utils
+
+    utils.set_random_seed(2)
+    image = Input((None, None, 3), name="image")
+    found = layers.Conv2D(4, 3, strides=2, padding="same", name="conv")(image)
+    kept = layers.Dropout(0.5, name="drop")(layers.ReLU(name="relu")(found))
+    scores = layers.Dense(2, name="scores")(kept)
+    mean = layers.GlobalAveragePooling2D(name="mean")(kept)
+    return Model(image, [scores, kept, layers.Dense(3, name="classes")(mean)])
+
+
+def texts_of_any_length() -> Any:
+    from keras import Input, Model, layers, utils
+
+    utils.set_random_seed(3)
+    text = Input((None,), name="text", dtype="int32")
+    words = layers.Embedding(50, 8, name="words")(text)
+    mixed = layers.MultiHeadAttention(2, 4, name="attention")(words, words)
+    joined = layers.LayerNormalization(name="norm")(layers.Add(name="add")([words, mixed]))
+    return Model(text, layers.Dense(3, activation="softmax", name="scores")(joined))
+
+
+@pytest.mark.parametrize(
+    ("network", "bounds"),
+    [(images_of_any_size, {"image": (2, 30, 41, 3)}), (texts_of_any_length, {"text": (3, 20)})],
+)
+def test_slices_give_the_numbers_of_the_whole_at_all_sizes(network, bounds, tmp_path):
+    path = saved(network(), tmp_path / "open.keras")
+    model = read_keras(path, GivenSizes(at_most=bounds))
+    graph = model.graph
+    original = load_keras(path)
+
+    def converted(name: str, layers, inputs, outputs) -> Run:
+        file = tmp_path / name
+        write_submodel(keras_submodel(model, layers, inputs, outputs, name=name), file)
+        return Run(file, inputs, outputs)
+
+    cut = partition(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
+    whole = converted("whole.tflite", graph.layers, graph.inputs, graph.outputs)
+    parts = [
+        converted(f"{n}.tflite", part.layers, part.inputs, part.outputs)
+        for n, part in enumerate(cut.segments)
+    ]
+    random = np.random.default_rng(0)
+    for _ in range(6):
+        values = drawn_frame(graph, random, 1)
+        expected = list(whole.run(values).values())
+        made = original(next(iter(values.values())), training=False)
+        keras_made = [np.asarray(one) for one in (made if isinstance(made, list) else [made])]
+        for part in parts:
+            values |= part.run(values)
+        found = [values[tensor.name] for tensor in graph.outputs]
+        assert [one.shape for one in keras_made] == [one.shape for one in found]
+        assert difference(expected, found) <= TOLERANCE
+        assert difference(keras_made, found) <= 1e-4
+
+
+def test_open_sizes_are_those_that_keras_leaves_open(tmp_path):
+    path = saved(images_of_any_size(), tmp_path / "open.keras")
+    graph = read_keras(path, GivenSizes(at_most={"image": (1, 30, 41, 3)})).graph
+    found = {t.name: (t.shape, t.symbols) for layer in graph.layers for t in layer.outputs}
+    assert (("", "image.1", "image.2", "")) == graph.inputs[0].symbols
+    assert ((1, 15, 21, 4), ("", "?", "?", "")) == found["drop"]
+    assert ((1, 3), ()) == found["classes"]
+    with pytest.raises(RankSliceError, match="the model has no such input; bounds of other"):
+        read_keras(path, GivenSizes(at_most={"image": (1, 30, 41, 3), "drop": (1, 1, 1, 4)}))
+
+
+def test_what_cannot_be_converted_with_open_sizes_is_told(tmp_path):
+    from keras import Input, Model, layers
+
+    text = Input((None, 4), name="text")
+    path = saved(Model(text, layers.LSTM(3, name="lstm")(text)), tmp_path / "open.keras")
+    model = read_keras(path, GivenSizes(at_most={"text": (3, 20, 4)}))
+    graph = model.graph
+    with pytest.raises(RankSliceError, match=r"layers 'lstm' to 'lstm': .*fixed sizes"):
+        keras_submodel(model, graph.layers, graph.inputs, graph.outputs, name="part.tflite")
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):

@@ -1,0 +1,115 @@
+"""Runs of an onnxruntime session whose tensors change their sizes from frame to frame."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from ..job import TensorSpec
+from ..sizes import OpenSlot, Slot
+
+OPEN_SIZES = "its sizes change from frame to frame"
+"""Why such a session is not bound to buffers once and for all."""
+
+_MAX_KNOWN = 4096
+"""Combinations of the inputs' shapes for which the outputs' shapes are remembered."""
+
+_Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class OpenRuns:
+    """Binds each frame's slots in the shapes of that frame.
+
+    An output takes its slot's memory only if its shape is known before the run. onnxruntime makes
+    the others, and they are copied. Where shapes follow from those of the inputs, they are known
+    from an earlier frame of the same shapes. Whether they do shows at a frame of which they were
+    foretold wrongly: onnxruntime refuses the memory, the frame is run again, and nothing is
+    foretold any more.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        type_of: Callable[[TensorSpec], Any],
+        *,
+        foretells: bool,
+    ) -> None:
+        """Take what the session reads and makes.
+
+        Args:
+            inputs: of the sub-model.
+            outputs: of the sub-model.
+            type_of: gives the element type of a tensor as onnxruntime wants it.
+            foretells: whether a frame may be run twice.
+        """
+        self._inputs, self._outputs = inputs, outputs
+        self._type_of = type_of
+        # If all inputs are fixed, data decide the sizes of the outputs.
+        self._foretells = foretells and any(spec.is_open for spec in inputs)
+        self._known: dict[_Shapes, _Shapes] = {}
+
+    def run(self, session: Any, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
+        """Compute a frame.
+
+        Raises:
+            JobError: an output is beyond its bound.
+        """
+        shapes = tuple(values.shape for values in inputs)
+        foretold = self._known.get(shapes) if self._foretells else None
+        if foretold is not None:
+            try:
+                self._run(session, inputs, outputs, foretold)
+            except Exception:  # onnxruntime's exceptions have no common base class
+                self._foretells = False
+                self._known.clear()
+            else:
+                return
+        made = self._run(session, inputs, outputs, None)
+        if self._foretells and len(self._known) < _MAX_KNOWN:
+            self._known[shapes] = made
+
+    def _run(
+        self,
+        session: Any,
+        inputs: Sequence[NDArray[Any]],
+        outputs: Sequence[Slot],
+        foretold: _Shapes | None,
+    ) -> _Shapes:
+        """Compute a frame; return the shapes of the outputs."""
+        binding = session.io_binding()
+        for spec, values in zip(self._inputs, inputs, strict=True):
+            kind, place = self._type_of(spec), values.ctypes.data
+            binding.bind_input(spec.name, "cpu", 0, kind, values.shape, place)
+        shapes = foretold or tuple(
+            () if isinstance(slot, OpenSlot) else spec.shape
+            for spec, slot in zip(self._outputs, outputs, strict=True)
+        )
+        made: list[tuple[int, OpenSlot]] = []
+        for number, (spec, slot, shape) in enumerate(
+            zip(self._outputs, outputs, shapes, strict=True)
+        ):
+            if isinstance(slot, OpenSlot) and foretold is None:
+                binding.bind_output(spec.name, "cpu")
+                made.append((number, slot))
+                continue
+            values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
+            place = values.ctypes.data
+            binding.bind_output(spec.name, "cpu", 0, self._type_of(spec), shape, place)
+        session.run_with_iobinding(binding)
+        found = list(shapes)
+        values_made = binding.get_outputs() if made else ()
+        for number, slot in made:
+            found[number] = _copy(values_made[number], slot)
+        return tuple(found)
+
+
+def _copy(made: Any, slot: OpenSlot) -> tuple[int, ...]:
+    """Copy what onnxruntime has made into a slot; return its shape."""
+    shape = tuple(made.shape())
+    target = slot.shaped(shape)
+    ctypes.memmove(target.ctypes.data, made.data_ptr(), target.nbytes)
+    return shape

@@ -1,0 +1,138 @@
+"""How images of any size become frames: resized, and then their middle is cut out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import JobError
+
+if TYPE_CHECKING:
+    from ..job import TensorSpec
+    from ..options import Preprocessing
+
+_AXES = {"nchw": (1, 2, 3), "nhwc": (3, 1, 2)}
+"""Of channels, height and width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How one image becomes a frame; heights and widths in pixels."""
+
+    resized: tuple[int, int]
+    """What the image is resized to."""
+    size: tuple[int, int]
+    """What is cut out of the middle: the frame's height and width."""
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """Row and column of the resized image at which the frame begins."""
+        return (self.resized[0] - self.size[0]) // 2, (self.resized[1] - self.size[1]) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInput:
+    """A model input that takes one image, and what the options say of images."""
+
+    spec: TensorSpec
+    preprocessing: Preprocessing
+    channels: int
+    """1 or 3."""
+    size: tuple[int, int]
+    """Height and width; the largest ones where they are open."""
+    is_open: tuple[bool, bool]
+    """Whether height and width are open."""
+
+    def fit(self, image: tuple[int, int], name: str) -> Fit:
+        """Return how an image of some height and width becomes a frame.
+
+        Args:
+            image: its height and width.
+            name: its name, for messages.
+
+        Raises:
+            JobError: the image, or what ``--size`` makes of it, does not fit the model input.
+        """
+        keeps, wanted = self.preprocessing.keep_size, self.preprocessing.size
+        resized = image if keeps else wanted or self._scaled(image)
+        height, width = (
+            side if is_open else most
+            for side, most, is_open in zip(resized, self.size, self.is_open, strict=True)
+        )
+        if height > self.size[0] or width > self.size[1]:
+            found = f"{name} has" if keeps else "--size gives images of"
+            at_most = self.spec.at_most(self.frame_shape(resized))
+            instead = "resize images (--size), or build" if keeps else "build"
+            raise JobError(
+                f"{found} {_text(resized)} pixels; the bound of model input {self.spec.name!r} is"
+                f" {_text(self.size)}: {instead} with a larger one ({at_most})"
+            )
+        if resized[0] < height or resized[1] < width:
+            raise JobError(
+                f"images resized to {_text(resized)} are smaller than the model input,"
+                f" {_text(self.size)}"
+            )
+        return Fit(resized, (height, width))
+
+    def note(self) -> str:
+        """Return what is done with images that the model does not take as they are."""
+        if not any(self.is_open):
+            return f"the model takes {_text(self.size)}: images of another size are resized"
+        if all(self.is_open):
+            return f"the model takes up to {_text(self.size)}: larger images are scaled down to fit"
+        height, width = (
+            f"up to {side}" if is_open else str(side)
+            for side, is_open in zip(self.size, self.is_open, strict=True)
+        )
+        return f"the model takes {height} by {width}: images of another size are scaled to fit"
+
+    def frame_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
+        """Return the shape of the frame of an image of some height and width."""
+        channels, height, width = _AXES[self.preprocessing.layout]
+        sizes = {0: 1, channels: self.channels, height: size[0], width: size[1]}
+        return tuple(sizes[axis] for axis in range(4))
+
+    def _scaled(self, image: tuple[int, int]) -> tuple[int, int]:
+        """Return the size of an image for which the user has named none.
+
+        Fixed sides are the model's; otherwise no image grows, and the sides stay in proportion.
+        """
+        factors = [most / max(1, side) for side, most in zip(image, self.size, strict=True)]
+        fixed = [factors[axis] for axis in (0, 1) if not self.is_open[axis]]
+        factor = min(fixed or (1.0, *factors))
+        height, width = (
+            min(most, max(1, round(side * factor))) if is_open else most
+            for side, most, is_open in zip(image, self.size, self.is_open, strict=True)
+        )
+        return height, width
+
+
+def image_input(spec: TensorSpec, preprocessing: Preprocessing) -> ImageInput:
+    """Return what a model input makes of images; a batch of open size has one image.
+
+    Raises:
+        JobError: it takes no image, or the options do not fit it.
+    """
+    symbols = spec.symbols or ("",) * len(spec.shape)
+    channels, height, width = _AXES[preprocessing.layout]
+    takes_one = len(spec.shape) == 4 and (spec.shape[0] == 1 or bool(symbols[0]))
+    if not takes_one or spec.shape[channels] not in (1, 3):
+        raise JobError(
+            f"model input {spec.name!r} of shape {list(spec.shape)} takes no image in layout"
+            f" {preprocessing.layout}; expected one image of 1 or 3 channels"
+        )
+    size = (spec.shape[height], spec.shape[width])
+    is_open = (bool(symbols[height]), bool(symbols[width]))
+    found = ImageInput(spec, preprocessing, spec.shape[channels], size, is_open)
+    if preprocessing.keep_size and not all(is_open):
+        raise JobError(
+            f"--keep-size: model input {spec.name!r} of shape {list(spec.shape)} leaves height and"
+            " width not both open, so images must be resized"
+        )
+    if preprocessing.size is not None:
+        found.fit(preprocessing.size, "")
+    return found
+
+
+def _text(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"

@@ -1,0 +1,150 @@
+"""Frames from text files of JSON objects, a frame per line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JobError
+from . import Source, names_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..job import TensorSpec
+    from ..options import RunOptions
+    from ..sizes import Slot
+
+_SUFFIX = ".jsonl"
+_BYTES_PER_VALUE = 32
+_MORE_BYTES = 1 << 16
+"""For names, and for what is no input."""
+_NUMBERS = {bool, int, float}
+_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
+"""Kinds of numbers that fit those of an input, by numpy's letters."""
+
+
+class JsonLinesSource(Source):
+    """An object per line with a number or nested lists of them for each model input.
+
+    Frames beyond the last begin again at the first.
+    """
+
+    usage = ("FILE.jsonl",)
+    description = "a .jsonl file"
+    can_replay = True
+    frames: int
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether there is such a file among the inputs."""
+        return names_file(inputs, (_SUFFIX,))
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Check all lines.
+
+        Raises:
+            JobError: a line does not fit the model inputs.
+        """
+        from ..sizes import differing_size
+        from .lines import Lines, only_file
+
+        self._path = only_file(options.inputs)
+        self._inputs = inputs
+        for spec in inputs:
+            if spec.storage[0].name != spec.dtype:
+                raise JobError(
+                    f"--input: model input {spec.name!r} is {spec.dtype}, which JSON does not have:"
+                    " give an .npz file"
+                )
+        values = sum(math.prod(spec.shape) for spec in inputs)
+        self._lines = Lines(self._path, _BYTES_PER_VALUE * values + _MORE_BYTES)
+        for index in range(len(self._lines)):
+            shapes = [values.shape for values in self._frame(index)]
+            if found := differing_size(zip(inputs, shapes, strict=True)):
+                raise JobError(f"{self._lines.name(index)}: {found}")
+        self.frames = len(self._lines) if options.frames is None else options.frames
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Write a line's values."""
+        from ..sizes import shaped
+
+        frame = self._frame(index % len(self._lines))
+        for values, slot in zip(frame, slots, strict=True):
+            shaped(slot, values.shape)[...] = values
+
+    def label(self, index: int) -> str:
+        """Return file and line."""
+        return f"{self._path.name}:{index % len(self._lines) + 1}"
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+    def _frame(self, index: int) -> list[NDArray[Any]]:
+        """Return the values of a line, an array per model input.
+
+        Raises:
+            JobError: they do not fit.
+        """
+        name = self._lines.name(index)
+        try:
+            record = json.loads(self._lines.read(index))
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            expected = f"an object with {', '.join(repr(spec.name) for spec in self._inputs)}"
+            raise JobError(f"{name} is not a JSON object; expected {expected}")
+        missing = [spec.name for spec in self._inputs if spec.name not in record]
+        if missing:
+            raise JobError(f"{name} has no values for {missing[0]!r}")
+        try:
+            return [_values(record[spec.name], spec) for spec in self._inputs]
+        except JobError as error:
+            raise JobError(f"{name}: {error}") from None
+
+
+def _values(given: Any, spec: TensorSpec) -> NDArray[Any]:
+    """Return the values of an input in its type and in the shape that they have in the frame.
+
+    Raises:
+        JobError: they do not fit.
+    """
+    import numpy as np
+
+    dtype = spec.storage[0]
+    try:
+        # Of words, numpy would make an array in which each takes as much memory as the longest.
+        found = np.array(given if _is_of_numbers(given) else None)
+    except (ValueError, OverflowError, RecursionError):
+        found = np.array(None)
+    is_empty = not found.size and found.dtype.kind == "f"
+    if found.dtype.kind not in _KINDS.get(dtype.kind, "") and not is_empty:
+        raise JobError(
+            f"{spec.name!r} is not {spec.dtype} numbers in lists of equal lengths; expected the"
+            f" shape {list(spec.shape)}{', or smaller' if spec.is_open else ''}"
+        )
+    if dtype.kind in "iu" and found.size:
+        limits = np.iinfo(dtype)
+        least, most = found.min(), found.max()
+        if least < limits.min or most > limits.max:
+            raise JobError(f"{spec.name!r} has values beyond {dtype}")
+    axis_0_is_1 = spec.shape[:1] == (1,) or any(spec.symbols[:1])
+    if found.ndim == len(spec.shape) - 1 and axis_0_is_1:  # tokenizers leave the batch out
+        found = found[np.newaxis]
+    spec.of_shape(found.shape)
+    with np.errstate(over="ignore"):
+        return found.astype(dtype)
+
+
+def _is_of_numbers(given: Any) -> bool:
+    """Return whether a value of JSON is a number, or (nested) lists of numbers."""
+    if type(given) is not list:
+        return type(given) in _NUMBERS
+    kinds = set(map(type, given))
+    return kinds <= _NUMBERS or (kinds == {list} and all(map(_is_of_numbers, given)))
+
+
+SOURCE = JsonLinesSource

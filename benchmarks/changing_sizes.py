@@ -1,0 +1,106 @@
+"""What a change of sizes costs LiteRT's engine, beside a frame of the same sizes as the last.
+
+    python benchmarks/changing_sizes.py MODEL.tflite --at-most IN=1,224,224,3
+
+Each frame has random sizes, at least half of the bounds, and is run twice: the first run changes
+the sizes, the second does not. A new engine for each frame is the reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.sizes import Slot, make_slot
+from rankslice.framework.graph import Tensor
+from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.tflite.reader import read_tflite
+
+_PERCENTILES = (10, 50, 90)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--at-most", action="append", required=True)
+    parser.add_argument("--frames", type=int, default=200)
+    given = parser.parse_args()
+    graph = read_tflite(given.model, GivenSizes(at_most=_sizes(given.at_most))).graph
+    inputs, outputs = _specs(graph.inputs), _specs(graph.outputs)
+    slots = [make_slot(spec) for spec in outputs]
+    random = np.random.default_rng(0)
+    frames = [[_values(spec, random) for spec in inputs] for _ in range(given.frames)]
+
+    _loaded(given.model, inputs, outputs).close()  # loads the library
+    before = _resident_kb()
+    engine = _loaded(given.model, inputs, outputs)
+    engine.run([np.zeros(spec.shape, spec.dtype) for spec in inputs], slots)
+    _show(
+        "memory of an engine after a frame of the bound", [(_resident_kb() - before) / 1024], "MB"
+    )
+    changed, same = [], []
+    for frame in frames:
+        changed.append(_seconds(engine, frame, slots))
+        same.append(_seconds(engine, frame, slots))
+    _show("same sizes", [1e3 * s for s in same], "ms")
+    _show("changed / same sizes", np.divide(changed, same), "")
+    _show("memory at the end", [(_resident_kb() - before) / 1024], "MB")
+    new = []
+    for frame, usual in zip(frames[:20], same[:20], strict=True):
+        begin = time.perf_counter()
+        other = _loaded(given.model, inputs, outputs)
+        other.run(frame, slots)
+        new.append((time.perf_counter() - begin) / usual)
+        other.close()
+    _show("new engine / same sizes", new, "")
+
+
+def _sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    pairs = (text.rpartition("=") for text in texts)
+    return {name: tuple(map(int, sizes.split(","))) for name, _, sizes in pairs}
+
+
+def _specs(tensors: Sequence[Tensor]) -> list[TensorSpec]:
+    return [TensorSpec(t.name, t.dtype, t.shape or (), t.symbols) for t in tensors]
+
+
+def _values(spec: TensorSpec, random: np.random.Generator) -> NDArray[Any]:
+    sizes = zip(spec.shape, spec.symbols or ("",) * len(spec.shape), strict=True)
+    shape = [int(random.integers((s + 1) // 2, s + 1)) if symbol else s for s, symbol in sizes]
+    return np.asarray(random.integers(0, 9, shape), spec.dtype)
+
+
+def _loaded(path: Path, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> Engine:
+    engine = open_engine("litert", EngineSettings())
+    engine.load(path, inputs, outputs)
+    return engine
+
+
+def _seconds(engine: Engine, frame: Sequence[NDArray[Any]], slots: Sequence[Slot]) -> float:
+    begin = time.perf_counter()
+    engine.run(frame, slots)
+    return time.perf_counter() - begin
+
+
+def _resident_kb() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") // 1024
+
+
+def _show(name: str, values: Sequence[float], unit: str) -> None:
+    low, middle, high = np.percentile(values, _PERCENTILES)
+    spread = f" ({low:.2f} to {high:.2f})" if len(values) > 1 else ""
+    print(f"{name}: {middle:.2f}{spread} {unit}".rstrip())
+
+
+if __name__ == "__main__":
+    main()

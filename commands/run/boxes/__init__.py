@@ -1,0 +1,1 @@
+"""Detections of a run: boxes drawn on its images, and a COCO file."""

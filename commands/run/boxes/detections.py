@@ -1,0 +1,194 @@
+"""Detections of a frame: the model's outputs as boxes in pixels of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.sources.image_sizes import Fit
+from rankslice.commands.run.boxes.reading import BoxForm, BoxUnit, Reading
+from rankslice.framework.errors import RankSliceError
+
+_MOST_SHARE = 2.0
+"""Boxes of objects that reach over the edge are larger than the image, but not by much."""
+_MOST_CLASSES = 1 << 31
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detections:
+    """Boxes with what is in them; N may be 0."""
+
+    boxes: NDArray[np.float64]
+    """``[N, 4]``: left, top, right, bottom."""
+    scores: NDArray[np.float64]
+    """``[N]``, finite."""
+    classes: NDArray[np.int64]
+    """``[N]``."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.scores)
+
+    def only(self, chosen: Array) -> Detections:
+        """Return some of them, by a mask or by their numbers."""
+        return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
+
+
+def read_detections(
+    reading: Reading, outputs: Sequence[Array], *, by_column: bool = False
+) -> tuple[Detections, int]:
+    """Return the detections that reach the least score, in the model's own units.
+
+    Args:
+        reading: how the outputs are read.
+        outputs: of a frame, those that :func:`find_outputs` names.
+        by_column: whether each column of a raw head is a box, and not each row.
+
+    Returns:
+        The detections, and how many were left out because a number is not finite or a class
+        negative.
+
+    Raises:
+        RankSliceError: the outputs have different numbers of rows.
+    """
+    boxes, scores, classes = _columns(reading, outputs, by_column=by_column)
+    reaches = ~(scores < reading.min_score)  # a score that is no number is left out below
+    boxes, scores, classes = boxes[reaches], scores[reaches], classes[reaches]
+    is_sound = np.isfinite(boxes).all(1) & np.isfinite(scores)
+    is_sound &= (classes >= 0) & (classes < _MOST_CLASSES)
+    found = Detections(
+        corners(boxes[is_sound], reading.form),
+        scores[is_sound],
+        np.rint(classes[is_sound]).astype(np.int64),
+    )
+    return found, int((~is_sound).sum())
+
+
+def _columns(
+    reading: Reading, outputs: Sequence[Array], *, by_column: bool
+) -> tuple[Array, Array, Array]:
+    """Return boxes [N, 4], scores [N] and classes [N] as float64, as the model gives them."""
+    if reading.overlap is not None:
+        return _raw_head(outputs[0].astype(np.float64), by_column=by_column)
+    if len(outputs) == 1:
+        rows = outputs[0].reshape(-1, 6).astype(np.float64)
+        return rows[:, :4], rows[:, 4], rows[:, 5]
+    boxes = outputs[0].reshape(-1, 4).astype(np.float64)
+    scores, classes = (each.reshape(-1).astype(np.float64) for each in outputs[1:3])
+    if not len(boxes) == len(scores) == len(classes):
+        found = f"{len(boxes)} boxes, {len(scores)} scores and {len(classes)} classes"
+        raise RankSliceError(f"--boxes: a frame has {found}; expected one of each for an object")
+    if len(outputs) == 4:
+        value = float(outputs[3].reshape(-1)[0])
+        count = int(min(max(0.0, value), len(boxes))) if np.isfinite(value) else 0
+        boxes, scores, classes = boxes[:count], scores[:count], classes[:count]
+    return boxes, scores, classes
+
+
+def has_boxes_by_column(head: Sequence[int]) -> bool:
+    """Return whether each column of a raw head is a box, by its largest shape.
+
+    There are more boxes than numbers of a box; in a small frame with open sizes there may be fewer.
+    """
+    return len(head) == 3 and head[1] < head[2]
+
+
+def _raw_head(head: Array, *, by_column: bool) -> tuple[Array, Array, Array]:
+    """Return what a raw head of YOLO says: the best class of each box.
+
+    ``[1, 4 + classes, boxes]`` is that of version 8 and later, ``[1, boxes, 5 + classes]`` that of
+    version 5, whose fifth column says whether there is an object at all.
+    """
+    if by_column:
+        head = head.transpose(0, 2, 1)
+    rows = head.reshape(-1, head.shape[2])
+    by_class = rows[:, 4:] if by_column else rows[:, 5:] * rows[:, 4:5]
+    if not by_class.shape[1]:  # there is one class
+        by_class = rows[:, 4:5]
+    classes = by_class.argmax(1)
+    return rows[:, :4], by_class[np.arange(len(rows)), classes], classes.astype(np.float64)
+
+
+def corners(boxes: Array, form: BoxForm) -> Array:
+    """Return boxes [N, 4] as left, top, right, bottom."""
+    if form is BoxForm.yxyx:
+        return boxes[:, [1, 0, 3, 2]]
+    if form is BoxForm.xyxy:
+        return boxes
+    first, sides = boxes[:, :2], boxes[:, 2:]
+    if form is BoxForm.cxcywh:
+        first = first - sides / 2
+    return np.concatenate([first, first + sides], axis=1)
+
+
+def are_shares(unit: BoxUnit, frames: Iterable[Detections]) -> bool:
+    """Return whether boxes of a run are shares of width and height, and not pixels.
+
+    Args:
+        unit: what the options say.
+        frames: all detections, in the model's units.
+    """
+    if unit is not BoxUnit.auto:
+        return unit is BoxUnit.share
+    return all(np.abs(found.boxes).max(initial=0) <= _MOST_SHARE for found in frames)
+
+
+def suppressed(found: Detections, overlap: float) -> Detections:
+    """Return the best of the detections of a class that overlap, the best first.
+
+    Args:
+        found: in any units.
+        overlap: intersection over union beyond which two boxes are taken for one object.
+    """
+    order = np.argsort(-found.scores, kind="stable")
+    kept: list[int] = []
+    while len(order):
+        best, order = order[0], order[1:]
+        kept.append(int(best))
+        is_other = found.classes[order] != found.classes[best]
+        order = order[is_other | (overlaps(found.boxes[best], found.boxes[order]) <= overlap)]
+    return found.only(np.array(kept, np.int64))
+
+
+def overlaps(box: Array, others: Array) -> Array:
+    """Return the intersection over union of a box [4] with each of [N, 4]; 0 with empty boxes."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    shared = np.clip(sides, 0, None).prod(axis=1)
+    areas = np.clip(others[:, 2:] - others[:, :2], 0, None).prod(axis=1)
+    union = np.clip(box[2:] - box[:2], 0, None).prod() + areas - shared
+    found: Array = np.divide(shared, union, out=np.zeros(len(others)), where=union > 0)
+    return found
+
+
+def in_frame(found: Detections, fit: Fit, *, shares: bool) -> Detections:
+    """Return detections in pixels of the frame."""
+    height, width = fit.size
+    factor = np.array([width, height] * 2 if shares else [1] * 4, np.float64)
+    return Detections(found.boxes * factor, found.scores, found.classes)
+
+
+def in_image(found: Detections, fit: Fit, image: tuple[int, int]) -> tuple[Detections, int]:
+    """Return detections in pixels of the image from which the frame was made, clipped to it.
+
+    Args:
+        found: in pixels of the frame.
+        fit: how the image became the frame.
+        image: its height and width.
+
+    Returns:
+        The detections, and how many were left out because nothing of them lies in the image.
+    """
+    top, left = fit.corner
+    height, width = image
+    factor = np.array([width / fit.resized[1], height / fit.resized[0]] * 2)
+    boxes = (found.boxes + np.array([left, top] * 2)) * factor
+    boxes = np.clip(boxes, 0, np.array([width, height] * 2))
+    has_area = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+    kept = Detections(boxes, found.scores, found.classes).only(has_area)
+    return kept, int((~has_area).sum())

@@ -1,0 +1,87 @@
+"""Boxes and labels drawn on images."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.commands.run.boxes.detections import Detections
+from rankslice.framework.wording import printable
+
+_GOLDEN = 0.618033988749895
+"""Step from the hue of a class to that of the next: neighbours differ, and none comes again."""
+_LONGEST_NAME = 40
+_SMALLEST_TEXT = 9
+"""Height in pixels; smaller letters cannot be read."""
+
+Colour = tuple[int, int, int]
+
+
+def draw(image: Any, found: Detections, name_of: Callable[[int], str]) -> None:
+    """Draw boxes with names and scores on an RGB image of pillow, the best ones last.
+
+    Args:
+        image: changed in place.
+        found: in pixels of the image.
+        name_of: returns the name of a class.
+    """
+    from PIL import ImageDraw, ImageFont
+
+    side = (image.width * image.height) ** 0.5
+    line = max(1, round(side / 200))
+    font = ImageFont.load_default(max(_SMALLEST_TEXT, round(side / 26)))
+    canvas = ImageDraw.Draw(image)
+    order = found.scores.argsort(kind="stable").tolist()
+    colours = [colour_of(int(number)) for number in found.classes]
+    for number in order:
+        canvas.rectangle(_edges(found.boxes[number]), outline=colours[number], width=line)
+    for number in order:  # afterwards, so that no line crosses a text
+        name = printable(name_of(int(found.classes[number])))[:_LONGEST_NAME]
+        text = f"{name} {found.scores[number]:.2f}"
+        _write(canvas, text, _edges(found.boxes[number])[:2], colours[number], font, image.size)
+
+
+def _edges(box: NDArray[np.float64]) -> tuple[int, int, int, int]:
+    """Return the first and the last pixel of a box; it has one, however small it is."""
+    left, top, right, bottom = map(int, box)
+    return left, top, max(left, right - 1), max(top, bottom - 1)
+
+
+def _write(
+    canvas: Any,
+    text: str,
+    corner: tuple[int, int],
+    colour: Colour,
+    font: Any,
+    size: tuple[int, int],
+) -> None:
+    """Write a text on a ground of the box's colour, above the corner if there is room.
+
+    Args:
+        canvas: of the image.
+        text: one line.
+        corner: left and top of the box.
+        colour: of the box.
+        font: of the text.
+        size: width and height of the image.
+    """
+    _, above, width, below = map(round, canvas.textbbox((0, 0), text, font=font))
+    margin = max(1, round((below - above) / 6))
+    wide, tall = width + 2 * margin, below - above + 2 * margin
+    left = max(0, min(corner[0], size[0] - wide))
+    top = corner[1] - tall if corner[1] >= tall else max(0, min(corner[1], size[1] - tall))
+    canvas.rectangle((left, top, left + wide - 1, top + tall - 1), fill=colour)
+    red, green, blue = colour
+    is_light = 0.3 * red + 0.59 * green + 0.11 * blue > 140
+    ink = (0, 0, 0) if is_light else (255, 255, 255)
+    canvas.text((left + margin, top + margin - above), text, fill=ink, font=font)
+
+
+def colour_of(number: int) -> Colour:
+    """Return the colour of a class."""
+    red, green, blue = colorsys.hsv_to_rgb((0.02 + number * _GOLDEN) % 1, 0.85, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)

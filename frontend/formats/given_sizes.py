@@ -1,0 +1,33 @@
+"""What a user says of sizes that a model file leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSizes:
+    """Sizes by the name of an input, of any other tensor, or of a size that has a name itself.
+
+    The name of a size (``seq``) comes with one number: that size.
+    """
+
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sizes of all frames, of inputs and named sizes."""
+    at_most: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The largest sizes of any frame: they stay open."""
+
+    def __bool__(self) -> bool:
+        """Return whether any size is given."""
+        return bool(self.fixed or self.at_most)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of the command line that give them."""
+        given = {"--shape": self.fixed, "--at-most": self.at_most}
+        return tuple(option for option, sizes in given.items() if sizes)
+
+
+NO_SIZES = GivenSizes()
+"""What a user says who says nothing."""

@@ -1,0 +1,271 @@
+"""Shapes of an ONNX graph's tensors some of whose sizes change from frame to frame.
+
+They are inferred several times: at the largest sizes, at smaller ones and at the smallest, and by
+names. The first inference gives the bounds. A size is called fixed only if the inference by names
+says so, or if all inferences found the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from enum import Enum
+
+import onnx.shape_inference
+from onnx import ModelProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, helper
+
+from rankslice.framework.graph import Tensor
+from rankslice.frontend.formats.input_shapes import InputSizes
+from rankslice.frontend.formats.onnx.decided import Operands, ranges
+from rankslice.frontend.formats.onnx.follow import (
+    Facts,
+    body_types,
+    follow_types,
+    has_long_vector,
+    is_fixed,
+)
+from rankslice.frontend.formats.onnx.types import dtype_of
+
+_SMALLEST = (1, 8, 32, 64)
+"""What open sizes are tried with; strided layers need some pixels, and multiples of their steps."""
+
+
+class _Share(Enum):
+    """How large the results are whose sizes data decide."""
+
+    LEAST = 0
+    HALF = 1
+    MOST = 2
+
+    def of(self, smallest: int, largest: int) -> int:
+        if self is _Share.HALF:
+            return max(smallest, largest // 2)
+        return largest if self is _Share.MOST else smallest
+
+
+def open_tensors(model: ModelProto, settled: InputSizes) -> dict[str, Tensor]:
+    """Return the tensors of a graph, with bounds where sizes are open.
+
+    Args:
+        model: without local functions and large values; the shapes of its inputs are those of the
+            file, as are types that it declares.
+        settled: the sizes of its inputs, and bounds of other tensors.
+    """
+    inference = _Inference(model, settled)
+    bounds = settled.bounds
+    largest = inference.at(bounds, _Share.MOST)
+    step, smallest = inference.smallest(bounds, _known(largest))
+    # Below the bounds, or all inferences would be one.
+    half = {
+        name: min(max(step, size // 2 // step * step), size - 1) for name, size in bounds.items()
+    }
+    others = [smallest, inference.at(half, _Share.HALF)]
+    if len(bounds) > 1:
+        odd = set(list(bounds)[1::2])
+        for large, share in ((odd, _Share.MOST), (bounds.keys() - odd, _Share.LEAST)):
+            sizes = half | {name: bounds[name] for name in large}
+            others.append(inference.at(sizes, share))
+    by_name = inference.by_name(largest)
+    return {
+        name: _tensor(name, kind, [each.get(name) for each in others], by_name.get(name), bounds)
+        for name, kind in largest.items()
+    }
+
+
+def _known(types: Mapping[str, TypeProto]) -> int:
+    """Return how many types are known in full."""
+    return sum(map(is_fixed, types.values()))
+
+
+class _Inference:
+    """Infers the types of one model's tensors at different sizes."""
+
+    def __init__(self, model: ModelProto, settled: InputSizes) -> None:
+        self._settled = settled
+        self._declared = {
+            value.name: value.type for value in (*model.graph.value_info, *model.graph.output)
+        }
+        self._model = ModelProto()
+        self._model.CopyFrom(model)
+        if settled.bounds:
+            # Exporters write the sizes of their example there, too.
+            del self._model.graph.value_info[:]
+            for value in self._model.graph.output:
+                value.type.tensor_type.ClearField("shape")
+
+    def at(self, sizes: Mapping[str, int], share: _Share) -> dict[str, TypeProto]:
+        """Return the types that are known, some of them without sizes.
+
+        Args:
+            sizes: of the inputs, by the names of open sizes.
+            share: how large other open sizes are.
+        """
+        model = _inferred(self._with_inputs(sizes), values=False)
+        decide = _Decision(share, self._settled.others, self._declared, sizes)
+        return follow_types(model, decide)
+
+    def smallest(self, bounds: Mapping[str, int], wanted: int) -> tuple[int, dict[str, TypeProto]]:
+        """Return the types at the smallest size at which so many are known, or the most.
+
+        Returns:
+            That size, and the types.
+        """
+        found: dict[int, dict[str, TypeProto]] = {}
+        for least in _SMALLEST if bounds else _SMALLEST[:1]:
+            sizes = {name: min(least, max(1, size // 2)) for name, size in bounds.items()}
+            found[least] = self.at(sizes, _Share.LEAST)
+            if _known(found[least]) >= wanted:
+                return least, found[least]
+        best = max(found, key=lambda least: _known(found[least]))
+        return best, found[best]
+
+    def by_name(self, largest: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
+        """Return the types with the names of open sizes, and without sizes that are not known.
+
+        Args:
+            largest: the types at the largest sizes.
+        """
+        model = self._with_inputs({name: name for name in self._settled.bounds})
+        # onnx would hold the values of tensors of any length.
+        graph = _inferred(model, values=not has_long_vector(largest.values())).graph
+        values = (*graph.value_info, *graph.output, *graph.input)
+        return {value.name: value.type for value in values}
+
+    def _with_inputs(self, sizes: Mapping[str, int | str]) -> ModelProto:
+        """Return the model with inputs whose open sizes are given by their names."""
+        model = ModelProto()
+        model.CopyFrom(self._model)
+        for value in model.graph.input:
+            shape = self._settled.shapes.get(value.name)
+            if shape is not None:
+                symbols = self._settled.symbols[value.name] or ("",) * len(shape)
+                named = [
+                    sizes.get(symbol, size) for size, symbol in zip(shape, symbols, strict=True)
+                ]
+                value.type.CopyFrom(_typed(value.type.tensor_type.elem_type, named))
+        return model
+
+
+class _Decision:
+    """Gives sizes to what the inference leaves open: as large as a share says."""
+
+    def __init__(
+        self,
+        share: _Share,
+        at_most: Mapping[str, tuple[int, ...]],
+        declared: Mapping[str, TypeProto],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._share, self._at_most, self._declared, self._sizes = share, at_most, declared, sizes
+
+    def __call__(self, facts: Facts, node: NodeProto) -> Iterator[ValueInfoProto]:
+        """Yield types of a node's outputs that were not known in full."""
+        for position, name in enumerate(node.output):
+            if not name:
+                continue
+            kind = facts.types.get(name, TypeProto())
+            if not is_fixed(kind):
+                kind = self._decided(facts, node, position, kind)
+            if name in self._at_most:
+                kind = self._narrowed(kind, self._at_most[name])
+            if kind.WhichOneof("value"):
+                yield ValueInfoProto(name=name, type=kind)
+
+    def _decided(self, facts: Facts, node: NodeProto, position: int, kind: TypeProto) -> TypeProto:
+        operands = Operands(
+            node, facts.types, facts.values, lambda body: body_types(facts, node, body, self)
+        )
+        result = ranges(operands, position)
+        if result is not None:
+            sizes = [self._share.of(*size) for size in result.sizes]
+            known = kind.tensor_type.shape.dim
+            if len(known) == len(sizes):
+                sizes = [
+                    dim.dim_value if dim.HasField("dim_value") else size
+                    for dim, size in zip(known, sizes, strict=True)
+                ]
+            return _typed(result.element or kind.tensor_type.elem_type, sizes)
+        return self._as_declared(node.output[position], kind)
+
+    def _as_declared(self, name: str, kind: TypeProto) -> TypeProto:
+        """Return the type that the file declares, if its sizes have known names."""
+        tensor = self._declared.get(name, TypeProto()).tensor_type
+        if not tensor.HasField("shape") or not tensor.elem_type:
+            return kind
+        sizes = [self._sizes.get(dim.dim_param, dim.dim_value or None) for dim in tensor.shape.dim]
+        if any(size is None for size in sizes):
+            return kind
+        return _typed(tensor.elem_type, [size or 0 for size in sizes])
+
+    def _narrowed(self, kind: TypeProto, given: tuple[int, ...]) -> TypeProto:
+        element = kind.tensor_type.elem_type
+        if not element:
+            return kind
+        if not is_fixed(kind):
+            known = kind.tensor_type.shape.dim
+            if len(known) not in (0, len(given)):
+                return kind
+            sizes = [self._share.of(0, size) for size in given]
+            return _typed(
+                element,
+                [
+                    dim.dim_value if dim.HasField("dim_value") else size
+                    for dim, size in zip(known, sizes, strict=True)
+                ]
+                if known
+                else sizes,
+            )
+        dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+        if len(dims) != len(given):
+            return kind
+        return _typed(element, map(min, dims, given))
+
+
+def _inferred(model: ModelProto, *, values: bool) -> ModelProto:
+    """Return the model with inferred types; ``values``: follow those on which shapes depend."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=values)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return model
+
+
+def _typed(element: int, sizes: Iterable[int | str]) -> TypeProto:
+    return helper.make_tensor_type_proto(element, list(sizes))
+
+
+def _tensor(
+    name: str,
+    largest: TypeProto,
+    others: Iterable[TypeProto | None],
+    by_name: TypeProto | None,
+    names: Container[str],
+) -> Tensor:
+    """Return a tensor from what the inferences at several sizes, and by names, have found.
+
+    Args:
+        name: of the tensor.
+        largest: its type at the largest sizes.
+        others: the same at others; ``None``: not known there.
+        by_name: its type with names of sizes.
+        names: those of the inputs' open sizes; others are made up.
+    """
+    dtype = dtype_of(largest.tensor_type.elem_type)
+    if not is_fixed(largest):
+        return Tensor(name, dtype, None)
+    bound = _dims(largest)
+    found = [_dims(kind) if kind is not None and is_fixed(kind) else None for kind in others]
+    shapes = [shape for shape in found if shape is not None and len(shape) == len(bound)]
+    named = by_name.tensor_type.shape.dim if by_name is not None else ()
+    symbols = ["?"] * len(bound)
+    for axis, size in enumerate(bound):
+        dim = named[axis] if len(named) == len(bound) else TensorShapeProto.Dimension()
+        is_same = len(shapes) == len(found) and all(shape[axis] == size for shape in shapes)
+        if is_same or dim.HasField("dim_value"):
+            symbols[axis] = ""
+        elif dim.dim_param in names:
+            symbols[axis] = dim.dim_param
+    largest_sizes = tuple(max(sizes) for sizes in zip(bound, *shapes, strict=True))
+    return Tensor(name, dtype, largest_sizes, tuple(symbols) if any(symbols) else ())
+
+
+def _dims(kind: TypeProto) -> tuple[int, ...]:
+    return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)

@@ -1,0 +1,134 @@
+"""Messages of changing size between ranks: honest ones, and those of a peer that lies."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process import run_in_process
+from jobs import build_folder, use_null_engine
+from real_jobs import chain
+from twin import TwinTransport
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sinks.results import read_results
+
+WIDTH = 16
+"""Bound of the tensor ``t0`` between the ranks, float32 of shape [1, open]."""
+
+Bytes = np.ndarray
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A job of two ranks with an open tensor between them; its size is another for each frame."""
+    folder = build_folder(tmp_path, chain(2, WIDTH), {"L0": 0, "L1": 1})
+    use_null_engine(folder)
+    plan = json.loads((folder / "plan.json").read_text())
+    for tensor in plan["tensors"]:
+        if tensor["name"] == "t0":
+            tensor["symbols"] = ["", "?"]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    return folder
+
+
+def run(folder: Path, frames: int, *, by_messages: bool = True) -> int:
+    """Run the job; return how many results there are."""
+    options = RunOptions(results=folder / "results.bin", frames=frames)
+    run_in_process(folder, options, direct=() if by_messages else None)
+    return len(read_results(folder / "results.bin"))
+
+
+@pytest.mark.parametrize("by_messages", [True, False])
+def test_frames_of_any_size_come_out_once_and_in_order(folder: Path, by_messages: bool) -> None:
+    assert 300 == run(folder, 300, by_messages=by_messages)
+
+
+def test_only_the_bytes_that_are_there_travel(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = set()
+    honest = TwinTransport.send_part
+
+    def note(twin: TwinTransport, lane: int, slot: int, nbytes: int) -> None:
+        lengths.add(nbytes)
+        honest(twin, lane, slot, nbytes)
+
+    monkeypatch.setattr(TwinTransport, "send_part", note)
+    run(folder, 300)
+    assert {64 + 4 * size for size in range(WIDTH + 1)} == lengths
+
+
+def put(layout: str, offset: int, value: int) -> Callable[[Bytes], Bytes]:
+    def tamper(message: Bytes) -> Bytes:
+        struct.pack_into(layout, message.data, offset, value)
+        return message
+
+    return tamper
+
+
+LIES: dict[str, tuple[Callable[[Bytes], Bytes], str]] = {
+    "size beyond the bound": (put("<i", 20, WIDTH + 1), r"beyond its bound \[1, 16\]"),
+    "greatest size": (put("<i", 20, 2**31 - 1), "beyond its bound"),
+    "negative size": (put("<i", 20, -5), "dimension 1 is -5"),
+    "other fixed size": (put("<i", 16, 2), "dimension 0 is 2, expected 1"),
+    "more dimensions": (put("<i", 8, 3), "has 3 dimensions, not 2"),
+    "no dimensions": (put("<i", 8, 0), "has 0 dimensions, not 2"),
+    "negative dimensions": (put("<i", 8, -1), "without a valid header"),
+    "most dimensions": (put("<i", 8, 2**31 - 1), "without a valid header"),
+    "other type": (put("<I", 12, 1), "of another type"),
+    "negative bytes": (put("<q", 0, -4), "came with -4 bytes"),
+    "most bytes": (put("<q", 0, 2**63 - 1), "came with 9223372036854775807 bytes"),
+    "half a header": (lambda message: message[:32], "a message of 32 bytes"),
+    "one byte": (lambda message: message[:1], "a message of 1 bytes"),
+    "longer": (lambda message: np.append(message, [0, 0]).astype(np.uint8), "does not fit"),
+    "longer than a slot": (
+        lambda message: np.zeros(4096, np.uint8),
+        "sent 4096 bytes through channel 1, more than its tensor may have",
+    ),
+    "nothing but ones": (lambda message: message | 255, "without a valid header"),
+    "nothing but zeros": (lambda message: message & 0, "without a valid header"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_message_that_lies_ends_the_job_with_its_rank_and_tensor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    tamper, expected = LIES[lie]
+    sent = 0
+
+    def lying(twin: TwinTransport, lane: int, slot: int, nbytes: int) -> None:
+        nonlocal sent
+        sent += 1
+        message = twin._sends[lane].slots[slot][:nbytes].copy()
+        twin._post(lane, slot, tamper(message) if sent == 10 else message)
+
+    monkeypatch.setattr(TwinTransport, "send_part", lying)
+    with pytest.raises(JobError, match=expected) as caught:
+        run(folder, 30)
+    text = str(caught.value)
+    assert text.startswith("rank 1 ")
+    assert "rank 0" in text
+    assert "tensor 't0'" in text or "channel 1" in text
+    assert len(text.splitlines()) == 1
+    assert len(read_results(folder / "results.bin")) < 10
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("by_messages", [True, False])
+def test_a_jobs_memory_does_not_grow_with_its_frames(folder: Path, by_messages: bool) -> None:
+    run(folder, 10, by_messages=by_messages)
+    peaks = []
+    for frames in (400, 2400):
+        tracemalloc.start()
+        run(folder, frames, by_messages=by_messages)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 50_000

@@ -1,0 +1,103 @@
+"""A folder of photographs through a detector on two ranks, to labelled pictures and a COCO file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Ended, rankslice
+from jobs import session
+from PIL import Image
+
+from rankslice.commands.run.boxes.boxes import _free_name, _why_not_replaced
+
+ROOT = Path(__file__).parents[4]
+DETECTOR = ROOT / "models" / "digit_detector.onnx"
+PHOTOGRAPHS = ROOT / "models" / "photographs"
+
+
+def found_by_the_unsliced_model(path: Path) -> list[tuple[int, list[float]]]:
+    """Return classes and boxes [x, y, width, height] in pixels of a photograph."""
+    with Image.open(path) as image:
+        across, down = image.width / 256, image.height / 192
+        pixels = np.asarray(image.resize((256, 192), Image.Resampling.BILINEAR), np.float32)
+        limits = [image.width, image.height] * 2
+    frame = (pixels * np.float32(1 / 255)).transpose(2, 0, 1)[None]
+    boxes, _, labels = session(DETECTOR).run(None, {"image": frame})
+    corners = np.clip(boxes * [across, down, across, down], 0, limits)
+    corners[:, 2:] -= corners[:, :2]
+    return [(int(label), box) for label, box in zip(labels, corners.tolist(), strict=True)]
+
+
+def run(out: Path, target: Path, *inputs: Path) -> Ended:
+    named = [argument for path in inputs for argument in ("--input", path)]
+    options = ("--boxes", "boxes,scores,labels", "--boxes-to", target)
+    return rankslice("run", out, *named, *options)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of the detector, cut into two."""
+    folder = tmp_path_factory.mktemp("detector") / "out"
+    options = ("--cuts", "8", "--platform", "local", "--share-cores", "--out", folder)
+    assert 0 == rankslice("build", DETECTOR, *options).code
+    return folder
+
+
+@pytest.mark.ci
+def test_each_photograph_gets_the_boxes_that_the_unsliced_model_finds(
+    out: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "labelled"
+    other = shutil.copy(PHOTOGRAPHS / "temple1.jpg", tmp_path / "flower1.jpg")
+    ended = run(out, target, PHOTOGRAPHS, other)
+    assert 0 == ended.code, ended.err
+    record: dict[str, Any] = json.loads((target / "coco.json").read_text())
+    paths = [*sorted(PHOTOGRAPHS.iterdir()), other]
+    assert f"{len(record['annotations'])} boxes on 7 images, in {target}" in ended.out
+    names = [*(path.name for path in paths[:-1]), "flower1-2.jpg"]
+    assert names == [image["file_name"] for image in record["images"]]
+    assert {"coco.json", *names} == {path.name for path in target.iterdir()}
+    assert ["zero", "one"] == [each["name"] for each in record["categories"][:2]]
+    for image, path in zip(record["images"], paths, strict=True):
+        told = [each for each in record["annotations"] if each["image_id"] == image["id"]]
+        expected = found_by_the_unsliced_model(path)
+        assert [label for label, _ in expected] == [each["category_id"] for each in told]
+        np.testing.assert_allclose(
+            [box for _, box in expected], [each["bbox"] for each in told], atol=0.05
+        )
+        with Image.open(target / image["file_name"]) as picture, Image.open(path) as photograph:
+            assert photograph.size == picture.size == (image["width"], image["height"])
+
+    (target / "mine.txt").touch()
+    ended = run(out, target, PHOTOGRAPHS)
+    assert 1 == ended.code
+    assert "also holds 'mine.txt': move it elsewhere; choose another --boxes-to" in ended.err
+
+
+def test_a_folder_is_replaced_only_if_a_run_has_made_it(tmp_path: Path) -> None:
+    assert "" == _why_not_replaced(tmp_path)
+    (tmp_path / "a.jpg").touch()
+    assert "exists and has no coco.json" == _why_not_replaced(tmp_path)
+    (tmp_path / "coco.json").write_text('{"images": []}')
+    assert "exists and has a coco.json that no run with --boxes made" == _why_not_replaced(tmp_path)
+    for images in "null", "[7]", '[{"file_name": []}]', "[" * 9000:
+        (tmp_path / "coco.json").write_text(f'{{"of": "rankslice-boxes", "images": {images}}}')
+        assert "exists and has a coco.json that no run made" == _why_not_replaced(tmp_path)
+    images = '[{"file_name": "a.jpg"}]'
+    (tmp_path / "coco.json").write_text(f'{{"of": "rankslice-boxes", "images": {images}}}')
+    assert "" == _why_not_replaced(tmp_path)
+
+
+def test_pictures_never_overwrite_each_other() -> None:
+    taken: Counter[str] = Counter()
+    given = ["a.jpg", "a.jpg", "a-2.jpg", "a.jpg", "b.pgm", "b.PNG", "coco.json", "plain", ".jpg"]
+    names = [_free_name(name, taken) for name in given]
+    assert ["a.jpg", "a-2.jpg", "a-2-2.jpg", "a-3.jpg"] == names[:4]
+    assert ["b.pgm.png", "b.PNG", "coco.json.png", "plain.png", ".jpg.png"] == names[4:]
+    assert len(given) == len(set(names))

@@ -1,0 +1,115 @@
+"""Jobs whose tensors change their size, and a rank that breaks the rules."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import COMMAND
+from real_jobs import chain_folder, change_plan, let_ranks_sleep, replace_file
+
+from rankslice.framework.plan import Plan
+
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(120)]
+
+LYING = """
+
+_honest = MpiTransport.send_part
+
+
+def _send_part(mpi, lane, slot, nbytes):
+    whole = np.zeros(nbytes + 400, np.uint8)
+    whole[:nbytes] = mpi._sends[lane].slots[slot][:nbytes]
+    mpi.sent = getattr(mpi, "sent", 0) + 1
+    if mpi.sent == 20:
+        LIE
+    end = mpi._sends[lane]
+    mpi._sends = [Lane(end.channel, end.peer, (whole,) * len(end.slots), True)]
+    _honest(mpi, lane, slot, nbytes)
+    mpi._sends = [end]
+
+
+MpiTransport.send_part = _send_part
+"""
+
+TOO_MUCH = """
+
+def _sized(slot, source):
+    return slot.shaped((1, 17))
+"""
+
+FAULTS = {
+    "a shape beyond the bound": (
+        "whole[20:24].view(np.int32)[0] = 17",
+        "",
+        r"rank 1 .*message of rank 0, frame 19: tensor 't0' of shape \[1, 17\] is beyond its bound",
+    ),
+    "a message longer than a slot": (
+        "nbytes += 400",
+        "",
+        r"rank 1 .*rank 0 sent \d+ bytes through channel 1, more than its tensor may have",
+    ),
+    "an engine with an output beyond the bound": (
+        "",
+        TOO_MUCH,
+        r"rank 0 .*segment 0, frame 0: tensor 't0' of shape \[1, 17\] is beyond its bound \[1, 16\]"
+        r".*--at-most t0=1,17",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job of two ranks with an open tensor between them."""
+    folder = chain_folder(tmp_path_factory.mktemp("open"), 2)
+
+    def with_open_sizes(plan: Plan) -> Plan:
+        return replace(
+            plan,
+            tensors=tuple(
+                replace(tensor, symbols=("", "?")) if tensor.name == "t0" else tensor
+                for tensor in plan.tensors
+            ),
+        )
+
+    change_plan(folder, with_open_sizes)
+    return folder
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rank_that_breaks_a_bound_ends_the_job_with_one_message(
+    built: Path, tmp_path: Path, fault: str
+) -> None:
+    lie, engine, message = FAULTS[fault]
+    folder = tmp_path / "out"
+    shutil.copytree(built, folder)
+    let_ranks_sleep(folder, 0, engine=engine)
+    if lie:
+        code = folder / "runtime" / "transport" / "mpi.py"
+        replace_file(code, code.read_bytes() + LYING.replace("LIE", lie).encode())
+    ended = subprocess.run(
+        [
+            *COMMAND,
+            "run",
+            folder,
+            "--frames",
+            "200",
+            "--no-direct",
+            "--results",
+            tmp_path / "r.bin",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "400"},
+    )
+    assert 1 == ended.returncode, ended.stderr
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: rank")]
+    assert 1 == len(errors)
+    assert re.search(message, errors[0])
+    assert "Traceback" not in ended.stderr

@@ -79,8 +79,8 @@ if mpi.rank == 0:
         mpi.send_part(0, slot, size)
 while len(found) < len(SIZES):
     found += mpi.poll()[mpi.rank]
-mpi.exchange(b"")
 if mpi.rank == 0:
+    mpi.exchange(b"")
     print("sent", sorted(each.slot for each in found) == [*range(len(SIZES))], flush=True)
     mpi.send_part(1, 0, LONGER)
 else:
@@ -90,6 +90,7 @@ else:
         for number, (values, size) in enumerate(zip(slots, SIZES), 1)
     )
     print("values", whole, flush=True)
+    mpi.exchange(b"")
     try:
         while True:
             mpi.poll()

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rankslice.commands.inspect import internals, object_to_json, to_json
+from rankslice.exploration.results import files
+from rankslice.framework import plan
+
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 SHIPPED = ("models", "mappings", "platforms")
@@ -147,6 +151,15 @@ def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
     help_text = run(["rankslice", command, "--help"], tmp_path, columns=300)  # no line is wrapped
     told = re.findall(r"^\W*(--[a-z-]+)", help_text, re.MULTILINE)
     assert sorted([*documented, "--help"]) == sorted(told)
+
+
+def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
+    written = {
+        each.FORMAT: str(each.VERSION) for each in (plan, files, to_json, object_to_json, internals)
+    }
+    assert written == told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

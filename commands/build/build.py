@@ -156,9 +156,18 @@ def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[T
     """Yield the open tensors of a plan, each with what says how large it can be."""
     for tensor in plan.tensors:
         if tensor.is_open:
-            is_given = tensor.name in (*given.at_most, *plan.model.inputs)
+            is_given = tensor.name in plan.model.inputs or _is_bounded_by(given, tensor)
             is_seen = tensor.name in seen.bounds and tensor.name not in given.at_most
             yield tensor, "--at-most" if is_given else "frames" if is_seen else "model"
+
+
+def _is_bounded_by(given: GivenSizes, tensor: Tensor) -> bool:
+    """Return whether the bound of a tensor is one that is given; the model's may be smaller."""
+    sizes = given.at_most.get(tensor.name, ())
+    return any(
+        symbol and size == most
+        for size, most, symbol in zip(tensor.shape or (), sizes, tensor.symbols, strict=False)
+    )
 
 
 def _large(bounds: Iterable[tuple[Tensor, str]]) -> Iterator[str]:

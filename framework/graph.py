@@ -59,7 +59,8 @@ class Tensor:
 
     name: str
     dtype: str
-    """numpy's name of the element type; empty if the model does not give it."""
+    """numpy's name of the element type; empty if the model does not give it. What is no tensor has
+    its kind here, such as ``sequence``."""
     shape: tuple[int, ...] | None
     """Sizes, the largest ones where they are open; ``None`` if no bound of them is known."""
     symbols: tuple[str, ...] = ()

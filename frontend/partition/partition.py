@@ -27,6 +27,12 @@ HEADER_BYTES, MAX_DIMENSIONS = 64, 12
 """Of messages of tensors with open sizes: what they begin with, and what it has room for."""
 
 _AN_EXAMPLE = (100, 4)
+_NO_TENSORS = {
+    "map": "a map",
+    "optional": "an optional value",
+    "sequence": "a sequence",
+    "sparse_tensor": "a sparse tensor",
+}
 """What messages suggest as sizes of a tensor of which nothing is known."""
 
 
@@ -394,11 +400,30 @@ def _remedy(tensors: Sequence[Tensor]) -> str:
         whose = "its type and shape" if len(tensors) == 1 else "types and shapes"
         is_unknown = any(not tensor.dtype for tensor in tensors)
         return f"state {whose} in the model file if they are fixed" if is_unknown else ""
-    if not all(tensor.shape is None or (tensor.is_open and tensor.nbytes) for tensor in tensors):
+    bounds = {tensor.name: _better_bound(tensor) for tensor in tensors}
+    if not all(bounds.values()):
         return ""
-    whose = "its largest sizes" if len(tensors) == 1 else "their largest sizes"
-    options = [size_option("--at-most", each.name, each.shape or _AN_EXAMPLE) for each in tensors]
-    return f"give {whose}, such as {' '.join(options)}"
+    whose = "its" if len(tensors) == 1 else "their"
+    which = "smaller" if all(tensor.shape for tensor in tensors) else f"{whose} largest"
+    options = [size_option("--at-most", name, bound) for name, bound in bounds.items()]
+    return f"give {which} sizes, such as {' '.join(options)}"
+
+
+def _better_bound(tensor: Tensor) -> tuple[int, ...]:
+    """Return an example of a bound that lets a tensor be handed over; ``()``: no bound does."""
+    if tensor.shape is None:
+        return () if dtype_bits(tensor.dtype) % 8 else _AN_EXAMPLE
+    smaller = tensor
+    while _is_too_large(smaller):
+        shape = smaller.shape or ()
+        axis = max(range(len(shape)), key=lambda axis: bool(tensor.symbols[axis]) * shape[axis])
+        shape = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+        smaller = replace(smaller, shape=shape)
+    return (smaller.shape or ()) if not crossing_fault(smaller) else ()
+
+
+def _is_too_large(tensor: Tensor) -> bool:
+    return tensor.is_open and (tensor.nbytes or 0) > _MAX_BYTES - HEADER_BYTES
 
 
 def crossing_fault(tensor: Tensor) -> str:
@@ -406,6 +431,8 @@ def crossing_fault(tensor: Tensor) -> str:
     size = tensor.nbytes
     if not tensor.dtype:
         return "it is not a tensor of a known element type"
+    if tensor.dtype in _NO_TENSORS:
+        return f"it is {_NO_TENSORS[tensor.dtype]}, not a tensor"
     if not dtype_bits(tensor.dtype):
         return f"its elements ({tensor.dtype}) have no fixed size"
     if size is None:
@@ -416,7 +443,7 @@ def crossing_fault(tensor: Tensor) -> str:
         return f"it has open sizes and more than {MAX_DIMENSIONS} dimensions"
     if tensor.is_open and dtype_bits(tensor.dtype) % 8:
         return f"it has open sizes, and its elements ({tensor.dtype}) are packed into bytes"
-    if tensor.is_open and size > _MAX_BYTES - HEADER_BYTES:
+    if _is_too_large(tensor):
         sizes = " x ".join(map(str, tensor.shape or ()))
         most = _MAX_BYTES - HEADER_BYTES
         return f"at most it has {size} bytes ({sizes}), and one message carries {most}"

@@ -23,7 +23,7 @@ from rankslice.frontend.formats.onnx.follow import (
     has_long_vector,
     is_fixed,
 )
-from rankslice.frontend.formats.onnx.types import dtype_of
+from rankslice.frontend.formats.onnx.types import dtype_of_value
 
 _SMALLEST = (1, 8, 32, 64)
 """What open sizes are tried with; strided layers need some pixels, and multiples of their steps."""
@@ -69,6 +69,35 @@ def open_tensors(model: ModelProto, settled: InputSizes) -> dict[str, Tensor]:
         name: _tensor(name, kind, [each.get(name) for each in others], by_name.get(name), bounds)
         for name, kind in largest.items()
     }
+
+
+def known_sizes(model: ModelProto, settled: InputSizes) -> dict[str, tuple[int | None, ...]]:
+    """Return what is known of the sizes of tensors whose number of dimensions is known, by name.
+
+    Args:
+        model: as for :func:`open_tensors`.
+        settled: the sizes of its inputs.
+
+    Returns:
+        Sizes by axis; ``None``: not known, or open.
+    """
+    inference = _Inference(model, settled)
+    largest = inference.at(settled.bounds, _Share.MOST)
+    _, smallest = inference.smallest(settled.bounds, _known(largest))
+    found = {}
+    for name, kind in largest.items():
+        sizes, others = _partial_sizes(kind), _partial_sizes(smallest.get(name))
+        others += (None,) * (len(sizes) - len(others))
+        found[name] = tuple(
+            size if size == other else None
+            for size, other in zip(sizes, others[: len(sizes)], strict=True)
+        )
+    return {name: sizes for name, sizes in found.items() if sizes}
+
+
+def _partial_sizes(kind: TypeProto | None) -> tuple[int | None, ...]:
+    dims = kind.tensor_type.shape.dim if kind is not None else ()
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
 
 
 def _known(types: Mapping[str, TypeProto]) -> int:
@@ -208,8 +237,8 @@ class _Decision:
             return _typed(
                 element,
                 [
-                    dim.dim_value if dim.HasField("dim_value") else size
-                    for dim, size in zip(known, sizes, strict=True)
+                    min(dim.dim_value, most) if dim.HasField("dim_value") else size
+                    for dim, size, most in zip(known, sizes, given, strict=True)
                 ]
                 if known
                 else sizes,
@@ -248,7 +277,7 @@ def _tensor(
         by_name: its type with names of sizes.
         names: those of the inputs' open sizes; others are made up.
     """
-    dtype = dtype_of(largest.tensor_type.elem_type)
+    dtype = dtype_of_value(largest)
     if not is_fixed(largest):
         return Tensor(name, dtype, None)
     bound = _dims(largest)

@@ -25,8 +25,8 @@ from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.input_shapes import InputSizes, Sizes, settle_inputs
 from rankslice.frontend.formats.onnx.follow import follow_types, is_fixed
 from rankslice.frontend.formats.onnx.nodes import inputs_of
-from rankslice.frontend.formats.onnx.open_shapes import open_tensors
-from rankslice.frontend.formats.onnx.types import dtype_of
+from rankslice.frontend.formats.onnx.open_shapes import known_sizes, open_tensors
+from rankslice.frontend.formats.onnx.types import dtype_of, dtype_of_value
 from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import SMALL
 from rankslice.frontend.formats.pieces import read_piece
@@ -99,22 +99,28 @@ def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mis
 
 def _bound_mistakes(where: str, model: ModelProto, settled: InputSizes) -> Iterator[Mistake]:
     """Yield the bounds given for tensors that contradict their fixed sizes."""
-    found = open_tensors(model, replace(settled, others={})) if settled.others else {}
+    if not settled.others:
+        return
+    alone = replace(settled, others={})
+    found = open_tensors(model, alone)
+    shapes = {name: tensor.shape for name, tensor in found.items() if tensor.shape is not None}
+    partly = known_sizes(model, alone) if settled.others.keys() - shapes.keys() else {}
     for name, given in settled.others.items():
-        tensor, here = found.get(name), f"{where}: tensor {quoted(name)}"
-        if tensor is None or tensor.shape is None:
+        here = f"{where}: tensor {quoted(name)}"
+        if name not in shapes:
+            sizes = partly.get(name, (None,) * len(given))
+        elif found[name].is_open:
+            pairs = zip(shapes[name], found[name].symbols, strict=True)
+            sizes = tuple(None if symbol else size for size, symbol in pairs)
+        else:
+            yield Mistake(here, f"all its sizes are fixed: {list(shapes[name])}", "leave it out")
             continue
-        shape = tensor.shape
-        if not tensor.is_open:
-            yield Mistake(here, f"all its sizes are fixed: {list(shape)}", "leave it out")
-            continue
-        sizes = ["?" if symbol else n for n, symbol in zip(shape, tensor.symbols, strict=True)]
         fits = len(given) == len(sizes) and all(
-            size in ("?", most) for size, most in zip(sizes, given, strict=True)
+            size in (None, most) for size, most in zip(sizes, given, strict=True)
         )
         if not fits:
-            expected = f"it has [{', '.join(map(str, sizes))}]"
-            yield Mistake(here, f"does not fit the sizes {list(given)}", expected)
+            expected = ", ".join("?" if size is None else str(size) for size in sizes)
+            yield Mistake(here, f"does not fit the sizes {list(given)}", f"it has [{expected}]")
 
 
 def infer_tensors(
@@ -282,6 +288,5 @@ def _value_of(name: str, tensor: TensorProto) -> ValueInfoProto:
 
 
 def _tensor(name: str, declared: TypeProto) -> Tensor:
-    tensor = declared.tensor_type
-    dims = [dim.dim_value for dim in tensor.shape.dim]
-    return Tensor(name, dtype_of(tensor.elem_type), tuple(dims) if is_fixed(declared) else None)
+    dims = [dim.dim_value for dim in declared.tensor_type.shape.dim]
+    return Tensor(name, dtype_of_value(declared), tuple(dims) if is_fixed(declared) else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
+from onnx import TensorProto, TypeProto
 
 _NUMPY_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 _DTYPES: dict[int, str] = {
@@ -11,6 +11,7 @@ _DTYPES: dict[int, str] = {
     if number != TensorProto.UNDEFINED
 }
 _ELEMENT_TYPES: dict[str, int] = {dtype: number for number, dtype in _DTYPES.items()}
+_OTHERS = ("sequence", "optional", "map", "sparse_tensor")
 
 
 def dtype_of(element_type: int) -> str:
@@ -20,6 +21,12 @@ def dtype_of(element_type: int) -> str:
     ``int4``, ``string``.
     """
     return _DTYPES.get(element_type, "")
+
+
+def dtype_of_value(kind: TypeProto) -> str:
+    """Return the name of a tensor's element type; of another value what it is: ``sequence``."""
+    found = (kind.WhichOneof("value") or "").removesuffix("_type")
+    return found if found in _OTHERS else dtype_of(kind.tensor_type.elem_type)
 
 
 def element_type(dtype: str) -> int:

@@ -222,14 +222,22 @@ def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
     [
         ({"dtype": ""}, "it is not a tensor of a known element type"),
         ({"dtype": "str"}, "its elements (str) have no fixed size"),
+        (
+            {"dtype": "sequence", "shape": None},
+            "it is a sequence, not a tensor: the model cannot be cut here; map layers 'a' and 'b', "
+            "and those between, to one key",
+        ),
         ({"shape": (2, 0)}, "it has no elements"),
         (
-            {"shape": (2**29,), "symbols": ("n",)},
-            "at most it has 2147483648 bytes (536870912), and one message carries 2147483583",
+            {"shape": (2, 2**30), "symbols": ("", "n")},
+            "at most it has 8589934592 bytes (2 x 1073741824), and one message carries 2147483583: "
+            "the model cannot be cut here; map layers 'a' and 'b', and those between, to one key, "
+            "or give smaller sizes, such as --at-most t=2,134217728",
         ),
         (
             {"shape": (2,) * 13, "symbols": ("n",) * 13},
-            "it has open sizes and more than 12 dimensions",
+            "it has open sizes and more than 12 dimensions: the model cannot be cut here; map "
+            "layers 'a' and 'b', and those between, to one key",
         ),
         (
             {"shape": (2**29,)},
@@ -241,6 +249,7 @@ def test_what_no_message_can_carry_is_refused(changes, fault):
     graph = with_tensor(line_graph("a: x -> t\nb: t -> y", outputs="y"), "t", **changes)
     (mistake,) = mistakes(graph, {"a": 0, "b": 1})
     assert fault in mistake
+    assert "--at-most" not in mistake.replace(fault, "")
 
 
 def test_messages_of_open_sizes_are_what_the_runtime_takes():

@@ -355,6 +355,37 @@ def test_bounds_of_fixed_sizes_are_refused(
     assert (2, 5) == layer(read_onnx(path, sizes), "Neg_2").outputs[0].shape
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [((80, 4), "[80, 4]; it has [?]"), ((5, 5, 5), "[5, 5, 5]; it has [?]")],
+)
+def test_a_bound_of_another_number_of_dimensions_is_refused(
+    tmp_path: Path, given: tuple[int, ...], told: str
+) -> None:
+    path = save(tmp_path, HEAD + "g (float[8] x, int64[1] n) => (float[m] y) { y = Tile(x, n) }")
+    with pytest.raises(RankSliceError) as caught:
+        read_onnx(path, GivenSizes(at_most={"y": given}))
+    assert f"{path}: tensor 'y': does not fit the sizes {told}" == str(caught.value)
+    assert (80,) == read_onnx(path, GivenSizes(at_most={"y": (80,)})).graph.outputs[0].shape
+
+
+def test_a_bound_is_compared_with_the_sizes_that_are_known(tmp_path: Path) -> None:
+    text = """g (float[8] x, int64[1] n) => (float[m, 4] y) <int64[2] rows = {-1, 4}>
+        { t = Tile(x, n)  y = Reshape(t, rows) }"""
+    path = save(tmp_path, HEAD + text)
+    with pytest.raises(RankSliceError, match=r"does not fit the sizes \[9, 5\]; it has \[\?, 4\]"):
+        read_onnx(path, GivenSizes(at_most={"y": (9, 5)}))
+    assert (9, 4) == read_onnx(path, GivenSizes(at_most={"y": (9, 4)})).graph.outputs[0].shape
+
+
+def test_a_value_that_is_no_tensor_has_its_kind(tmp_path: Path) -> None:
+    text = """g (float[4, 8] x) => (float[4, 8] y)
+        { s = SplitToSequence <axis = 0> (x)  o = Optional(x)  y = OptionalGetElement(o) }"""
+    graph = read_onnx(save(tmp_path, HEAD + text)).graph
+    made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
+    assert ("sequence", "optional") == (made["s"].dtype, made["o"].dtype)
+
+
 @pytest.mark.parametrize("node", ["TopK <axis = 7> (x, k)", "Unique <axis = 7> (x)"])
 def test_an_axis_that_is_not_there_makes_a_shape_unknown(tmp_path: Path, node: str) -> None:
     text = "g (float[4] x, int64[1] k) => (float[n] y) { [odd] h = NODE  y = Neg(h) }"

@@ -181,6 +181,9 @@ class _Reading:
         else:
             wanted = decided
             changed = self._resized(shapes, at_inputs) or self._settled(shapes)
+            settled = {**dict(enumerate(shapes)), **changed}
+            fixed = [(n, settled[n]) for n in sorted(bounds.keys() - decided)]
+            raise_mistakes(self._fixed_mistake(n, shape) for n, shape in fixed if shape is not None)
         found = self._largest(at_inputs, symbols, bounds, wanted - {*brought}, decided)
         symbols |= {number: names for number, (_, names) in found.items() if names}
         largest = {number: shape for number, (shape, _) in found.items()}
@@ -234,15 +237,20 @@ class _Reading:
                 here = f"{self._path}: --at-most {quoted(name)}"
                 yield Mistake(here, "the model has no such tensor", nearest(name, number_of))
                 continue
-            here = f"{self._path}: tensor {quoted(name)}"
             known = shapes[number_of[name]]
             declared = self._tables[number_of[name]].numbers("shape_signature")
             if known is not None and -1 not in declared:
-                yield Mistake(here, f"all its sizes are fixed: {list(known)}", "leave it out")
+                yield self._fixed_mistake(number_of[name], known)
             elif declared and not _admits(declared, shape):
+                here = f"{self._path}: tensor {quoted(name)}"
                 sizes = ", ".join("?" if size < 0 else str(size) for size in declared)
                 found = f"does not fit the sizes {list(shape)}"
                 yield Mistake(here, found, f"it is declared as [{sizes}]")
+
+    def _fixed_mistake(self, number: int, shape: Shape) -> Mistake:
+        """Return the mistake of a bound for a tensor whose sizes do not change."""
+        here = f"{self._path}: tensor {quoted(self._names[number])}"
+        return Mistake(here, f"all its sizes are fixed: {list(shape)}", "leave it out")
 
     def _state_mistakes(self, inputs: InputSizes) -> Iterator[Mistake]:
         """Yield the inputs whose sizes are open although the model has variables."""

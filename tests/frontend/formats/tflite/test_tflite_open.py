@@ -106,6 +106,12 @@ def test_bounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert "tensor 'places': does not fit the sizes [5, 2]; it is declared as [?, 1]" in told
 
 
+def test_a_bound_is_refused_where_fixed_inputs_fix_a_tensor(tmp_path: Path) -> None:
+    sizes = GivenSizes({"image": (1, 20, 20, 3)}, {"sums": (1, 1, 1, 2)})
+    with pytest.raises(RankSliceError, match=r"'sums': all its sizes are fixed: \[1, 10, 10, 2\]"):
+        read_tflite(image_model(tmp_path), sizes)
+
+
 def test_open_sizes_beside_variables_are_refused() -> None:
     with pytest.raises(RankSliceError) as caught:
         of_any_batch("open_variable")

@@ -79,6 +79,7 @@ class _OutputComparison:
         self.bit_equal = True
         self.low, self.high, self.difference = np.inf, -np.inf, 0.0
         self.is_empty = True
+        self.is_count = True
         self.other_shapes = 0
         self.shape_complaint = ""
 
@@ -95,6 +96,7 @@ class _OutputComparison:
         if not self.is_finite or not wide.size:
             return
         low, high = float(wide.min()), float(wide.max())
+        self.is_count &= wide.size == 1 and low.is_integer()
         self.low, self.high = min(self.low, low), max(self.high, high)
         difference = np.abs(wide - actual.astype(np.float64).reshape(-1)).max()
         # A NaN that slicing brought in must not vanish in a maximum.
@@ -120,8 +122,14 @@ class _OutputComparison:
     def relative(self) -> float:
         return 0.0 if not self.difference else self.difference / max(self.high - self.low, 1e-300)
 
-    def complaint(self, allowed: float | None) -> str:
-        """Say what is wrong; ``allowed`` is the share of the range that may differ, if given."""
+    def complaint(self, allowed: float | None, *, others_vary: bool) -> str:
+        """Say what is wrong.
+
+        Args:
+            allowed: the share of the range that may differ, if given.
+            others_vary: whether another output is not constant. Then one that counts may be: a
+                detector may find as many objects as it has room for in every frame.
+        """
         if self.other_shapes:
             more = f" ({frames_text(self.other_shapes)} with other shapes)"
             return self.shape_complaint + (more if self.other_shapes > 1 else "")
@@ -130,7 +138,7 @@ class _OutputComparison:
             return f"{what} is empty in every frame: it proves nothing"
         if not self.is_finite:
             return f"the unsliced model's output {self.name!r} is not finite: it proves nothing"
-        if self.is_float and self.is_constant:
+        if self.is_float and self.is_constant and not (self.is_count and others_vary):
             return f"the unsliced model's output {self.name!r} is constant: it proves nothing"
         if self.is_float and self.is_saturated:
             return f"the unsliced model's output {self.name!r} is saturated: it proves nothing"
@@ -175,7 +183,9 @@ class Comparison:
             tolerance: what may differ instead, as a share of the range; of integers, too.
         """
         outputs = self._outputs if self._frames else []
-        complaints = [text for output in outputs if (text := output.complaint(tolerance))]
+        others_vary = not all(output.is_constant for output in outputs)
+        told = (output.complaint(tolerance, others_vary=others_vary) for output in outputs)
+        complaints = [text for text in told if text]
         bit_equal = all(output.bit_equal for output in self._outputs)
         if not self._frames:
             complaints.append("no frame was compared")

@@ -111,6 +111,17 @@ def test_an_output_of_one_value_may_vary_from_frame_to_frame() -> None:
     assert comparison.verdict(exact=True).passed
 
 
+def test_a_count_may_be_constant_beside_an_output_that_varies() -> None:
+    count = np.array([10], np.float32)
+    comparison = Comparison(["boxes", "count"])
+    comparison.add([REFERENCE, count], [REFERENCE, count])
+    assert comparison.verdict(exact=True).passed
+    comparison.add([REFERENCE, count], [REFERENCE, count + 1])
+    assert "output 'count' differs by up to 1" in comparison.verdict(exact=False).complaint
+    alone = compared(count, count)
+    assert "the unsliced model's output 'y' is constant: it proves nothing" == alone.complaint
+
+
 def test_a_saturated_reference_proves_nothing() -> None:
     one_hot = np.array([[0.0, 0.0, 1.0, 0.0]], np.float32)
     verdict = compared(one_hot, one_hot, frames=2)

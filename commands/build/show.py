@@ -30,7 +30,8 @@ def print_build(build: Build, console: Console) -> None:
         line = f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
         print_line(console, line)
     if more := build.bounds[_MOST_BOUNDS:]:
-        print_line(console, f"and {len(more)} more tensors whose sizes change")
+        tensors = "tensors" if len(more) > 1 else "tensor"
+        print_line(console, f"and {len(more)} more {tensors} whose sizes change")
     print_line(console, f"written to {build.folder!s}")
 
 

@@ -316,7 +316,8 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
     maker = {tensor.name: layer for layer in graph.layers for tensor in layer.outputs}
     for tensor in graph.inputs:
         if fault := crossing_fault(tensor):
-            yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault)
+            remedy = _remedy([tensor]) if tensor.is_open else ""
+            yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault, remedy)
     readers = _readers_elsewhere(segments)
     position = {layer.name: number for number, layer in enumerate(graph.layers)}
     spans = []

@@ -272,6 +272,15 @@ def test_model_inputs_and_outputs_need_a_known_size_too():
     ] == mistakes(graph, {"a": 0})
 
 
+def test_an_input_that_is_too_large_has_an_option_that_is_not():
+    graph = line_graph("a: x -> y", outputs="y")
+    graph = with_tensor(graph, "x", shape=(3, 2**28), symbols=("", "n"))
+    assert [
+        "model.onnx: input 'x': at most it has 3221225472 bytes (3 x 268435456), and one message "
+        "carries 2147483583; give smaller sizes, such as --at-most x=3,134217728"
+    ] == mistakes(graph, {"a": 0})
+
+
 def test_inputs_that_are_model_outputs_need_no_segment():
     graph = line_graph("a: x -> y", outputs="x y")
     found = partition(graph, {"a": 0})

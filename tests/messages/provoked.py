@@ -366,6 +366,29 @@ def _models() -> Iterator[Provoked]:
         },
     )
     yield Provoked(
+        "sequences between two ranks that take turns",
+        BUILD.replace("model.onnx", "bad.onnx"),
+        {
+            "bad.onnx": onnx.parser.parse_model(
+                f"{head} g (float[4] x) => (float[n] z)"
+                " { [n] i = Neg(x) [s] f = SplitToSequence(i) [t] g = SequenceInsert(f, x)"
+                " [r] m = ConcatFromSequence<axis = 0>(g) [a] j = Abs(m) [b] z = Neg(j) }"
+            ).SerializeToString(),
+            "mapping.json": '{"edge01_cpu0": ["n", "t", "a"], "edge01_cpu1": ["s", "r", "b"]}',
+        },
+    )
+    yield Provoked(
+        "a bound that no message has room for",
+        BUILD.replace("model.onnx", "bad.onnx") + " --at-most f=1000000000",
+        {
+            "bad.onnx": onnx.parser.parse_model(
+                f"{head} g (float[4] x, int64[1] i) => (float[n] y)"
+                " { [s] f = Tile(x, i) [a] y = Neg(f) }"
+            ).SerializeToString(),
+            "mapping.json": '{"edge01_cpu0": ["s"], "edge01_cpu1": ["a"]}',
+        },
+    )
+    yield Provoked(
         "bounds that a .tflite model cannot have",
         BUILD.replace("model.onnx", "bad.tflite")
         + " --at-most similarity=3 --at-most Relu=4,4 --at-most Sum=3",

@@ -25,6 +25,9 @@ _OLDER = (1, 2, 3)
 """In 1 all samples of a span are of one moment; 1 and 2 do not tell the memory of GPUs; no older
 one knows sizes that change."""
 
+OTHER_SIZES = "give the sizes that it was measured with (--shape, --at-most), or measure with these"
+"""What to do about a profile of other sizes."""
+
 _T = TypeVar("_T")
 
 
@@ -41,6 +44,21 @@ class ProfiledModel:
     layers: tuple[str, ...]
     """Names in the order in which spans count them; layers that are copied to their readers, and
     those that no output needs, are left out."""
+
+    def other_sizes(self, inputs: Iterable[Tensor]) -> str:
+        """Say which of a model's inputs had other sizes when it was measured; empty: none."""
+        measured = {tensor.name: tensor for tensor in self.inputs}
+        for tensor in inputs:
+            known = measured.get(tensor.name, tensor)
+            if (known.shape, known.symbols) != (tensor.shape, tensor.symbols):
+                sizes = f"{_sizes_text(known)}, not {_sizes_text(tensor)}"
+                return f"was measured with input {quoted(tensor.name)} of {sizes}"
+        return ""
+
+
+def _sizes_text(tensor: Tensor) -> str:
+    shape = list(tensor.shape or ())
+    return f"at most {shape}" if tensor.is_open else str(shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.profile import Profile
+from rankslice.framework.profile import OTHER_SIZES, Profile
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
@@ -260,6 +260,10 @@ def _other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]
         same = profile.model.name == plan.model.name
         found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"
         yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
+        return
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    if found := profile.model.other_sizes(tensors[name] for name in plan.model.inputs):
+        yield Mistake(source, found, OTHER_SIZES)
 
 
 def _arrivals(traffic: Traffic, window: int) -> tuple[int, Arrivals | None]:

@@ -19,7 +19,7 @@ from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Platform
-from rankslice.framework.profile import Profile, ProfiledKind
+from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind
 
 
 def profiled_problem(
@@ -44,12 +44,14 @@ def profiled_problem(
         source: name of the profile's file, for messages.
 
     Raises:
-        RankSliceError: the profile is of another model, or lacks an accelerator.
+        RankSliceError: the profile is of another model or of other sizes, or lacks an accelerator.
     """
     names = tuple(layer.name for layer in explored_layers(graph))
     if names != profile.model.layers:
         found = f"is a profile of {profile.model.name}, whose layers are others"
         raise RankSliceError(Mistake(source, found, f"profile {graph.name}"))
+    if found := profile.model.other_sizes(graph.inputs):
+        raise RankSliceError(Mistake(source, found, OTHER_SIZES))
     chosen = measured_keys(profile, platform) if keys is None else tuple(keys)
     if not chosen:
         found = "measured no accelerator of these boards"

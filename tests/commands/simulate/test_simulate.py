@@ -234,6 +234,19 @@ def test_a_profile_of_another_model_is_refused(tmp_path):
     assert "profile.json: is a profile of 'other.onnx'" in mistakes(folder, "--profile", file)
 
 
+def test_a_profile_of_other_sizes_is_refused(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    file = profiled(tmp_path)
+    profile = json.loads(file.read_text())
+    given = {"name": "x", "dtype": "float32", "shape": [9, 16], "symbols": ["n", ""]}
+    profile["model"]["inputs"] = [given]
+    file.write_text(json.dumps(profile))
+    assert (
+        "profile.json: was measured with input 'x' of at most [9, 16], not [1, 16]; give the sizes"
+        in mistakes(folder, "--profile", file)
+    )
+
+
 def test_an_accelerator_that_was_not_profiled_is_named(tmp_path):
     folder = chain_folder(tmp_path, 3)
     text = mistakes(folder, "--profile", profiled(tmp_path, keys=("local_cpu77",)))

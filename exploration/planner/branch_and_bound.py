@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.planner.chain import Chain, Flags, Floats
-from rankslice.exploration.planner.slices import PlacedSlice
+from rankslice.exploration.planner.chain import Chain, Flags, Floats, limit_in_turn
+from rankslice.exploration.planner.slices import PlacedSlice, messages
 from rankslice.exploration.planner.state_graph import Grade, Move, StateGraph
 
 _ROUNDING = 1e-13
@@ -51,18 +52,25 @@ class Steps:
 class Costs:
     """What is added up along a plan; infinite where a limit is not kept."""
 
-    spans: tuple[Floats, ...]
-    """Type -> (cuts, cuts)"""
+    chain: Chain
+    weights: tuple[float, ...]
+    """Type -> what a slice costs per second of its time."""
     message: float
     """What a message costs per second of its time."""
     limit: float
-    """Most time that a message may take, in s."""
+    """For how long a device or a cable may be busy per frame, in s."""
     boards: tuple[float, ...]
     """Board -> what its first slice costs on top."""
 
-    def messages(self, link_s: Floats) -> Floats:
-        """Return what messages cost, of the time that they take."""
-        fine = (link_s <= self.limit) & np.isfinite(link_s)
+    def spans(self, kind: int, turns: int) -> Floats:
+        """Return what slices cost on devices of a type that take turns, (cuts, cuts)."""
+        table, fits = self.chain.span_s[kind], self.chain.fits[kind]
+        fine = fits & (table <= limit_in_turn(self.limit, turns))
+        return np.where(fine, self.weights[kind] * np.where(fits, table, 0.0), np.inf)
+
+    def messages(self, link_s: Floats, load_s: Floats) -> Floats:
+        """Return what messages cost, of the time that they take, and the load that they are."""
+        fine = (load_s <= self.limit) & np.isfinite(link_s)
         costs = np.full_like(link_s, np.inf)
         costs[fine] = self.message * link_s[fine]
         return costs
@@ -71,33 +79,28 @@ class Costs:
 # Backwards
 
 
-def completions(chain: Chain, graph: StateGraph, limit: float) -> list[Flags]:
-    """Return for each grade which cuts each state can complete the plan from, (states, cuts).
+def completions(chain: Chain, graph: StateGraph, limit: float) -> Flags:
+    """Return which cuts each state can complete the plan from, (states, cuts).
 
     Args:
         chain: what is to be placed.
         graph: of its devices.
-        limit: most time that a slice or a message may take, in s.
+        limit: for how long a device or a cable may be busy per frame, in s.
     """
     roles = graph.roles
-    crossed = (roles.link_s <= limit) & np.isfinite(roles.link_s)
-    spans = {types: _Spans(chain, types, limit) for types in set(roles.types)}
-    found: list[Flags] = []
+    crossed = (roles.load_s <= limit) & np.isfinite(roles.link_s)
+    spans: dict[tuple[frozenset[int], int], _Spans] = {}
+    done = np.zeros((graph.states, chain.cuts), np.bool_)
+    before = np.zeros_like(done)
     for grade in reversed(graph.grades):
-        done = np.zeros((grade.slots.size, chain.cuts), np.bool_)
-        if found:
-            before = np.zeros_like(found[-1])
-            for types, states in _following(graph, len(found)).of_types:
-                before[states] = spans[types].begins(found[-1][states])
-            _combine(np.logical_or, grade, before[grade.targets] & crossed[grade.links], done)
-        done[:, -1] = True
-        found.append(done)
-    return found[::-1]
-
-
-def _following(graph: StateGraph, done: int) -> Grade:
-    """Return the grade that was completed last, of so many."""
-    return graph.grades[len(graph.grades) - done]
+        brought = before[grade.targets] & crossed[grade.links]
+        _combine(np.logical_or, grade, brought, done)
+        done[grade.states, -1] = True
+        for types, turns, states in grade.ends:
+            if (types, turns) not in spans:
+                spans[types, turns] = _Spans(chain, types, limit_in_turn(limit, turns))
+            before[states] = spans[types, turns].begins(done[states])
+    return done
 
 
 class _Spans:
@@ -135,28 +138,25 @@ def _combine(
         into[states] = operation.reduceat(values, first, axis=0)
 
 
-def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> list[Floats]:
-    """Return for each grade what completing the plan costs at least, (states, cuts)."""
+def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> Floats:
+    """Return what completing the plan costs at least, (states, cuts)."""
     roles = graph.roles
-    link_costs = costs.messages(roles.link_s)
-    tables = {
-        types: np.minimum.reduce([costs.spans[index] for index in types])
-        for types in set(roles.types)
-    }
+    link_costs = costs.messages(roles.link_s, roles.load_s)
+    tables: dict[tuple[frozenset[int], int], Floats] = {}
     opening = _opening(graph, costs)
-    found: list[Floats] = []
+    least = np.full((graph.states, chain.cuts), np.inf)
+    before = np.full_like(least, np.inf)
     for grade in reversed(graph.grades):
-        least = np.full((grade.slots.size, chain.cuts), np.inf)
-        if found:
-            before = np.full_like(found[-1], np.inf)
-            for types, states in _following(graph, len(found)).of_types:
-                before[states] = _least_sums(tables[types], found[-1][states])
-            values = before[grade.targets] + link_costs[grade.links]
-            values += opening[grade.moves][:, None]
-            _combine(np.minimum, grade, values, least)
-        least[:, -1] = 0.0
-        found.append(least)
-    return found[::-1]
+        brought = before[grade.targets] + link_costs[grade.links]
+        brought += opening[grade.moves][:, None]
+        _combine(np.minimum, grade, brought, least)
+        least[grade.states, -1] = 0.0
+        for types, turns, states in grade.ends:
+            if (types, turns) not in tables:
+                each = [costs.spans(index, turns) for index in types if chain.turns[index] >= turns]
+                tables[types, turns] = np.minimum.reduce(each)
+            before[states] = _least_sums(tables[types, turns], least[states])
+    return least
 
 
 def _opening(graph: StateGraph, costs: Costs) -> Floats:
@@ -169,7 +169,9 @@ def _opening(graph: StateGraph, costs: Costs) -> Floats:
         else 0.0
         for group in range(len(roles.slots))
     ]
-    return np.array([0.0 if move.before else least[group_of[move.slot]] for move in graph.moves])
+    return np.array(
+        [0.0 if move.before else move.turns * least[group_of[move.slot]] for move in graph.moves]
+    )
 
 
 def _least_sums(table: Floats, after: Floats) -> Floats:
@@ -193,7 +195,7 @@ class _Way(NamedTuple):
     """What the whole plan costs at least."""
     back: int
     """Minus the cut where it ends: of equal costs, the furthest one first."""
-    device: int
+    devices: tuple[int, ...]
     state: int
     """Of the graph, behind this slice."""
     cost: float
@@ -212,17 +214,18 @@ class Walk:
     chain: Chain
     graph: StateGraph
     costs: Costs
-    least: list[Floats]
+    least: Floats
     """What completing costs at least: of :func:`completion_costs`."""
     steps: Steps
     best: float = math.inf
     plan: tuple[PlacedSlice, ...] | None = None
     _placed: list[PlacedSlice] = field(default_factory=list)
     _held: list[float] = field(default_factory=list)
-    _before: list[float] = field(default_factory=list)
+    _before: list[list[float]] = field(default_factory=list)
     _used: list[int] = field(default_factory=list)
     _devices: set[int] = field(default_factory=set)
     _seen: dict[object, float] = field(default_factory=dict)
+    _tables: dict[tuple[int, int], Floats] = field(default_factory=dict)
 
     def run(self) -> None:
         """Set ``plan`` and ``best``.
@@ -231,16 +234,16 @@ class Walk:
             OutOfSteps: the plan found so far, if any, may not be the best.
         """
         self._role = _DeviceRoles(self.graph)
-        self._messages = self.costs.messages(self.chain.link_s)
+        self._messages = self.costs.messages(self.chain.link_s, self.chain.link_s)
         self._held = [0.0] * len(self.chain.boards)
         self._used = [0] * len(self.graph.roles.boards)
-        ways = [self._ways(0, 0, 0, 0.0)]
+        ways = [self._ways(0, 0, 0.0)]
         while ways:
             way = next(ways[-1], None)
             if way is not None and way.total < self._worth:
                 self.steps.take()
                 self._place(way)
-                ways.append(self._ways(len(ways), way.state, way.end, way.cost))
+                ways.append(self._ways(way.state, way.end, way.cost))
                 continue
             ways.pop()
             if self._placed:
@@ -251,69 +254,97 @@ class Walk:
         """What a plan has to cost less than; equal but for rounding is no better."""
         return self.best * (1 - _ROUNDING)
 
-    def _ways(self, grade: int, state: int, cut: int, cost: float) -> Iterator[_Way]:
+    @property
+    def _last(self) -> tuple[int, ...]:
+        """The devices of the last slice."""
+        return self._placed[-1].devices if self._placed else ()
+
+    def _ways(self, state: int, cut: int, cost: float) -> Iterator[_Way]:
         """Return the next slices worth trying, those that promise most first; note whole plans."""
         if cut == self.chain.layers:
             if cost < self.best:
                 self.best, self.plan = cost, tuple(self._placed)
             return iter(())
-        key = (grade, state, cut, self._signature())
+        key = (state, cut, self._signature())
         if self._seen.get(key, math.inf) <= cost:
             return iter(())
         self._seen[key] = cost
-        return iter(sorted(self._choices(grade, state, cut, cost)))
+        return iter(sorted(self._choices(state, cut, cost)))
 
     def _place(self, way: _Way) -> None:
-        """Give a device a slice."""
+        """Give devices a slice."""
         cut = self._placed[-1].end if self._placed else 0
-        board = self.chain.board_of[way.device]
-        self._before.append(self._held[board])
-        self._held[board] += self.chain.span_bytes[self.chain.type_of[way.device]][cut, way.end]
-        self._used[self._role.board[way.device]] ^= self._role.bit[way.device]
-        self._devices.add(way.device)
-        self._placed.append(PlacedSlice(way.device, cut, way.end))
+        self._before.append([self._held[self.chain.board_of[device]] for device in way.devices])
+        size = self.chain.span_bytes[self.chain.type_of[way.devices[0]]][cut, way.end]
+        for device in way.devices:
+            self._held[self.chain.board_of[device]] += size
+            self._used[self._role.board[device]] ^= self._role.bit[device]
+        self._devices.update(way.devices)
+        self._placed.append(PlacedSlice(way.devices, cut, way.end))
 
     def _take_back(self) -> None:
-        """Take the last slice from its device."""
-        device = self._placed.pop().device
-        self._devices.remove(device)
-        self._used[self._role.board[device]] ^= self._role.bit[device]
-        self._held[self.chain.board_of[device]] = self._before.pop()
+        """Take the last slice from its devices."""
+        devices = self._placed.pop().devices
+        self._devices.difference_update(devices)
+        for device, held in zip(reversed(devices), reversed(self._before.pop()), strict=True):
+            self._used[self._role.board[device]] ^= self._role.bit[device]
+            self._held[self.chain.board_of[device]] = held
 
-    def _cost(self, device: int, cut: int) -> Floats:
-        """Return what the next slice costs on a device, by the cut where it ends."""
+    def _cost(self, devices: tuple[int, ...], cut: int) -> Floats:
+        """Return what the next slice costs on some devices, by the cut where it ends."""
         chain = self.chain
-        cost: Floats = self.costs.spans[chain.type_of[device]][cut]
-        extra = 0.0
-        if self._placed:
-            link = chain.link_of[self._placed[-1].device, device]
-            extra = float(self._messages[link, cut])
-        board = chain.board_of[device]
-        if not any(other in self._devices for other in chain.boards[board]):
-            extra += self.costs.boards[board]
-        whole: Floats = cost + extra
+        kind = chain.type_of[devices[0]], len(devices)
+        if kind not in self._tables:
+            self._tables[kind] = self.costs.spans(*kind)
+        extra = self._message(devices, cut) if self._placed else 0.0
+        for board in {chain.board_of[device] for device in devices}:
+            if not any(other in self._devices for other in chain.boards[board]):
+                extra += self.costs.boards[board]
+        whole: Floats = self._tables[kind][cut] + extra
         return whole
 
-    def _choices(self, grade: int, state: int, cut: int, cost: float) -> Iterator[_Way]:
+    def _message(self, devices: tuple[int, ...], cut: int) -> float:
+        """Return what the messages cost from the last slice to some devices."""
+        if len(devices) == len(self._last) == 1:
+            return float(self._messages[self.chain.link_of[self._last[0], devices[0]], cut])
+        found = messages(self.chain, self._last, devices, cut)
+        # The graph has the same loads, added up in another order.
+        if found.load_s * (1 - _ROUNDING) > self.costs.limit or math.isinf(found.longest_s):
+            return math.inf
+        return self.costs.message * found.longest_s
+
+    def _is_held(self, devices: tuple[int, ...], cut: int) -> Flags:
+        """Return up to which cuts the boards have memory for the next slice, (cuts,)."""
+        chain = self.chain
+        size = chain.span_bytes[chain.type_of[devices[0]]][cut]
+        needs: dict[int, Floats] = {}
+        for board in map(chain.board_of.__getitem__, devices):
+            needs[board] = size + needs.get(board, self._held[board])
+        fits = [held <= chain.capacity_bytes[board] for board, held in needs.items()]
+        return fits[0] if len(fits) == 1 else np.logical_and.reduce(fits)
+
+    def _choices(self, state: int, cut: int, cost: float) -> Iterator[_Way]:
         """Yield the next slices that leave hope for a better plan."""
-        chain, here = self.chain, self.graph.grades[grade]
+        graph = self.graph
+        here = graph.grades[len(self._devices)]
         first, last = np.searchsorted(here.sources, [state, state + 1])
         for target, move in zip(
             here.targets[first:last].tolist(), here.moves[first:last].tolist(), strict=True
         ):
-            for device in self._candidates(self.graph.moves[move]):
-                costs = self._cost(device, cut) + cost
-                totals = costs + self.least[grade + 1][target]
-                board = chain.board_of[device]
-                held = chain.span_bytes[chain.type_of[device]][cut] + self._held[board]
-                fine = (totals < self._worth) & (held <= chain.capacity_bytes[board])
+            for devices in self._candidates(graph.moves[move]):
+                costs = self._cost(devices, cut) + cost
+                totals = costs + self.least[target]
+                fine = (totals < self._worth) & self._is_held(devices, cut)
                 for end in np.flatnonzero(fine).tolist():
-                    yield _Way(float(totals[end]), -end, device, target, float(costs[end]))
+                    yield _Way(float(totals[end]), -end, devices, target, float(costs[end]))
 
-    def _candidates(self, move: Move) -> Iterator[int]:
-        """Yield the devices that a move can mean; of those that are alike, one."""
+    def _candidates(self, move: Move) -> Iterator[tuple[int, ...]]:
+        """Yield the devices that a move can mean; of those that are alike, one choice."""
+        if max(self.graph.roles.turns) > 1:
+            yield from self._in_turn(move)
+            return
         role, chain = self._role, self.chain
-        last = role.board[self._placed[-1].device] if self._placed else -1
+        last = role.board[self._last[0]] if self._placed else -1
         met = set()
         for device in self.graph.roles.devices[move.slot]:
             board = role.board[device]
@@ -322,7 +353,24 @@ class Walk:
             alike = role.like[device], self._held[chain.board_of[device]], self._context(device)
             if alike not in met:
                 met.add(alike)
-                yield device
+                yield (device,)
+
+    def _in_turn(self, move: Move) -> Iterator[tuple[int, ...]]:
+        """Yield devices of one type that take turns.
+
+        A step counts for each but the first, as there may be very many.
+        """
+        free: dict[int, list[int]] = {}
+        for device in self.graph.roles.devices[move.slot]:
+            if device not in self._devices:
+                free.setdefault(self.chain.type_of[device], []).append(device)
+        for devices in free.values():
+            exchangeable = len({self._role.like[device] for device in devices}) == 1
+            choices = combinations(devices, move.turns)
+            for number, chosen in enumerate(islice(choices, 1 if exchangeable else None)):
+                if number:
+                    self.steps.take()
+                yield chosen
 
     def _context(self, device: int) -> object:
         """Return what tells apart devices that are alike when nothing is placed."""
@@ -332,29 +380,31 @@ class Walk:
         placed = tuple(
             self._role.like[other] for other in self.chain.boards[board] if other in self._devices
         )
-        is_last = bool(self._placed) and self.chain.board_of[self._placed[-1].device] == board
-        return placed, is_last, is_last and self._placed[-1].device
+        is_last = bool(self._placed) and self.chain.board_of[self._last[0]] == board
+        return placed, is_last, is_last and self._last
 
     def _signature(self) -> object:
         """Return what else than state and cut matters for what can follow."""
         shared = tuple(sorted(self._loads()))
         if self.graph.roles.exact:
             return shared
-        return shared, frozenset(self._devices), self._placed[-1].device if self._placed else -1
+        return shared, frozenset(self._devices), self._last
 
     def _loads(self) -> Iterator[tuple[int, int, float, bool]]:
         """Yield memory in use on boards that have room for one more slice."""
-        last = self.chain.board_of[self._placed[-1].device] if self._placed else -1
+        roles = self.graph.roles
+        by_class = roles.exact and len(roles.boards) == len(self._held)
+        last = {self.chain.board_of[device] for device in self._last}
         for board, held in enumerate(self._held):
             devices = self.chain.boards[board]
             if not held or math.isinf(self.chain.capacity_bytes[board]) or len(devices) == 1:
                 continue
             if all(device in self._devices for device in devices):
                 continue
-            if self.graph.roles.exact:
-                yield self.graph.roles.class_of[board], self._used[board], held, board == last
+            if by_class:
+                yield roles.class_of[board], self._used[board], held, board in last
             else:
-                yield board, 0, held, board == last
+                yield board, 0, held, board in last
 
 
 class _DeviceRoles:

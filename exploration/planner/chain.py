@@ -16,6 +16,8 @@ __all__ = ["Chain", "Flags", "Floats"]
 
 Flags = NDArray[np.bool_]
 
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -48,6 +50,8 @@ class Chain:
     """(cuts,): where there can be no cut, whatever the link."""
     counts_power: bool = True
     """Whether devices that differ only in power count as different."""
+    most_turns: int = 1
+    """How many devices of one type may take turns on a slice."""
 
     @property
     def layers(self) -> int:
@@ -118,6 +122,13 @@ class Chain:
             )
         )
 
+    @cached_property
+    def turns(self) -> tuple[int, ...]:
+        """Type -> how many of its devices can take turns on a slice."""
+        return tuple(
+            min(self.type_of.count(index), self.most_turns) for index in range(len(self.types))
+        )
+
     def slice_s(self, device: int, first: int, end: int) -> float:
         """Return the time of one span on a device: that of the table, without making all of it."""
         kind = self.devices[device].kind
@@ -138,6 +149,14 @@ class Chain:
             len(devices) > 1 and math.isfinite(memory)
             for devices, memory in zip(self.boards, self.capacity_bytes, strict=True)
         )
+
+
+def limit_in_turn(limit: float, turns: int) -> float:
+    """Return how long a slice or a message may take of which a device gets one in so many.
+
+    It is no less than that, and more by rounding only.
+    """
+    return limit if turns == 1 else limit * turns * (1 + _ROUNDING)
 
 
 def _running_sums(values: Floats) -> Floats:

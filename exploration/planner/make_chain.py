@@ -20,7 +20,7 @@ from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import bare, quoted
 
 
-def make_chain(given: LayerChain, *, counts_power: bool = True) -> Chain:
+def make_chain(given: LayerChain, *, counts_power: bool = True, most_turns: int = 1) -> Chain:
     """Return a chain whose numbers are checked.
 
     Raises:
@@ -51,6 +51,7 @@ def make_chain(given: LayerChain, *, counts_power: bool = True) -> Chain:
         link_s,
         np.concatenate([[False], np.isinf(sent[:-1]), [False]]),
         counts_power,
+        most_turns,
     )
 
 

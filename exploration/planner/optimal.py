@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
-
 from rankslice.exploration.planner.arguments import LayerChain, raise_faults
 from rankslice.exploration.planner.branch_and_bound import Costs
 from rankslice.exploration.planner.chain import Chain
 from rankslice.exploration.planner.infeasible import why_infeasible
 from rankslice.exploration.planner.make_chain import make_chain
-from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s, message_s
+from rankslice.exploration.planner.slices import (
+    PlacedSlice,
+    bottleneck_s,
+    messages_behind,
+    slice_s,
+)
 from rankslice.exploration.planner.solver import SAME, Found, cheapest, fastest
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import joined, quoted
@@ -24,12 +27,12 @@ Objective = Literal["throughput", "latency", "energy"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedSlice:
-    """What one device does."""
+    """What one device does, or several that take turns."""
 
-    device: str
-    """Its name."""
-    index: int
-    """Its index in the list of devices."""
+    devices: tuple[str, ...]
+    """Their names, in the order of the list of devices: each takes the next frame."""
+    indices: tuple[int, ...]
+    """Their indices in the list of devices."""
     first: int
     """First layer, from 0."""
     last: int
@@ -37,14 +40,33 @@ class PlannedSlice:
     compute_s: float
     """Time of these layers for one frame."""
     send_s: float
-    """Time of the message to the next slice; 0 for the last one."""
+    """Time of the message to the next slice; 0 for the last one. If it depends on whose turn it
+    is, the longest."""
+    load_s: float
+    """For how long per frame these messages occupy the busiest device, or the cable of a board.
+    Without turns this is ``send_s``."""
     memory_bytes: float
-    """What it takes of its board."""
+    """What it takes of the board of each device."""
+
+    @property
+    def device(self) -> str:
+        """The name of the first device; without turns the only one."""
+        return self.devices[0]
+
+    @property
+    def index(self) -> int:
+        """The index of the first device."""
+        return self.indices[0]
+
+    @property
+    def turns(self) -> int:
+        """How many devices take turns."""
+        return len(self.devices)
 
     @property
     def time_s(self) -> float:
-        """The longer one of both: a slice computes one frame while it sends the one before."""
-        return max(self.compute_s, self.send_s)
+        """The longer one of computing and sending, per frame: both happen at once."""
+        return max(self.compute_s / self.turns, self.load_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +76,7 @@ class Pipeline:
     slices: tuple[PlannedSlice, ...]
     """In the order of the layers."""
     bottleneck_s: float
-    """Time of the slowest slice or message: a frame comes out each time it has passed."""
+    """Time per frame of the slowest slice or message: a frame comes out each time it has passed."""
     latency_s: float
     """Time of all slices and messages of one frame, in a pipeline that is otherwise empty."""
     energy_j: float | None
@@ -80,6 +102,7 @@ def optimal_pipeline(
     *,
     objective: Objective = "throughput",
     throughput_floor_fps: float = 0.0,
+    most_turns: int = 1,
     most_steps: int = 100_000,
 ) -> Pipeline:
     """Return the best way to cut a chain of layers into slices, each on a device of its own.
@@ -87,11 +110,16 @@ def optimal_pipeline(
     Slices are contiguous, and devices may be left unused. The bottleneck is the slowest slice or
     message: computing and sending overlap. The proof stands in ``docs/exploration.md``.
 
+    With ``most_turns`` a slice may get several devices of one kind, whose boards have equally much
+    memory. They take the frames in turn, so each computes one frame of so many; each needs the
+    memory of the slice.
+
     Args:
         layers: their times and sizes, the devices, and the links between these.
         objective: ``throughput``: smallest bottleneck. ``latency``: smallest sum of slices and
             messages. ``energy``: fewest joules per frame at the floor's rate.
         throughput_floor_fps: frames per second that the pipeline has to reach.
+        most_turns: how many devices may take turns on a slice.
         most_steps: how long to search where the first walk through the devices does not arrive:
             boards whose accelerators fill one memory, or more than about ten different boards.
             The result says whether it is proven.
@@ -100,17 +128,19 @@ def optimal_pipeline(
         ArgumentError: (a ``ValueError``) the arguments make no sense.
         NoPlanError: no pipeline keeps the limits; ``limit`` says which one is in the way.
     """
-    chain = make_chain(layers, counts_power=objective == "energy")
-    raise_faults(_objective_mistakes(chain, objective, throughput_floor_fps))
+    chain = make_chain(layers, counts_power=objective == "energy", most_turns=most_turns)
+    raise_faults(_option_mistakes(chain, objective, throughput_floor_fps))
     period = 1 / throughput_floor_fps if throughput_floor_fps else math.inf
     limit = period * (1 + SAME)  # a floor of 1 / bottleneck_s is rounded
     found = _best(chain, objective, period, limit, most_steps)
-    if not found.plan or bottleneck_s(chain, found.plan) > limit:
+    if not found.plan or bottleneck_s(chain, found.plan) > limit * (1 + SAME):
         raise why_infeasible(chain, found, period, most_steps)
     return _pipeline(chain, found, objective, period)
 
 
-def _objective_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[Mistake]:
+def _option_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[Mistake]:
+    if chain.most_turns < 1:
+        yield Mistake("most_turns", f"is {chain.most_turns}", "expected 1 or more")
     if objective not in get_args(Objective):
         expected = f"expected {joined(get_args(Objective), 'or')}"
         yield Mistake("objective", f"is {quoted(str(objective))}", expected)
@@ -135,16 +165,13 @@ def _best(
     """Return the best plan in which no slice or message takes longer than a limit."""
     if objective == "throughput":
         return fastest(chain, most_steps)
-    weights = [power if objective == "energy" else 1.0 for _, _, power in chain.types]
-    spans = tuple(
-        np.where(fits & (table <= limit), weight * np.where(fits, table, 0.0), np.inf)
-        for fits, table, weight in zip(chain.fits, chain.span_s, weights, strict=True)
+    is_energy = objective == "energy"
+    weights = tuple(power if is_energy else 1.0 for _, _, power in chain.types)
+    idle = tuple(
+        _idle_j(chain, board, period) if is_energy else 0.0 for board in range(len(chain.boards))
     )
-    if objective == "latency":
-        boards = (0.0,) * len(chain.boards)
-        return cheapest(chain, Costs(spans, 1.0, limit, boards), most_steps)
-    idle = tuple(_idle_j(chain, board, period) for board in range(len(chain.boards)))
-    return cheapest(chain, Costs(spans, 0.0, limit, idle), most_steps)
+    message = 0.0 if is_energy else 1.0
+    return cheapest(chain, Costs(chain, weights, message, limit, idle), most_steps)
 
 
 def _idle_j(chain: Chain, board: int, period: float) -> float:
@@ -175,27 +202,27 @@ def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -
 
 
 def _slice(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> PlannedSlice:
-    placed = plan[index]
+    placed, behind = plan[index], messages_behind(chain, plan, index)
     return PlannedSlice(
-        chain.devices[placed.device].name,
-        placed.device,
+        tuple(chain.devices[device].name for device in placed.devices),
+        placed.devices,
         placed.first,
         placed.end - 1,
-        chain.slice_s(placed.device, placed.first, placed.end),
-        message_s(chain, plan, index),
-        chain.slice_bytes(placed.device, placed.first, placed.end),
+        slice_s(chain, placed),
+        behind.longest_s,
+        behind.load_s,
+        chain.slice_bytes(placed.devices[0], placed.first, placed.end),
     )
 
 
 def _energy_j(chain: Chain, slices: tuple[PlannedSlice, ...], period: float) -> float | None:
     """Return the energy of one frame in a pipeline that runs at a given rate."""
-    powers = [chain.devices[part.index].busy_w for part in slices]
-    if None in powers:
-        return None
-    busy = [
-        power * part.compute_s
-        for power, part in zip(powers, slices, strict=True)
-        if power is not None
-    ]
-    boards = {chain.board_of[part.index] for part in slices}
+    busy = []
+    for part in slices:
+        for index in part.indices:
+            power = chain.devices[index].busy_w
+            if power is None:
+                return None
+            busy.append(power * part.compute_s / part.turns)
+    boards = {chain.board_of[index] for part in slices for index in part.indices}
     return math.fsum([*busy, *(_idle_j(chain, board, period) for board in boards)])

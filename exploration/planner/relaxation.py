@@ -7,6 +7,9 @@ which some reach the end is the optimum. Other chains are *relaxed* to that: eac
 fastest link there is, and from a cut a device reaches whatever it reaches from an earlier one. What
 comes out then is a bound, and whether the plan reaches it is seen by looking at the plan.
 
+Several devices of a type can take turns on a slice. To the relaxed chain, they are one device that
+uses up several, and that may take as many times longer for its slice and its messages.
+
 Where the combinations of numbers do not fit into memory, types that take nearly the same times are
 counted as one that is as fast as the fastest of them: a bound again. The plan is then searched by
 keeping, of equally many devices, only some of the most promising combinations.
@@ -23,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.planner.chain import Chain, Flags, Floats
+from rankslice.exploration.planner.chain import Chain, Flags, Floats, limit_in_turn
 from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
 
 _MAX_BYTES = 1 << 27
@@ -58,7 +61,7 @@ class Relaxation:
 def relax(chain: Chain) -> Relaxation:
     """Return bound and plan of the relaxed chain."""
     alone: Groups = tuple((index,) for index in range(len(chain.types)))
-    if _bytes_of(_counts(chain, alone)) <= _MAX_BYTES:
+    if _bytes_of(chain, alone) <= _MAX_BYTES:
         return _AllCombinations(chain, alone).run()
     coarse = _AllCombinations(chain, _merged(chain, alone)).run()
     if math.isinf(coarse.bound_s):
@@ -76,9 +79,15 @@ def _counts(chain: Chain, groups: Groups) -> list[int]:
     return [sum(map(chain.type_of.count, group)) for group in groups]
 
 
-def _bytes_of(counts: list[int]) -> int:
+def _turns(chain: Chain, groups: Groups) -> list[int]:
+    """Return how many devices of each group can take turns."""
+    return [max(chain.turns[index] for index in group) for group in groups]
+
+
+def _bytes_of(chain: Chain, groups: Groups) -> int:
     """Return how much memory the tables of all combinations take."""
-    return math.prod(count + 1 for count in counts) * 8 * (1 + 3 * len(counts))
+    combinations = math.prod(count + 1 for count in _counts(chain, groups))
+    return combinations * 8 * (1 + 3 * sum(_turns(chain, groups)))
 
 
 def _merged(chain: Chain, groups: Groups) -> Groups:
@@ -86,7 +95,7 @@ def _merged(chain: Chain, groups: Groups) -> Groups:
     times = np.array([chain.times_s[kind] for kind, _, _ in chain.types])
     speeds = 1 / np.maximum(np.median(np.where(np.isfinite(times), times, 0.0), axis=1), 1e-300)
     groups = tuple(sorted(groups, key=lambda group: float(speeds[group[0]])))
-    while len(groups) > 1 and _bytes_of(_counts(chain, groups)) > _MAX_BYTES:
+    while len(groups) > 1 and _bytes_of(chain, groups) > _MAX_BYTES:
         # How much work the slower ones of two neighbours seem to do on top when they are joined.
         more = [
             sum(chain.type_of.count(one) for one in slow)
@@ -99,30 +108,40 @@ def _merged(chain: Chain, groups: Groups) -> Groups:
 
 
 @dataclass(frozen=True, slots=True)
+class _Move:
+    """One more slice."""
+
+    group: int
+    turns: int
+    """Devices that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Level:
     """The combinations of equally many devices."""
 
     members: Cuts
     """Their numbers."""
-    moves: tuple[tuple[Cuts, Cuts], ...]
-    """By type of the last device: indices in ``members``, and the combinations without it."""
+    before: Cuts
+    """(moves, members): the combinations without the last slice's devices; if there are not so
+    many, one number more than there are."""
 
 
-def _levels(shape: list[int], strides: list[int]) -> tuple[_Level, ...]:
+def _levels(shape: list[int], strides: list[int], moves: tuple[_Move, ...]) -> tuple[_Level, ...]:
     """Return all combinations of numbers of devices but none at all, by the sum of the numbers."""
     grid = np.indices(shape).reshape(len(shape), -1)
     total = grid.sum(axis=0)
     order = np.argsort(total, kind="stable")
     edges = np.searchsorted(total[order], np.arange(total[-1] + 2))
-    return tuple(_level(order[begin:end], grid, strides) for begin, end in pairwise(edges[1:]))
-
-
-def _level(members: Cuts, grid: Cuts, strides: list[int]) -> _Level:
-    moves = []
-    for count, stride in zip(grid, strides, strict=True):
-        indices = np.flatnonzero(count[members])
-        moves.append((indices, members[indices] - stride))
-    return _Level(members, tuple(moves))
+    groups = [move.group for move in moves]
+    taken = np.array([move.turns for move in moves])[:, None]
+    steps = taken * np.array(strides)[groups][:, None]
+    levels = []
+    for begin, end in pairwise(edges[1:]):
+        members = order[begin:end]
+        has = grid[:, members][groups] >= taken
+        levels.append(_Level(members, np.where(has, members - steps, total.size)))
+    return tuple(levels)
 
 
 class _AllCombinations:
@@ -135,6 +154,11 @@ class _AllCombinations:
             (_fastest(chain, group, chain.link_of), _fastest(chain, group, chain.link_of.T))
             for group in groups
         ]
+        self.moves = tuple(
+            _Move(group, turns)
+            for group, most in enumerate(_turns(chain, groups))
+            for turns in range(1, most + 1)
+        )
         summed = chain.spans_s is None and chain.memory_bytes.ndim == 2
         make = _Summed if summed else _Tabled
         self.reaches: tuple[_Summed | _Tabled, ...] = tuple(
@@ -149,7 +173,7 @@ class _AllCombinations:
         self.shape = [count + 1 for count in self.counts]
         self.strides = [math.prod(self.shape[index + 1 :]) for index in range(len(self.counts))]
         self.size = math.prod(self.shape)
-        self.levels = _levels(self.shape, self.strides)
+        self.levels = _levels(self.shape, self.strides, self.moves)
 
     def run(self) -> Relaxation:
         """Return the smallest limit that is enough, and the best real plan met on the way."""
@@ -184,20 +208,27 @@ class _AllCombinations:
 
     def values(self, low: float, high: float) -> Floats:
         """Return the times in between that a limit can be: others change nothing."""
-        found = [reach.values(low, high) for reach in self.reaches]
-        values = np.unique(
-            np.concatenate([*found, *(times for two in self.links for times in two)])
-        )
+        found = []
+        for group, links, most in zip(
+            self.groups, self.links, _turns(self.chain, self.groups), strict=True
+        ):
+            for turns in range(1, most + 1):
+                within = low * turns * (1 - _ROUNDING), high * turns * (1 + _ROUNDING)
+                times = [self.reaches[index].values(*within) for index in group]
+                found += [each / turns for each in (*times, *links)]
+        values = np.unique(np.concatenate(found))
         return values[(values > low) & (values < high)]
 
     def is_enough(self, limit: float) -> bool:
         """Return whether the relaxed chain has a plan within a limit; keep it if it is real."""
         reached_from = self.reached_from(limit)
-        reached = np.zeros(self.size, np.intp)
+        nowhere = self.chain.cuts  # from there nothing is reached
+        table = np.pad(reached_from, ((0, 0), (0, 1)))
+        row = (nowhere + 1) * np.arange(len(self.moves))[:, None]
+        reached = np.zeros(self.size + 1, np.intp)
+        reached[-1] = nowhere
         for level in self.levels:
-            best = np.zeros(level.members.size, np.intp)
-            for reach, (indices, before) in zip(reached_from, level.moves, strict=True):
-                best[indices] = np.maximum(best[indices], reach[reached[before]])
+            best = table.take(row + reached[level.before]).max(axis=0)
             reached[level.members] = best
             goal = int(best.argmax())
             if best[goal] == self.chain.layers:
@@ -205,75 +236,90 @@ class _AllCombinations:
                 return True
         return False
 
-    def reached_from(self, limit: float) -> list[Cuts]:
-        """Return for each group the furthest cut that a device of it reaches from each cut."""
-        return [
-            np.maximum.reduce(
-                [
-                    self.reaches[index].furthest(
-                        limit, _allowed(sent, limit), _allowed(received, limit)
-                    )
-                    for index in group
-                ]
-            )
-            for group, (sent, received) in zip(self.groups, self.links, strict=True)
-        ]
+    def reached_from(self, limit: float) -> Cuts:
+        """Return for each move the furthest cut that it reaches from each cut, (moves, cuts)."""
+        found = []
+        for group, (sent, received), most in zip(
+            self.groups, self.links, _turns(self.chain, self.groups), strict=True
+        ):
+            reached = np.zeros((most, self.chain.cuts), np.intp)
+            for index in group:
+                turns = self.chain.turns[index]
+                limits = np.array([limit_in_turn(limit, n) for n in range(1, turns + 1)])
+                furthest = self.reaches[index].furthest(
+                    limits, _allowed(sent, limits), _allowed(received, limits)
+                )
+                reached[:turns] = np.maximum(reached[:turns], furthest)
+            found.append(reached)
+        return np.concatenate(found)
 
     def keep(self, plan: tuple[PlacedSlice, ...]) -> None:
-        value = bottleneck_s(self.chain, plan)
+        value = bottleneck_s(self.chain, plan) if plan else math.inf
         if value < self.best_s:
             self.best, self.best_s = plan, value
 
-    def placed(self, steps: Iterable[tuple[int, int, int]]) -> tuple[PlacedSlice, ...]:
-        """Return slices on devices of some groups.
+    def placed(self, steps: Iterable[tuple[_Move, int, int]]) -> tuple[PlacedSlice, ...]:
+        """Return slices on devices of some groups; nothing, if a group has too few of one type.
 
         Args:
-            steps: group, first and last cut of each slice, from the last slice on.
+            steps: move, first and last cut of each slice, from the last slice on.
         """
         of_group = [
             [device for device, index in enumerate(self.chain.type_of) if index in group]
             for group in self.groups
         ]
-        slices = [
-            PlacedSlice(of_group[group].pop(), begin, end)
-            for group, begin, end in steps
-            if begin < end
-        ]
-        return tuple(reversed(slices))
+        slices = []
+        for move, begin, end in steps:
+            if begin < end:
+                taken = self._take(of_group[move.group], move.turns)
+                slices.append(PlacedSlice(taken, begin, end))
+        return tuple(reversed(slices)) if all(part.devices for part in slices) else ()
+
+    def _take(self, free: list[int], turns: int) -> tuple[int, ...]:
+        """Take the last devices of one type from a list; none, if there are not so many."""
+        if turns == 1 and free:
+            return (free.pop(),)
+        types = [self.chain.type_of[device] for device in free]
+        one = next((index for index in reversed(types) if types.count(index) >= turns), None)
+        alike = [device for device, index in zip(free, types, strict=True) if index == one]
+        taken = tuple(alike[-turns:])
+        free[:] = [device for device in free if device not in taken]
+        return taken
 
     def _steps(
-        self, goal: int, reached: Cuts, reached_from: list[Cuts]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Yield group, first and last cut of the slices, from the last slice on."""
+        self, goal: int, reached: Cuts, reached_from: Cuts
+    ) -> Iterator[tuple[_Move, int, int]]:
+        """Yield move, first and last cut of the slices, from the last slice on."""
         while reached[goal]:
-            for index, reach in enumerate(reached_from):
-                source = goal - self.strides[index]
-                if self._has(goal, index) and reach[reached[source]] == reached[goal]:
-                    yield index, int(reached[source]), int(reached[goal])
+            for move, reach in zip(self.moves, reached_from, strict=True):
+                source = goal - move.turns * self.strides[move.group]
+                if self._has(goal, move) and reach[reached[source]] == reached[goal]:
+                    yield move, int(reached[source]), int(reached[goal])
                     goal = source
                     break
 
-    def _has(self, combination: int, index: int) -> bool:
-        """Return whether a combination has a device of a group."""
-        return combination // self.strides[index] % self.shape[index] > 0
+    def _has(self, combination: int, move: _Move) -> bool:
+        """Return whether a combination has the devices of a move."""
+        count = combination // self.strides[move.group] % self.shape[move.group]
+        return count >= move.turns
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Combinations of equally many devices."""
+    """Combinations of devices of equally many slices."""
 
     used: Cuts
     """(combinations, groups): numbers of devices."""
     reached: Cuts
     """(combinations,)"""
-    group: Cuts
-    """(combinations,): of the last device."""
+    move: Cuts
+    """(combinations,): the last one."""
     before: Cuts
-    """(combinations,): without that: which one of the combinations of one device less."""
+    """(combinations,): without that: which one of the combinations of one slice less."""
 
 
 class _PromisingCombinations(_AllCombinations):
-    """Looks at some combinations of equally many devices only: there may be better plans."""
+    """Looks at some combinations of equally many slices only: there may be better plans."""
 
     def prepare(self) -> None:
         """Weigh layers by the mean time of all devices, and number combinations at random."""
@@ -285,29 +331,30 @@ class _PromisingCombinations(_AllCombinations):
     def is_enough(self, limit: float) -> bool:
         """Return whether a plan within a limit is found; keep it if it is real."""
         reached_from = self.reached_from(limit)
-        does = np.array([np.mean(self.work[reach] - self.work) for reach in reached_from])
+        alone = [move.turns == 1 for move in self.moves]
+        does = np.mean(self.work[reached_from[alone]] - self.work, axis=1)
         nothing = np.zeros(1, np.intp)
         kept = [_Kept(np.zeros((1, len(self.counts)), np.intp), nothing, nothing, nothing)]
         while kept[-1].reached.size:
             goal = int(kept[-1].reached.argmax())
             if kept[-1].reached[goal] == self.chain.layers:
-                self.keep(self.placed(_steps_to(kept, goal)))
+                self.keep(self.placed(self._steps_to(kept, goal)))
                 return True
             kept.append(self._next(kept[-1], reached_from, does))
         return False
 
-    def _next(self, last: _Kept, reached_from: list[Cuts], does: Floats) -> _Kept:
-        """Return the combinations of one more device that promise most."""
+    def _next(self, last: _Kept, reached_from: Cuts, does: Floats) -> _Kept:
+        """Return the combinations with one more slice that promise most."""
         made = []
-        for group, reach in enumerate(reached_from):
-            free = np.flatnonzero(last.used[:, group] < self.counts[group])
+        for index, (move, reach) in enumerate(zip(self.moves, reached_from, strict=True)):
+            free = np.flatnonzero(last.used[:, move.group] <= self.counts[move.group] - move.turns)
             free = free[reach[last.reached[free]] > last.reached[free]]
             used = last.used[free]
-            used[:, group] += 1
-            made.append(_Kept(used, reach[last.reached[free]], np.full(free.size, group), free))
-        used, reached, groups, before = (
+            used[:, move.group] += move.turns
+            made.append(_Kept(used, reach[last.reached[free]], np.full(free.size, index), free))
+        used, reached, moves, before = (
             np.concatenate([getattr(one, name) for one in made])
-            for name in ("used", "reached", "group", "before")
+            for name in ("used", "reached", "move", "before")
         )
         # Of each combination the furthest one, then those that do most with the least devices.
         order = np.lexsort((-reached, used @ self.numbers))
@@ -316,15 +363,15 @@ class _PromisingCombinations(_AllCombinations):
         order = order[first]
         promise = self.work[reached[order]] - used[order] @ does
         best = order[np.argsort(-promise, kind="stable")[:_KEPT]]
-        return _Kept(used[best], reached[best], groups[best], before[best])
+        return _Kept(used[best], reached[best], moves[best], before[best])
 
-
-def _steps_to(kept: list[_Kept], goal: int) -> Iterator[tuple[int, int, int]]:
-    """Yield group, first and last cut of the slices to a combination, from the last slice on."""
-    for last, before in zip(reversed(kept), reversed(kept[:-1]), strict=False):
-        source = int(last.before[goal])
-        yield int(last.group[goal]), int(before.reached[source]), int(last.reached[goal])
-        goal = source
+    def _steps_to(self, kept: list[_Kept], goal: int) -> Iterator[tuple[_Move, int, int]]:
+        """Yield move, first and last cut of the slices to a combination, from the last slice on."""
+        for last, before in zip(reversed(kept), reversed(kept[:-1]), strict=False):
+            source = int(last.before[goal])
+            move = self.moves[int(last.move[goal])]
+            yield move, int(before.reached[source]), int(last.reached[goal])
+            goal = source
 
 
 def _fastest(chain: Chain, group: tuple[int, ...], link_of: Cuts) -> Floats:
@@ -337,8 +384,9 @@ def _fastest(chain: Chain, group: tuple[int, ...], link_of: Cuts) -> Floats:
     return times
 
 
-def _allowed(message_s: Floats, limit: float) -> Flags:
-    return (message_s <= limit) & np.isfinite(message_s)
+def _allowed(message_s: Floats, limits: Floats) -> Flags:
+    """Return where a message may be, for each limit: (limits, cuts)."""
+    return (message_s <= limits[:, None]) & np.isfinite(message_s)
 
 
 class _Summed:
@@ -357,15 +405,16 @@ class _Summed:
         if math.isfinite(memory):
             self.most = np.minimum(self.most, _held(chain, kind, memory))
 
-    def furthest(self, limit: float, sends: Flags, receives: Flags) -> Cuts:
-        """Return for each cut the furthest one that a device reaches, from there or before."""
-        reached = self.most
-        if math.isfinite(limit):
-            ends = np.searchsorted(self.sums, self.sums + (limit + self.slack), "right")
-            reached = np.minimum(ends - 1, self.most)
-        last_sent = np.maximum.accumulate(np.where(sends, self.cuts, 0))
-        reached = np.where(receives, last_sent[reached], 0)
-        return np.maximum(np.maximum.accumulate(reached), self.cuts)
+    def furthest(self, limits: Floats, sends: Flags, receives: Flags) -> Cuts:
+        """Return for each cut the furthest one that a device reaches, from there or before.
+
+        All are by limit: (limits,) and (limits, cuts).
+        """
+        ends = np.searchsorted(self.sums, self.sums + (limits[:, None] + self.slack), "right")
+        reached = np.minimum(ends - 1, self.most)
+        last_sent = np.maximum.accumulate(np.where(sends, self.cuts, 0), axis=1)
+        reached = np.where(receives, np.take_along_axis(last_sent, reached, 1), 0)
+        return np.maximum(np.maximum.accumulate(reached, axis=1), self.cuts)
 
     def values(self, low: float, high: float) -> Floats:
         """Return the times of spans between two limits."""
@@ -395,8 +444,16 @@ class _Tabled:
         self.longest_s = float(self.spans.max(initial=0.0, where=chain.fits[index]))
         self.slack = 0.0
 
-    def furthest(self, limit: float, sends: Flags, receives: Flags) -> Cuts:
-        """Return for each cut the furthest one that a device reaches, from there or before."""
+    def furthest(self, limits: Floats, sends: Flags, receives: Flags) -> Cuts:
+        """Return for each cut the furthest one that a device reaches, from there or before.
+
+        All are by limit: (limits,) and (limits, cuts).
+        """
+        return np.stack(
+            [self._furthest(*each) for each in zip(limits, sends, receives, strict=True)]
+        )
+
+    def _furthest(self, limit: float, sends: Flags, receives: Flags) -> Cuts:
         cuts = np.arange(self.spans.shape[0])
         allowed = (self.spans <= limit) & np.isfinite(self.spans) & sends & receives[:, None]
         backwards = allowed[:, ::-1].argmax(axis=1)

@@ -59,7 +59,8 @@ _NONE = Found((), math.inf, math.inf, True)
 
 def is_feasible(chain: Chain) -> bool:
     """Return whether some plan may exist, whatever its bottleneck."""
-    return bool(completions(chain, _graph(chain, _MAX_PRODUCTS), math.inf)[0][0, 0])
+    alone = replace(chain, most_turns=1)  # whoever takes turns can do without
+    return bool(completions(alone, _graph(alone, _MAX_PRODUCTS), math.inf)[0, 0])
 
 
 def fastest(chain: Chain, most_steps: int) -> Found:
@@ -79,6 +80,12 @@ def fastest(chain: Chain, most_steps: int) -> Found:
     plan, value = _apart(chain, quick) if chain.shares_memory else (quick.plan, quick.value_s)
     if value <= quick.bound_s * (1 + SAME):
         return Found(plan, value, value, True)
+    if max(chain.turns) > 1:
+        alone = fastest(replace(chain, most_turns=1), most_steps)
+        if alone.proven and not alone.plan:
+            return _NONE  # whoever takes turns can do without
+        if alone.value < value:
+            plan, value = alone.plan, alone.value
     known = Found(plan, value, quick.bound_s, False)
     if plan and not quick.is_exact:
         return known  # what is left of such chains is too much for a search of states, too
@@ -156,18 +163,20 @@ class _Fastest:
         return least
 
     def _can(self, limit: float) -> bool:
-        return bool(completions(self.chain, self.graph, limit)[0][0, 0])
+        return bool(completions(self.chain, self.graph, limit)[0, 0])
 
     def _values(self, low: float, high: float) -> Floats:
         """Return the values that a bottleneck can have, from ``low`` to less than ``high``."""
         chain = self.chain
         low *= 1 - SAME
-        spans = [
-            table[fits & (table >= low) & (table < high)]
-            for table, fits in zip(chain.span_s, chain.fits, strict=True)
-        ]
+        found = []
+        for table, fits, most in zip(chain.span_s, chain.fits, chain.turns, strict=True):
+            known = table[fits & (table >= low) & (table < high * most)]
+            found += [known / turns for turns in range(1, most + 1)]
         links = chain.link_s[np.unique(chain.link_of)].ravel()
-        return np.concatenate([*spans, links[(links >= low) & (links < high)]])
+        found += [links / turns for turns in range(1, max(chain.turns) + 1)]
+        values = np.concatenate(found)
+        return values[(values >= low) & (values < high)]
 
     def _walk_up(self, bound: float) -> Found:
         """Return the best plan of real devices; none is better than the bound."""
@@ -183,17 +192,31 @@ class _Fastest:
                 values = values[values > middle]
                 bound = max(bound, middle) if proven else bound
             middle = _median(values) if values.size else middle
+        if proven and not self.graph.roles.exact:
+            return self._walk_down(bound)
         value = self.best.value
         return Found(self.best.plan, value, value if proven else bound, proven)
 
+    def _walk_down(self, bound: float) -> Found:
+        """Return the best plan of real devices, starting from the best so far.
+
+        Where devices take turns over different links, loads are sums that no list of values has.
+        """
+        proven = False
+        while not proven and bound < self.best.value:
+            before = self.best.value
+            certain = self._try(before * (1 - SAME))
+            if self.best.value == before:
+                proven = certain
+                break
+        value = self.best.value
+        return Found(self.best.plan, value, value if proven else bound, proven or value <= bound)
+
     def _try(self, limit: float) -> bool:
         """Look for a plan within a limit; return whether the answer is certain."""
-        least = [np.where(done, 0.0, np.inf) for done in completions(self.chain, self.graph, limit)]
-        spans = tuple(
-            np.where(fits & (table <= limit), 0.0, np.inf)
-            for table, fits in zip(self.chain.span_s, self.chain.fits, strict=True)
-        )
-        costs = Costs(spans, 0.0, limit, (0.0,) * len(self.chain.boards))
+        least = np.where(completions(self.chain, self.graph, limit), 0.0, np.inf)
+        nothing = (0.0,) * len(self.chain.types)
+        costs = Costs(self.chain, nothing, 0.0, limit, (0.0,) * len(self.chain.boards))
         steps = Steps(min(self.left, self.each))
         granted = steps.left
         walk = Walk(self.chain, self.graph, costs, least, steps)
@@ -232,10 +255,14 @@ def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
         return _NONE
     graph = _graph(chain, _MAX_SUMS)
     least = completion_costs(chain, graph, costs)
-    bound = float(least[0][0, 0])
+    bound = float(least[0, 0])
     if math.isinf(bound):
         return _NONE
     walk = Walk(chain, graph, costs, least, Steps(most_steps))
+    if max(chain.turns) > 1:
+        single = replace(chain, most_turns=1)
+        alone = cheapest(single, replace(costs, chain=single), most_steps)
+        walk.best, walk.plan = alone.value, alone.plan or None
     certain = _finished(walk.run)
     if walk.plan is None:
         return _NONE if certain else Found((), math.inf, bound, False)

@@ -5,6 +5,10 @@ of a class have which of their accelerators in use. The states of the graph are 
 together with the accelerator that got the last slice; its edges give one more accelerator a slice.
 States are *graded* by the number of accelerators in use.
 
+Where several devices of a type can take turns on a slice, each device counts as a board of its own,
+and the devices of a type as one class: an edge gives several of them a slice. That is exact if the
+links between two types are all alike, and no board stands out. Otherwise it is a relaxation.
+
 A graph of all classes can be too large. Then boards that are not quite alike are put into one
 class, with the fastest of their links: what cannot be done there cannot be done at all.
 """
@@ -15,6 +19,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain as joined
+from itertools import count, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +46,16 @@ class Roles:
     types: tuple[frozenset[int], ...]
     """Slot -> types of its devices: one, if this is exact."""
     across: Indices
-    """(slots, slots): row of ``link_s`` for messages between two boards; -1: there are none."""
+    """(slots, slots): link for messages between two boards; -1: there are none."""
     within: Indices
     """(slots, slots): the same inside one board."""
+    turns: tuple[int, ...]
+    """Class -> how many of its devices can take turns."""
     link_s: Floats
     """(links + 1, cuts): time of messages at each cut; the last row stands for no message."""
+    load_s: Floats
+    """The same: for how long per frame a device sends or receives. Each link has as many rows as
+    devices can take turns: of sender and receiver, the one that gets more frames counts."""
 
     def size(self, group: int) -> int:
         """Return the number of boards of a class."""
@@ -54,29 +64,31 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One more accelerator gets a slice."""
+    """One more accelerator gets a slice, or several that take turns."""
 
     slot: int
     before: int
     """Which slots of the board were in use, one bit for each of its class."""
     stays: bool
     """Whether the board is the one of the slice before."""
+    turns: int
+    """How many accelerators of the class get the slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
     """States with equally many accelerators in use, and the edges that leave them."""
 
-    slots: Indices
-    """State -> slot of the last slice."""
-    of_types: tuple[tuple[frozenset[int], Indices], ...]
-    """States by the types of the last slice's slot."""
+    states: slice
+    """Their numbers."""
+    ends: tuple[tuple[frozenset[int], int, Indices], ...]
+    """States by the types of the last slice's slot, and by how many devices take turns."""
     sources: Indices
     """Edge -> state, ascending."""
     leaving: tuple[Indices, Indices]
     """States with edges, and the first edge of each."""
     targets: Indices
-    """Edge -> state of the next grade."""
+    """Edge -> state of a later grade."""
     links: Indices
     """Edge -> row of ``link_s``."""
     moves: Indices
@@ -85,14 +97,19 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class StateGraph:
-    """All states that can be reached."""
+    """All states that can be reached, numbered from 0: nothing is in use."""
 
     roles: Roles
     moves: tuple[Move, ...]
     grades: tuple[Grade, ...]
-    """The first has one state: nothing is in use. The last has no edges."""
+    """The first has one state. The last has no edges."""
     alike: tuple[int, ...]
     """Device -> the number of its group of exchangeable devices."""
+
+    @property
+    def states(self) -> int:
+        """How many there are."""
+        return int(self.grades[-1].states.stop)
 
 
 def state_graph(chain: Chain, most: int) -> StateGraph:
@@ -103,9 +120,10 @@ def state_graph(chain: Chain, most: int) -> StateGraph:
         most: number of states.
     """
     ways = _all_roles(chain)
-    exact = next(ways)
+    exact = next(ways)  # unless devices can take turns and differ
     slot_of = {device: slot for slot, devices in enumerate(exact.devices) for device in devices}
-    alike = tuple(slot_of[device] for device in range(len(chain.devices)))
+    numbers = range(len(chain.devices))
+    alike = tuple(slot_of[device] if exact.exact else device for device in numbers)
     found = next(roles for roles in joined([exact], ways) if _most_states(roles) <= most)
     return _Builder(found).graph(alike)
 
@@ -114,20 +132,45 @@ def state_graph(chain: Chain, most: int) -> StateGraph:
 
 
 def _all_roles(chain: Chain) -> Iterator[Roles]:
-    """Yield the exact roles of devices, then coarser and coarser ones."""
+    """Yield the exact roles of devices, if there are any, then coarser and coarser ones."""
+    takes_turns = max(chain.turns) > 1
+    if not takes_turns:
+        yield from _by_boards(chain)
+    alone = tuple((device,) for device in range(len(chain.devices)))
+    kinds: list[int] = list(chain.type_of)
+    exact = takes_turns and _is_uniform(chain)
+    while True:
+        yield _roles(chain, alone, _numbered(kinds), exact=exact)
+        if len(set(kinds)) == 1:
+            return
+        kinds, exact = _merged(chain, kinds), False
+
+
+def _by_boards(chain: Chain) -> Iterator[Roles]:
+    """Yield the exact roles of devices that do not take turns; then, by hardware alone."""
     boards = tuple(
         tuple(sorted(devices, key=chain.type_of.__getitem__)) for devices in chain.boards
     )
     hardware = [tuple(chain.type_of[device] for device in devices) for devices in boards]
     yield _roles(chain, boards, _alike(chain, boards, hardware), exact=True)
     yield _roles(chain, boards, _numbered(hardware), exact=False)
-    alone = tuple((device,) for device in range(len(chain.devices)))
-    kinds: list[int] = list(chain.type_of)
-    while True:
-        yield _roles(chain, alone, _numbered(kinds), exact=False)
-        if len(set(kinds)) == 1:
-            return
-        kinds = _merged(chain, kinds)
+
+
+def _is_uniform(chain: Chain) -> bool:
+    """Return whether exchanging any devices of one type changes nothing."""
+    if 1 < len(chain.boards) < len(chain.devices):
+        return False
+    types = np.array(chain.type_of)
+    numbers = np.arange(types.size)
+    for one in range(len(chain.types)):
+        idle = {chain.devices[device].idle_w for device in np.flatnonzero(types == one)}
+        if chain.counts_power and len(idle) > 1:
+            return False
+        for other in range(len(chain.types)):
+            pairs = np.outer(types == one, types == other) & (numbers[:, None] != numbers)
+            if np.unique(chain.link_of[pairs]).size > 1:
+                return False
+    return True
 
 
 def _numbered(keys: list[int] | list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -182,6 +225,8 @@ def _roles(
         first = len(devices)
         devices += [[member[slot] for member in members] for slot in range(len(members[0]))]
         slots.append(tuple(range(first, len(devices))))
+    types = tuple(frozenset(chain.type_of[device] for device in members) for members in devices)
+    turns = tuple(max(chain.turns[one] for slot in group for one in types[slot]) for group in slots)
     links = _Links(chain)
     board_of = {device: board for board, members in enumerate(boards) for device in members}
     across, within = (
@@ -190,16 +235,19 @@ def _roles(
         )
         for same in (False, True)
     )
+    link_s, load_s = links.tables(max(turns))
     return Roles(
         exact,
         boards,
         class_of,
         tuple(slots),
         tuple(map(tuple, devices)),
-        tuple(frozenset(chain.type_of[device] for device in members) for members in devices),
+        types,
         across,
         within,
-        links.table(),
+        turns,
+        link_s,
+        load_s,
     )
 
 
@@ -223,10 +271,15 @@ class _Links:
         )
         return self.rows.setdefault(found, len(self.rows)) if found else -1
 
-    def table(self) -> Floats:
-        """Return the time of each row at each cut, and of no message at all."""
+    def tables(self, turns: int) -> tuple[Floats, Floats]:
+        """Return time and load of each row at each cut, and of no message at all.
+
+        Each row is there as often as devices can take turns.
+        """
         times = [self.chain.link_s[sorted(links)].min(axis=0) for links in self.rows]
-        return np.array([*times, self.chain.link_s[-1]])
+        link_s = np.repeat([*times, self.chain.link_s[-1]], turns, axis=0)
+        shares = np.tile(np.arange(1, turns + 1), len(times) + 1)
+        return link_s, link_s / shares[:, None]
 
 
 def _most_states(roles: Roles) -> float:
@@ -237,7 +290,10 @@ def _most_states(roles: Roles) -> float:
         if uses > 255:
             return math.inf
         states *= math.comb(roles.size(group) + uses, uses)
-    return states * sum(len(slots) << (len(slots) - 1) for slots in roles.slots)
+    return states * sum(
+        turns * len(slots) << (len(slots) - 1)
+        for turns, slots in zip(roles.turns, roles.slots, strict=True)
+    )
 
 
 # The graph
@@ -253,6 +309,29 @@ class _States:
     """Index into ``_Builder.ends``; -1: nothing is in use."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Edges of one move from the states of a grade."""
+
+    origin: int
+    """That grade."""
+    sources: Indices
+    links: Indices
+    move: int
+    states: _States
+    """Where they lead, edge by edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Edges of one move, between states with numbers."""
+
+    sources: Indices
+    targets: Indices
+    links: Indices
+    move: int
+
+
 class _Builder:
     """Makes the graph grade by grade, all states of a grade together.
 
@@ -261,6 +340,7 @@ class _Builder:
 
     def __init__(self, roles: Roles) -> None:
         self.roles = roles
+        self.shares = max(roles.turns)
         self.cells = [
             (group, used)
             for group, slots in enumerate(roles.slots)
@@ -268,14 +348,14 @@ class _Builder:
         ]
         cell_of = {cell: index for index, cell in enumerate(self.cells)}
         self.ends = [
-            (cell_of[group, used], slot)
+            (cell_of[group, used], slot, turns)
             for group, used in self.cells
             for bit, slot in enumerate(roles.slots[group])
             if used >> bit & 1
+            for turns in range(1, roles.turns[group] + 1)
         ]
         end_of = {end: index for index, end in enumerate(self.ends)}
-        self.end_cells = np.array([cell for cell, _ in self.ends])
-        self.end_slots = np.array([slot for _, slot in self.ends])
+        self.end_cells, self.end_slots, self.end_turns = np.array(self.ends).T
         self.moves: list[Move] = []
         self.steps: list[Callable[[_States], tuple[Indices, Indices, _States]]] = []
         for group, used in joined(self.cells, [(index, 0) for index in range(len(roles.slots))]):
@@ -291,22 +371,26 @@ class _Builder:
         slot: int,
         before: int | None,
         after: int,
-        end_of: dict[tuple[int, int], int],
+        end_of: dict[tuple[int, int, int], int],
     ) -> None:
         """Add the ways to give a slot of a cell's boards a slice."""
-        for stays in (False, True) if before is not None else (False,):
+        turns = range(1, self.roles.turns[group] + 1)
+        for stays, taken in product((False, True) if before is not None else (False,), turns):
 
-            def step(states: _States, stays: bool = stays) -> tuple[Indices, Indices, _States]:
+            def step(
+                states: _States, stays: bool = stays, taken: int = taken
+            ) -> tuple[Indices, Indices, _States]:
                 left = self._left(states, group, before, stays)
-                sources = np.flatnonzero(left)
+                sources = np.flatnonzero(left >= taken)
                 boards = states.boards[sources]
-                boards[:, after] += 1
+                boards[:, after] += taken
                 if before is not None:
-                    boards[:, before] -= 1
-                last = np.full(sources.size, end_of[after, slot])
-                return sources, self._link(states.last[sources], slot, stays), _States(boards, last)
+                    boards[:, before] -= taken
+                last = np.full(sources.size, end_of[after, slot, taken])
+                links = self._link(states.last[sources], slot, stays, taken)
+                return sources, links, _States(boards, last)
 
-            self.moves.append(Move(slot, used, stays))
+            self.moves.append(Move(slot, used, stays, taken))
             self.steps.append(step)
 
     def _left(self, states: _States, group: int, before: int | None, stays: bool) -> Indices:
@@ -319,51 +403,90 @@ class _Builder:
         others: Indices = states.boards[:, before] - is_last
         return is_last.astype(np.intp) if stays else others
 
-    def _link(self, last: Indices, slot: int, stays: bool) -> Indices:
+    def _link(self, last: Indices, slot: int, stays: bool, turns: int) -> Indices:
         table = self.roles.within if stays else self.roles.across
-        return np.where(last < 0, -1, table[self.end_slots[last], slot])
+        shares = np.minimum(self.end_turns[last], turns)
+        rows = self.shares * table[self.end_slots[last], slot] + shares - 1
+        return np.where(last < 0, -1, rows)
 
     def graph(self, alike: tuple[int, ...]) -> StateGraph:
         """Return the graph of all states that can be reached."""
+        arriving: dict[int, list[_Made]] = {}
+        leaving: list[list[_Edges]] = []
         states = _States(np.zeros((1, len(self.cells)), np.intp), np.array([-1]))
-        grades = []
-        while states.last.size:
-            grade, states = self._grade(states)
-            grades.append(grade)
-        return StateGraph(self.roles, tuple(self.moves), tuple(grades), alike)
+        found = [states]
+        first = [0]
+        for grade in count():
+            leaving.append([])
+            for made in self._made(grade, states):
+                arriving.setdefault(grade + self.moves[made.move].turns, []).append(made)
+            if not arriving:
+                break
+            first.append(first[-1] + states.last.size)
+            here = arriving.pop(grade + 1)
+            states, targets = self._distinct(here)
+            found.append(states)
+            for made, numbers in zip(here, targets, strict=True):
+                leaving[made.origin].append(
+                    _Edges(
+                        made.sources + first[made.origin],
+                        numbers + first[-1],
+                        made.links,
+                        made.move,
+                    )
+                )
+        grades = tuple(
+            self._grade(number, states, edges)
+            for number, states, edges in zip(first, found, leaving, strict=True)
+        )
+        return StateGraph(self.roles, tuple(self.moves), grades, alike)
 
-    def _grade(self, states: _States) -> tuple[Grade, _States]:
-        """Return the grade of some states, and the states of the next one."""
-        made = [step(states) for step in self.steps]
-        sources = np.concatenate([source for source, _, _ in made])
-        links = np.concatenate([link for _, link, _ in made])
-        moves = np.repeat(np.arange(len(made)), [source.size for source, _, _ in made])
-        boards = np.concatenate([after.boards for _, _, after in made])
-        last = np.concatenate([after.last for _, _, after in made])
-        kept, targets = self._distinct(boards, last)
+    def _made(self, grade: int, states: _States) -> Iterator[_Made]:
+        """Yield the edges that leave the states of a grade, move by move."""
+        for move, step in enumerate(self.steps):
+            sources, links, after = step(states)
+            if sources.size:
+                yield _Made(grade, sources, links, move, after)
+
+    def _grade(self, first: int, states: _States, edges: list[_Edges]) -> Grade:
+        """Return the grade of some states, numbered from a first one on."""
+        nothing = np.zeros(0, np.intp)
+        sources, targets, links, moves = (
+            np.concatenate([nothing, *parts])
+            for parts in (
+                [each.sources for each in edges],
+                [each.targets for each in edges],
+                [each.links for each in edges],
+                [np.full(each.sources.size, each.move) for each in edges],
+            )
+        )
         order = np.argsort(sources, kind="stable")
-        slots = np.where(states.last < 0, -1, self.end_slots[states.last])
-        leaving = np.unique(sources[order], return_index=True)
-        grade = Grade(
-            slots,
-            self._of_types(slots),
+        return Grade(
+            slice(first, first + states.last.size),
+            self._ends(first, states),
             sources[order],
-            leaving,
+            np.unique(sources[order], return_index=True),
             targets[order],
             links[order],
             moves[order],
         )
-        return grade, _States(boards[kept], last[kept])
 
-    def _of_types(self, slots: Indices) -> tuple[tuple[frozenset[int], Indices], ...]:
-        """Return the states of a grade by the types of their last slices' slots."""
-        found: dict[frozenset[int], list[Indices]] = {}
+    def _ends(self, first: int, states: _States) -> tuple[tuple[frozenset[int], int, Indices], ...]:
+        """Return states by the types of their last slices' slots, and by turns."""
+        found: dict[tuple[frozenset[int], int], list[Indices]] = {}
+        slots = np.where(states.last < 0, -1, self.end_slots[states.last])
+        turns = self.end_turns[states.last]
         for slot, types in enumerate(self.roles.types):
-            found.setdefault(types, []).append(np.flatnonzero(slots == slot))
-        return tuple((types, np.concatenate(states)) for types, states in found.items())
+            for share in range(1, self.shares + 1):
+                which = np.flatnonzero((slots == slot) & (turns == share)) + first
+                if which.size:
+                    found.setdefault((types, share), []).append(which)
+        return tuple((*key, np.concatenate(which)) for key, which in found.items())
 
-    def _distinct(self, boards: Indices, last: Indices) -> tuple[Indices, Indices]:
-        """Return where each distinct state is met first, and of each state which one it is."""
+    def _distinct(self, made: list[_Made]) -> tuple[_States, list[Indices]]:
+        """Return the distinct states that edges lead to, and where those of each move lead."""
+        boards = np.concatenate([each.states.boards for each in made])
+        last = np.concatenate([each.states.last for each in made])
         bases = [self.roles.size(group) + 1 for group, _ in self.cells]
         if math.prod(bases) * len(self.ends) < 2**62:  # one number for a state
             weights = [
@@ -373,4 +496,5 @@ class _Builder:
         else:
             keys, axis = np.column_stack([boards, last]), 0
         _, kept, targets = np.unique(keys, return_index=True, return_inverse=True, axis=axis)
-        return kept, targets.reshape(-1)
+        ends = np.cumsum([each.sources.size for each in made])[:-1]
+        return _States(boards[kept], last[kept]), np.split(targets.reshape(-1), ends)

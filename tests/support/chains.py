@@ -17,6 +17,7 @@ def planned(
     *,
     objective: Objective = "throughput",
     throughput_floor_fps: float = 0.0,
+    most_turns: int = 1,
     most_steps: int = 100_000,
     **chain: Any,
 ) -> Pipeline:
@@ -25,6 +26,7 @@ def planned(
         LayerChain(**chain),
         objective=objective,
         throughput_floor_fps=throughput_floor_fps,
+        most_turns=most_turns,
         most_steps=most_steps,
     )
 

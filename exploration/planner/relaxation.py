@@ -150,15 +150,14 @@ class _AllCombinations:
     def __init__(self, chain: Chain, groups: Groups) -> None:
         self.chain, self.groups = chain, groups
         self.counts = _counts(chain, groups)
-        self.links = [
-            (_fastest(chain, group, chain.link_of), _fastest(chain, group, chain.link_of.T))
-            for group in groups
-        ]
         self.moves = tuple(
             _Move(group, turns)
             for group, most in enumerate(_turns(chain, groups))
             for turns in range(1, most + 1)
         )
+        self.sent_s = self._loads(chain.link_of)
+        self.received_s = self._loads(chain.link_of.T)
+        self.starts = (chain.cuts + 1) * np.arange(len(self.moves))[:, None]
         summed = chain.spans_s is None and chain.memory_bytes.ndim == 2
         make = _Summed if summed else _Tabled
         self.reaches: tuple[_Summed | _Tabled, ...] = tuple(
@@ -167,6 +166,11 @@ class _AllCombinations:
         self.best: tuple[PlacedSlice, ...] = ()
         self.best_s = math.inf
         self.prepare()
+
+    def _loads(self, link_of: Cuts) -> Floats:
+        """Return how long a device sends per frame at each cut, at least, (moves, cuts)."""
+        times = [_fastest(self.chain, group, link_of) for group in self.groups]
+        return np.array([times[move.group] / move.turns for move in self.moves])
 
     def prepare(self) -> None:
         """List all combinations."""
@@ -202,33 +206,27 @@ class _AllCombinations:
 
     def most(self) -> float:
         """Return a limit that is as good as none."""
-        messages = np.concatenate([times for link in self.links for times in link])
+        messages = np.concatenate([self.sent_s, self.received_s])
         longest = max(reach.longest_s for reach in self.reaches)
         return max(longest, float(messages[np.isfinite(messages)].max()))
 
     def values(self, low: float, high: float) -> Floats:
         """Return the times in between that a limit can be: others change nothing."""
-        found = []
-        for group, links, most in zip(
-            self.groups, self.links, _turns(self.chain, self.groups), strict=True
-        ):
-            for turns in range(1, most + 1):
-                within = low * turns * (1 - _ROUNDING), high * turns * (1 + _ROUNDING)
-                times = [self.reaches[index].values(*within) for index in group]
-                found += [each / turns for each in (*times, *links)]
+        found = [self.sent_s.ravel(), self.received_s.ravel()]
+        for move in self.moves:
+            within = low * move.turns * (1 - _ROUNDING), high * move.turns * (1 + _ROUNDING)
+            for index in self.groups[move.group]:
+                found.append(self.reaches[index].values(*within) / move.turns)
         values = np.unique(np.concatenate(found))
         return values[(values > low) & (values < high)]
 
     def is_enough(self, limit: float) -> bool:
         """Return whether the relaxed chain has a plan within a limit; keep it if it is real."""
         reached_from = self.reached_from(limit)
-        nowhere = self.chain.cuts  # from there nothing is reached
-        table = np.pad(reached_from, ((0, 0), (0, 1)))
-        row = (nowhere + 1) * np.arange(len(self.moves))[:, None]
         reached = np.zeros(self.size + 1, np.intp)
-        reached[-1] = nowhere
+        reached[-1] = self.chain.cuts
         for level in self.levels:
-            best = table.take(row + reached[level.before]).max(axis=0)
+            best = reached_from.take(self.starts + reached[level.before]).max(axis=0)
             reached[level.members] = best
             goal = int(best.argmax())
             if best[goal] == self.chain.layers:
@@ -237,21 +235,22 @@ class _AllCombinations:
         return False
 
     def reached_from(self, limit: float) -> Cuts:
-        """Return for each move the furthest cut that it reaches from each cut, (moves, cuts)."""
-        found = []
-        for group, (sent, received), most in zip(
-            self.groups, self.links, _turns(self.chain, self.groups), strict=True
-        ):
-            reached = np.zeros((most, self.chain.cuts), np.intp)
+        """Return for each move the furthest cut that it reaches from each cut, (moves, cuts + 1).
+
+        The last column stands for a place from which nothing is reached.
+        """
+        most = min(limit, np.finfo(np.float64).max)
+        sends, receives = self.sent_s <= most, self.received_s <= most
+        limits = np.array([limit_in_turn(limit, move.turns) for move in self.moves])
+        found = np.zeros((len(self.moves), self.chain.cuts + 1), np.intp)
+        first = 0
+        for group, turns in zip(self.groups, _turns(self.chain, self.groups), strict=True):
             for index in group:
-                turns = self.chain.turns[index]
-                limits = np.array([limit_in_turn(limit, n) for n in range(1, turns + 1)])
-                furthest = self.reaches[index].furthest(
-                    limits, _allowed(sent, limits), _allowed(received, limits)
-                )
-                reached[:turns] = np.maximum(reached[:turns], furthest)
-            found.append(reached)
-        return np.concatenate(found)
+                own = slice(first, first + self.chain.turns[index])
+                furthest = self.reaches[index].furthest(limits[own], sends[own], receives[own])
+                np.maximum(found[own, :-1], furthest, found[own, :-1])
+            first += turns
+        return found
 
     def keep(self, plan: tuple[PlacedSlice, ...]) -> None:
         value = bottleneck_s(self.chain, plan) if plan else math.inf
@@ -332,7 +331,7 @@ class _PromisingCombinations(_AllCombinations):
         """Return whether a plan within a limit is found; keep it if it is real."""
         reached_from = self.reached_from(limit)
         alone = [move.turns == 1 for move in self.moves]
-        does = np.mean(self.work[reached_from[alone]] - self.work, axis=1)
+        does = np.mean(self.work[reached_from[alone, :-1]] - self.work, axis=1)
         nothing = np.zeros(1, np.intp)
         kept = [_Kept(np.zeros((1, len(self.counts)), np.intp), nothing, nothing, nothing)]
         while kept[-1].reached.size:
@@ -384,11 +383,6 @@ def _fastest(chain: Chain, group: tuple[int, ...], link_of: Cuts) -> Floats:
     return times
 
 
-def _allowed(message_s: Floats, limits: Floats) -> Flags:
-    """Return where a message may be, for each limit: (limits, cuts)."""
-    return (message_s <= limits[:, None]) & np.isfinite(message_s)
-
-
 class _Summed:
     """How far devices of one type get where times and memory are sums over layers."""
 
@@ -413,7 +407,8 @@ class _Summed:
         ends = np.searchsorted(self.sums, self.sums + (limits[:, None] + self.slack), "right")
         reached = np.minimum(ends - 1, self.most)
         last_sent = np.maximum.accumulate(np.where(sends, self.cuts, 0), axis=1)
-        reached = np.where(receives, np.take_along_axis(last_sent, reached, 1), 0)
+        row = self.cuts.size * np.arange(limits.size)[:, None]
+        reached = np.where(receives, last_sent.take(row + reached), 0)
         return np.maximum(np.maximum.accumulate(reached, axis=1), self.cuts)
 
     def values(self, low: float, high: float) -> Floats:

@@ -18,6 +18,7 @@ keeping, of equally many devices, only some of the most promising combinations.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,6 +78,12 @@ Groups: TypeAlias = tuple[tuple[int, ...], ...]
 def _counts(chain: Chain, groups: Groups) -> list[int]:
     """Return how many devices each group has."""
     return [sum(map(chain.type_of.count, group)) for group in groups]
+
+
+def _members(groups: Groups) -> Iterator[tuple[int, int]]:
+    """Yield group and type of each type."""
+    for group, members in enumerate(groups):
+        yield from ((group, index) for index in members)
 
 
 def _turns(chain: Chain, groups: Groups) -> list[int]:
@@ -157,6 +164,8 @@ class _AllCombinations:
         )
         self.sent_s = self._loads(chain.link_of)
         self.received_s = self._loads(chain.link_of.T)
+        self.in_turn = np.array([limit_in_turn(1.0, move.turns) for move in self.moves])
+        self.rows = [(index, self._rows(group, index)) for group, index in _members(groups)]
         self.starts = (chain.cuts + 1) * np.arange(len(self.moves))[:, None]
         summed = chain.spans_s is None and chain.memory_bytes.ndim == 2
         make = _Summed if summed else _Tabled
@@ -166,6 +175,11 @@ class _AllCombinations:
         self.best: tuple[PlacedSlice, ...] = ()
         self.best_s = math.inf
         self.prepare()
+
+    def _rows(self, group: int, index: int) -> slice:
+        """Return the moves that a type of a group can make."""
+        first = self.moves.index(_Move(group, 1))
+        return slice(first, first + self.chain.turns[index])
 
     def _loads(self, link_of: Cuts) -> Floats:
         """Return how long a device sends per frame at each cut, at least, (moves, cuts)."""
@@ -226,7 +240,7 @@ class _AllCombinations:
         reached = np.zeros(self.size + 1, np.intp)
         reached[-1] = self.chain.cuts
         for level in self.levels:
-            best = reached_from.take(self.starts + reached[level.before]).max(axis=0)
+            best = np.maximum.reduce(reached_from.take(self.starts + reached[level.before]))
             reached[level.members] = best
             goal = int(best.argmax())
             if best[goal] == self.chain.layers:
@@ -239,17 +253,13 @@ class _AllCombinations:
 
         The last column stands for a place from which nothing is reached.
         """
-        most = min(limit, np.finfo(np.float64).max)
+        most = min(limit, sys.float_info.max)
         sends, receives = self.sent_s <= most, self.received_s <= most
-        limits = np.array([limit_in_turn(limit, move.turns) for move in self.moves])
+        limits = limit * self.in_turn
         found = np.zeros((len(self.moves), self.chain.cuts + 1), np.intp)
-        first = 0
-        for group, turns in zip(self.groups, _turns(self.chain, self.groups), strict=True):
-            for index in group:
-                own = slice(first, first + self.chain.turns[index])
-                furthest = self.reaches[index].furthest(limits[own], sends[own], receives[own])
-                np.maximum(found[own, :-1], furthest, found[own, :-1])
-            first += turns
+        for index, rows in self.rows:
+            furthest = self.reaches[index].furthest(limits[rows], sends[rows], receives[rows])
+            np.maximum(found[rows, :-1], furthest, found[rows, :-1])
         return found
 
     def keep(self, plan: tuple[PlacedSlice, ...]) -> None:

@@ -11,7 +11,7 @@ is full or a link is slower than hoped, or where completing costs too much for c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import NamedTuple
@@ -64,9 +64,9 @@ class Costs:
 
     def spans(self, kind: int, turns: int) -> Floats:
         """Return what slices cost on devices of a type that take turns, (cuts, cuts)."""
-        table, fits = self.chain.span_s[kind], self.chain.fits[kind]
-        fine = fits & (table <= limit_in_turn(self.limit, turns))
-        return np.where(fine, self.weights[kind] * np.where(fits, table, 0.0), np.inf)
+        table = self.chain.span_s[kind]
+        fine = self.chain.fits[kind] & (table <= limit_in_turn(self.limit, turns))
+        return np.where(fine, self.weights[kind] * np.where(fine, table, 0.0), np.inf)
 
     def messages(self, link_s: Floats, load_s: Floats) -> Floats:
         """Return what messages cost, of the time that they take, and the load that they are."""
@@ -153,7 +153,7 @@ def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> Floats:
         least[grade.states, -1] = 0.0
         for types, turns, states in grade.ends:
             if (types, turns) not in tables:
-                each = [costs.spans(index, turns) for index in types if chain.turns[index] >= turns]
+                each = [costs.spans(index, turns) for index in types]
                 tables[types, turns] = np.minimum.reduce(each)
             before[states] = _least_sums(tables[types, turns], least[states])
     return least
@@ -290,18 +290,20 @@ class Walk:
             self._used[self._role.board[device]] ^= self._role.bit[device]
             self._held[self.chain.board_of[device]] = held
 
-    def _cost(self, devices: tuple[int, ...], cut: int) -> Floats:
-        """Return what the next slice costs on some devices, by the cut where it ends."""
+    def _slices(self, kind: int, turns: int) -> Floats:
+        """Return what slices cost on devices of a type that take turns, (cuts, cuts)."""
+        if (kind, turns) not in self._tables:
+            self._tables[kind, turns] = self.costs.spans(kind, turns)
+        return self._tables[kind, turns]
+
+    def _extra(self, devices: tuple[int, ...], cut: int) -> float:
+        """Return what the next slice costs on some devices besides computing."""
         chain = self.chain
-        kind = chain.type_of[devices[0]], len(devices)
-        if kind not in self._tables:
-            self._tables[kind] = self.costs.spans(*kind)
         extra = self._message(devices, cut) if self._placed else 0.0
         for board in {chain.board_of[device] for device in devices}:
             if not any(other in self._devices for other in chain.boards[board]):
                 extra += self.costs.boards[board]
-        whole: Floats = self._tables[kind][cut] + extra
-        return whole
+        return extra
 
     def _message(self, devices: tuple[int, ...], cut: int) -> float:
         """Return what the messages cost from the last slice to some devices."""
@@ -331,22 +333,39 @@ class Walk:
         for target, move in zip(
             here.targets[first:last].tolist(), here.moves[first:last].tolist(), strict=True
         ):
-            for devices in self._candidates(graph.moves[move]):
-                costs = self._cost(devices, cut) + cost
-                totals = costs + self.least[target]
-                fine = (totals < self._worth) & self._is_held(devices, cut)
-                for end in np.flatnonzero(fine).tolist():
-                    yield _Way(float(totals[end]), -end, devices, target, float(costs[end]))
+            for kind, choices in self._candidates(graph.moves[move]):
+                slices = self._slices(kind, graph.moves[move].turns)[cut] + cost
+                if not (slices + self.least[target] < self._worth).any():
+                    continue
+                for devices in choices:
+                    extra = self._extra(devices, cut)
+                    if math.isinf(extra):
+                        continue
+                    costs = slices + extra
+                    totals = costs + self.least[target]
+                    fine = (totals < self._worth) & self._is_held(devices, cut)
+                    for end in np.flatnonzero(fine).tolist():
+                        yield _Way(float(totals[end]), -end, devices, target, float(costs[end]))
 
-    def _candidates(self, move: Move) -> Iterator[tuple[int, ...]]:
-        """Yield the devices that a move can mean; of those that are alike, one choice."""
-        if max(self.graph.roles.turns) > 1:
-            yield from self._in_turn(move)
-            return
+    def _candidates(self, move: Move) -> Iterator[tuple[int, Iterable[tuple[int, ...]]]]:
+        """Yield the types of device that a move can mean, and the devices of each that are free.
+
+        Of choices that are alike there is one.
+        """
+        find = self._in_turn if max(self.graph.roles.turns) > 1 else self._alone
+        free: dict[int, list[int]] = {}
+        for device in self.graph.roles.devices[move.slot]:
+            if device not in self._devices:
+                free.setdefault(self.chain.type_of[device], []).append(device)
+        for kind, devices in free.items():
+            yield kind, find(move, devices)
+
+    def _alone(self, move: Move, devices: list[int]) -> Iterator[tuple[int, ...]]:
+        """Yield devices that differ."""
         role, chain = self._role, self.chain
         last = role.board[self._last[0]] if self._placed else -1
         met = set()
-        for device in self.graph.roles.devices[move.slot]:
+        for device in devices:
             board = role.board[device]
             if self._used[board] != move.before or (board == last) != move.stays:
                 continue
@@ -355,22 +374,17 @@ class Walk:
                 met.add(alike)
                 yield (device,)
 
-    def _in_turn(self, move: Move) -> Iterator[tuple[int, ...]]:
-        """Yield devices of one type that take turns.
+    def _in_turn(self, move: Move, devices: list[int]) -> Iterator[tuple[int, ...]]:
+        """Yield so many of some devices that differ.
 
-        A step counts for each but the first, as there may be very many.
+        A step counts for each choice but the first, as there may be very many.
         """
-        free: dict[int, list[int]] = {}
-        for device in self.graph.roles.devices[move.slot]:
-            if device not in self._devices:
-                free.setdefault(self.chain.type_of[device], []).append(device)
-        for devices in free.values():
-            exchangeable = len({self._role.like[device] for device in devices}) == 1
-            choices = combinations(devices, move.turns)
-            for number, chosen in enumerate(islice(choices, 1 if exchangeable else None)):
-                if number:
-                    self.steps.take()
-                yield chosen
+        exchangeable = len({self._role.like[device] for device in devices}) == 1
+        choices = combinations(devices, move.turns)
+        for number, chosen in enumerate(islice(choices, 1 if exchangeable else None)):
+            if number:
+                self.steps.take()
+            yield chosen
 
     def _context(self, device: int) -> object:
         """Return what tells apart devices that are alike when nothing is placed."""

@@ -94,7 +94,7 @@ def _turns(chain: Chain, groups: Groups) -> list[int]:
 def _bytes_of(chain: Chain, groups: Groups) -> int:
     """Return how much memory the tables of all combinations take."""
     combinations = math.prod(count + 1 for count in _counts(chain, groups))
-    return combinations * 8 * (1 + 3 * sum(_turns(chain, groups)))
+    return combinations * 8 * (1 + 2 * len(groups) + sum(_turns(chain, groups)))
 
 
 def _merged(chain: Chain, groups: Groups) -> Groups:
@@ -259,7 +259,7 @@ class _AllCombinations:
         found = np.zeros((len(self.moves), self.chain.cuts + 1), np.intp)
         for index, rows in self.rows:
             furthest = self.reaches[index].furthest(limits[rows], sends[rows], receives[rows])
-            np.maximum(found[rows, :-1], furthest, found[rows, :-1])
+            np.maximum(found[rows, :-1], furthest, out=found[rows, :-1])
         return found
 
     def keep(self, plan: tuple[PlacedSlice, ...]) -> None:
@@ -315,7 +315,7 @@ class _AllCombinations:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Combinations of devices of equally many slices."""
+    """Combinations of equally many devices."""
 
     used: Cuts
     """(combinations, groups): numbers of devices."""
@@ -324,11 +324,11 @@ class _Kept:
     move: Cuts
     """(combinations,): the last one."""
     before: Cuts
-    """(combinations,): without that: which one of the combinations of one slice less."""
+    """(combinations,): without that: which one of the combinations of fewer devices."""
 
 
 class _PromisingCombinations(_AllCombinations):
-    """Looks at some combinations of equally many slices only: there may be better plans."""
+    """Looks at some combinations of equally many devices only: there may be better plans."""
 
     def prepare(self) -> None:
         """Weigh layers by the mean time of all devices, and number combinations at random."""
@@ -344,18 +344,22 @@ class _PromisingCombinations(_AllCombinations):
         does = np.mean(self.work[reached_from[alone, :-1]] - self.work, axis=1)
         nothing = np.zeros(1, np.intp)
         kept = [_Kept(np.zeros((1, len(self.counts)), np.intp), nothing, nothing, nothing)]
-        while kept[-1].reached.size:
-            goal = int(kept[-1].reached.argmax())
-            if kept[-1].reached[goal] == self.chain.layers:
-                self.keep(self.placed(self._steps_to(kept, goal)))
+        most = max(move.turns for move in self.moves)
+        while any(each.reached.size for each in kept[-most:]):
+            kept.append(self._next(kept, reached_from, does))
+            reached = kept[-1].reached
+            if reached.max(initial=0) == self.chain.layers:
+                self.keep(self.placed(self._steps_to(kept, int(reached.argmax()))))
                 return True
-            kept.append(self._next(kept[-1], reached_from, does))
         return False
 
-    def _next(self, last: _Kept, reached_from: Cuts, does: Floats) -> _Kept:
-        """Return the combinations with one more slice that promise most."""
+    def _next(self, kept: list[_Kept], reached_from: Cuts, does: Floats) -> _Kept:
+        """Return the combinations of one more device that promise most."""
         made = []
         for index, (move, reach) in enumerate(zip(self.moves, reached_from, strict=True)):
+            if move.turns > len(kept):
+                continue
+            last = kept[-move.turns]
             free = np.flatnonzero(last.used[:, move.group] <= self.counts[move.group] - move.turns)
             free = free[reach[last.reached[free]] > last.reached[free]]
             used = last.used[free]
@@ -376,11 +380,13 @@ class _PromisingCombinations(_AllCombinations):
 
     def _steps_to(self, kept: list[_Kept], goal: int) -> Iterator[tuple[_Move, int, int]]:
         """Yield move, first and last cut of the slices to a combination, from the last slice on."""
-        for last, before in zip(reversed(kept), reversed(kept[:-1]), strict=False):
-            source = int(last.before[goal])
-            move = self.moves[int(last.move[goal])]
-            yield move, int(before.reached[source]), int(last.reached[goal])
-            goal = source
+        number = len(kept) - 1
+        while number:
+            move = self.moves[int(kept[number].move[goal])]
+            before = kept[number - move.turns]
+            source = int(kept[number].before[goal])
+            yield move, int(before.reached[source]), int(kept[number].reached[goal])
+            number, goal = number - move.turns, source
 
 
 def _fastest(chain: Chain, group: tuple[int, ...], link_of: Cuts) -> Floats:

@@ -51,6 +51,8 @@ class Roles:
     """(slots, slots): the same inside one board."""
     turns: tuple[int, ...]
     """Class -> how many of its devices can take turns."""
+    forgets: bool
+    """Whether states do not tell how many took turns last: then as many as can."""
     link_s: Floats
     """(links + 1, cuts): time of messages at each cut; the last row stands for no message."""
     load_s: Floats
@@ -141,6 +143,8 @@ def _all_roles(chain: Chain) -> Iterator[Roles]:
     exact = takes_turns and _is_uniform(chain)
     while True:
         yield _roles(chain, alone, _numbered(kinds), exact=exact)
+        if takes_turns:
+            yield _roles(chain, alone, _numbered(kinds), exact=False, forgets=True)
         if len(set(kinds)) == 1:
             return
         kinds, exact = _merged(chain, kinds), False
@@ -217,6 +221,7 @@ def _roles(
     class_of: tuple[int, ...],
     *,
     exact: bool,
+    forgets: bool = False,
 ) -> Roles:
     slots: list[tuple[int, ...]] = []
     devices: list[list[int]] = []
@@ -246,6 +251,7 @@ def _roles(
         across,
         within,
         turns,
+        forgets,
         link_s,
         load_s,
     )
@@ -291,7 +297,7 @@ def _most_states(roles: Roles) -> float:
             return math.inf
         states *= math.comb(roles.size(group) + uses, uses)
     return states * sum(
-        turns * len(slots) << (len(slots) - 1)
+        (1 if roles.forgets else turns) * len(slots) << (len(slots) - 1)
         for turns, slots in zip(roles.turns, roles.slots, strict=True)
     )
 
@@ -352,7 +358,7 @@ class _Builder:
             for group, used in self.cells
             for bit, slot in enumerate(roles.slots[group])
             if used >> bit & 1
-            for turns in range(1, roles.turns[group] + 1)
+            for turns in range(roles.turns[group] if roles.forgets else 1, roles.turns[group] + 1)
         ]
         end_of = {end: index for index, end in enumerate(self.ends)}
         self.end_cells, self.end_slots, self.end_turns = np.array(self.ends).T
@@ -374,7 +380,8 @@ class _Builder:
         end_of: dict[tuple[int, int, int], int],
     ) -> None:
         """Add the ways to give a slot of a cell's boards a slice."""
-        turns = range(1, self.roles.turns[group] + 1)
+        most = self.roles.turns[group]
+        turns = range(1, most + 1)
         for stays, taken in product((False, True) if before is not None else (False,), turns):
 
             def step(
@@ -386,7 +393,8 @@ class _Builder:
                 boards[:, after] += taken
                 if before is not None:
                     boards[:, before] -= taken
-                last = np.full(sources.size, end_of[after, slot, taken])
+                end = after, slot, most if self.roles.forgets else taken
+                last = np.full(sources.size, end_of[end])
                 links = self._link(states.last[sources], slot, stays, taken)
                 return sources, links, _States(boards, last)
 

@@ -137,6 +137,29 @@ def drawn(layers: int, number: int, kinds: int) -> dict[str, Any]:
     }
 
 
+def in_turn() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield cases in which up to eight devices of a kind may take turns on a slice."""
+    for layers, kinds in ((96, 3), (910, 2)):
+        case, size = chain(layers, kinds, 8), f"{layers} layers x {kinds} kinds x 8 hosts"
+        yield size, {**case, "most_turns": 8}
+    for title, case in list(hard())[:2]:
+        yield title, {**case, "most_turns": 8}
+    for boards, rate in ((4, 1.25e7), (8, 1.25e7), (8, 1.25e6)):
+        case = on_boards(96, 2, boards, {"bandwidth_bytes_s": rate})
+        size = f"96 layers on {boards} boards with 2 kinds each, {rate:.2g} bytes/s"
+        yield size, {**case, "most_turns": 8}
+
+
+def turns_row(title: str, case: dict[str, Any], rounds: int) -> tuple[str, str, str]:
+    """Return a case, how long it takes, and what turns gain."""
+    found, alone = planned(case), planned({**case, "most_turns": 1})
+    latency = found.objective == "latency"
+    least, without = (one.latency_s if latency else one.bottleneck_s for one in (found, alone))
+    told = f"{found.objective}: {100 * (least / without - 1):+.1f} %"
+    proof = "proven" if found.proven else "not proven"
+    return title, milliseconds(measure(case, rounds, proven=found.proven)), f"{told}, {proof}"
+
+
 def crowded_row(title: str, case: dict[str, Any], rounds: int) -> tuple[str, str, str]:
     """Return a case, how long it takes, and how far its plan may be from the best."""
     found = planned(case)
@@ -148,11 +171,15 @@ def crowded_row(title: str, case: dict[str, Any], rounds: int) -> tuple[str, str
 
 def on_full_boards(layers: int, kinds: int) -> dict[str, Any]:
     """Return layers on boards with a device of each kind, whose memory they nearly fill."""
-    case = chain(layers, kinds, 8)
-    shared = {"memory_bytes": 1.05 * case["memory_bytes"].sum() / 8, "bandwidth_bytes_s": 1.25e8}
+    memory = 1.05 * chain(layers, kinds, 8)["memory_bytes"].sum() / 8
+    return on_boards(layers, kinds, 8, {"memory_bytes": memory, "bandwidth_bytes_s": 1.25e8})
+
+
+def on_boards(layers: int, kinds: int, boards: int, what: dict[str, float]) -> dict[str, Any]:
+    """Return layers on boards with a device of each kind."""
+    case = chain(layers, kinds, boards)
     devices = [
-        replace(device, board=device.name.rpartition("-")[2], **shared)
-        for device in case["devices"]
+        replace(device, board=device.name.rpartition("-")[2], **what) for device in case["devices"]
     ]
     return {**case, "devices": devices}
 
@@ -242,6 +269,8 @@ def main() -> None:
     print_table("Where states are searched", ("", "ms"), rows)
     rows = [crowded_row(title, case, min(given.rounds, 3)) for title, case in crowded()]
     print_table("Many devices", ("", "ms", "bottleneck"), rows)
+    rows = [turns_row(title, case, given.rounds) for title, case in in_turn()]
+    print_table("Up to eight devices take turns on a slice", ("", "ms", "against none"), rows)
     found = tuple(growths(given.rounds))
     for growth in found:
         sizes = zip(growth.sizes, growth.seconds, strict=True)

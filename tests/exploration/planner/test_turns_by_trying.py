@@ -60,6 +60,10 @@ def test_no_pipeline_with_turns_is_better(objective: Objective, first: int, numb
     assert number / 8 < values.count(math.inf) < number / 2
 
 
+def test_devices_whose_shares_of_memory_are_alike_do_not_take_turns() -> None:
+    assert 2 < check(500_250, "throughput") < 3
+
+
 def check_coarsely(seed: int) -> bool:
     """Plan with bounds that are coarse; return whether the plan is proven."""
     objective = OBJECTIVES[seed % 2]

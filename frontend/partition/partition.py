@@ -27,13 +27,15 @@ HEADER_BYTES, MAX_DIMENSIONS = 64, 12
 """Of messages of tensors with open sizes: what they begin with, and what it has room for."""
 
 _AN_EXAMPLE = (100, 4)
+"""What messages suggest as sizes of a tensor of which nothing is known."""
+
 _NO_TENSORS = {
     "map": "a map",
     "optional": "an optional value",
     "sequence": "a sequence",
     "sparse_tensor": "a sparse tensor",
 }
-"""What messages suggest as sizes of a tensor of which nothing is known."""
+"""What values that are no tensors are called, by their kinds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def copy(model: Path, target: Path) -> None:
 def split(model: Path, mapping: Path, target: Path) -> None:
     """Read the model, partition it, and write the sub-models."""
     loaded = read_model(model)
-    ranks = assign(read_mapping(mapping), loaded.graph).ranks()
+    ranks = assign(read_mapping(mapping), loaded.graph).entries()
     cut = partition(loaded.graph, {layer: found[0] for layer, found in ranks.items()})
     target.mkdir()
     for number, part in enumerate(cut.segments):

@@ -20,6 +20,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 
@@ -106,10 +107,11 @@ def _planned(
     source_board: str | None,
     literally: bool,
 ) -> Planned:
-    ranks = {layer: ranks[0] for layer, ranks in assignment.ranks().items()}
+    entries = {layer: entries[0] for layer, entries in assignment.entries().items()}
     arrange = Arrangement if literally else format_of(loaded.graph).arrange
-    arranged = arrange(loaded.graph, ranks)
-    cut = partition(arranged.graph, arranged.rank_of)
+    arranged = arrange(loaded.graph, entries)
+    ranks = [placements.ranks_of(entry) for entry in range(len(assignment.layers))]
+    cut = in_turns(partition(arranged.graph, arranged.rank_of), ranks)
     source = _source_rank(cut, placements.ranks, source_board)
     plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
     return Planned(loaded, cut, plan, (*placements.warnings, *arranged.warnings))

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankslice.framework.turns import ALL, Turns
+
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:
-    """One key of the mapping with its layers: one MPI rank."""
+    """One key of the mapping with its layers: one MPI rank, or several that take turns."""
 
     key: str
-    """As written: ``edge01_cpu0-3.2``."""
+    """As written: ``edge01_cpu0-3.2``, or ``edge01_gpu*3|edge02_cpu0-3`` for ranks in turn."""
     layers: tuple[str, ...]
     """As written: names of layers or of output tensors, and ranges ``first..last``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A mapping file: rank i is the i-th entry."""
+    """A mapping file: ranks are numbered in the order in which its keys name them."""
 
     name: str
     """Name of the file, for messages."""
@@ -51,6 +53,8 @@ class Placement:
     """Whether layers that the accelerator cannot run may run on the CPU."""
     shared: bool = False
     """Whether another rank has one of these cores too."""
+    turns: Turns = ALL
+    """The frames that its segments handle: not all if other ranks have the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +65,32 @@ class Placements:
     """By rank."""
     warnings: tuple[str, ...] = ()
     """What works but deserves a look, one line each."""
+    entries: tuple[int, ...] = ()
+    """By rank: the number of the mapping's entry whose layers it has."""
+
+    def ranks_of(self, entry: int) -> tuple[int, ...]:
+        """Return the ranks that have the layers of an entry, in their order."""
+        return tuple(rank for rank, number in enumerate(self.entries) if number == entry)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which layers each rank of a mapping runs, ranges and output names resolved.
+    """Which layers each entry of a mapping has, ranges and output names resolved.
 
     Constant layers are in it only where the mapping names them, and so are dequantisers that
     make no model output.
     """
 
     layers: tuple[tuple[str, ...], ...]
-    """By rank: the names of its layers, once each, in the graph's order."""
+    """By entry: the names of its layers, once each, in the graph's order."""
 
-    def ranks(self) -> dict[str, tuple[int, ...]]:
-        """Return the ranks of each layer that the mapping names, in ascending order.
+    def entries(self) -> dict[str, tuple[int, ...]]:
+        """Return the entries that name each layer, in ascending order.
 
         In this version there is exactly one, except for constant layers.
         """
         found: dict[str, tuple[int, ...]] = {}
-        for rank, layers in enumerate(self.layers):
+        for entry, layers in enumerate(self.layers):
             for layer in layers:
-                found[layer] = (*found.get(layer, ()), rank)
+                found[layer] = (*found.get(layer, ()), entry)
         return found

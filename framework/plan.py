@@ -11,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.records import document_schema, read_document, read_record
+from rankslice.framework.turns import ALL, MOST_TURNS, Turns
 from rankslice.framework.wording import described, quoted
 
 FORMAT = "rankslice-plan"
@@ -50,12 +52,15 @@ class Segment:
     outputs: tuple[str, ...]
     level: int
     """Length of the longest path from the source to this segment, itself included, in segments
-    and hops between ranks."""
+    and hops between ranks; a segment of ranks that take turns counts :attr:`levels`."""
+    levels: int = 1
+    """How many steps of the pipeline it may take for a frame: more than one if its rank does not
+    handle every frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One tensor that one rank sends to another, every frame."""
+    """One tensor that one rank sends to another, in every frame that both of them handle."""
 
     number: int
     """Also the MPI tag; from 1, since tag 0 is the completion credit's."""
@@ -81,7 +86,7 @@ class Plan:
     sink: int
     """Rank where results come out."""
     path_length: int
-    """Longest path from source to sink, in segments and hops."""
+    """Longest path from source to sink, in levels."""
     minimal: bool
     """Whether the number of segments is proven to be the smallest possible."""
 
@@ -93,6 +98,15 @@ class Plan:
     def of_rank(self, rank: int) -> tuple[Segment, ...]:
         """Return the segments of one rank, by index."""
         return tuple(segment for segment in self.segments if segment.rank == rank)
+
+    def turns_of_reader(self, rank: int, tensor: str) -> Turns:
+        """Return the frames in which a rank needs a tensor: all at the sink, if it is an output."""
+        is_result = rank == self.sink and tensor in self.model.outputs
+        return ALL if is_result else self.ranks[rank].turns
+
+    def turns_of_maker(self, rank: int, tensor: str) -> Turns:
+        """Return the frames in which a rank has a tensor: all at the source, if it is an input."""
+        return ALL if tensor in self.model.inputs else self.ranks[rank].turns
 
 
 def plan_to_json(plan: Plan) -> str:
@@ -181,6 +195,7 @@ def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     for number, rank in enumerate(plan.ranks):
         if rank.rank != number:
             yield Mistake(f"{where}: ranks[{number}].rank", f"found {rank.rank}")
+        yield from _turns_mistakes(rank.turns, f"{where}: ranks[{number}].turns")
     if len({rank.key for rank in plan.ranks}) < len(plan.ranks):
         yield Mistake(f"{where}: ranks", "two ranks have the same key")
     for number, tensor in enumerate(plan.tensors):
@@ -204,31 +219,64 @@ def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
         seen[segment.rank] += 1
         if segment.level < 1:
             yield Mistake(f"{where}: segments[{number}].level", f"found {segment.level}")
+        if not 1 <= segment.levels <= segment.level:
+            yield Mistake(f"{where}: segments[{number}].levels", f"found {segment.levels}")
     if len({segment.file for segment in plan.segments}) < len(plan.segments):
         yield Mistake(f"{where}: segments", "two segments have the same file")
 
 
+def _turns_mistakes(turns: Turns, here: str) -> Iterator[Mistake]:
+    """Yield what is wrong with the frames that a rank handles."""
+    if not 1 <= turns.period <= MOST_TURNS:
+        yield Mistake(f"{here}.period", f"found {turns.period}", f"expected 1 to {MOST_TURNS}")
+    elif not turns.positions or list(turns.positions) != sorted(
+        set(turns.positions) & set(range(turns.period))
+    ):
+        found = f"found {list(turns.positions)}"
+        expected = f"expected numbers from 0 to {turns.period - 1}, ascending"
+        yield Mistake(f"{here}.positions", found, expected)
+
+
 def _flow_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     """Yield tensors that are made twice, read before they are made, or do not arrive."""
-    origin = dict.fromkeys(plan.model.inputs, plan.source)
-    arriving = {(channel.tensor, channel.destination) for channel in plan.channels}
+    makers: dict[str, list[int]] = {name: [plan.source] for name in plan.model.inputs}
+    arriving = {(c.tensor, c.source, c.destination) for c in plan.channels}
     if len(arriving) < len(plan.channels):
-        yield Mistake(f"{where}: channels", "two of them bring the same tensor to the same rank")
+        found = "two of them bring the same tensor from the same rank to the same one"
+        yield Mistake(f"{where}: channels", found)
+
+    def comes(name: str, rank: int) -> Fraction:
+        needed = plan.turns_of_reader(rank, name)
+        there = [m for m in makers[name] if m == rank or (name, m, rank) in arriving]
+        parts = (needed.shared_with(plan.turns_of_maker(maker, name)) for maker in there)
+        return sum(parts, Fraction(0)) / needed.share
+
     for number, segment in enumerate(plan.segments):
         here = f"{where}: segments[{number}]"
         for name in segment.inputs:
-            if name not in origin:
+            if name not in makers:
                 yield Mistake(f"{here}.inputs", f"nothing before it makes {quoted(name)}")
-            elif origin[name] != segment.rank and (name, segment.rank) not in arriving:
+            elif comes(name, segment.rank) < 1:
                 yield Mistake(f"{here}.inputs", f"no channel brings {quoted(name)}")
         for name in segment.outputs:
-            if name in origin:
+            own = plan.ranks[segment.rank].turns
+            others = (plan.turns_of_maker(maker, name) for maker in makers.get(name, ()))
+            if any(own.shared_with(other) for other in others):
                 yield Mistake(f"{here}.outputs", f"{quoted(name)} is there already")
-            origin[name] = segment.rank
+            makers.setdefault(name, []).append(segment.rank)
     for name in plan.model.outputs:
-        if name not in origin or (origin[name] != plan.sink and (name, plan.sink) not in arriving):
+        if name not in makers or comes(name, plan.sink) < 1:
             yield Mistake(f"{where}: model.outputs", f"{quoted(name)} does not reach the sink")
     for number, channel in enumerate(plan.channels):
-        if origin.get(channel.tensor) != channel.source or channel.source == channel.destination:
+        here, source, destination = (
+            f"{where}: channels[{number}]",
+            channel.source,
+            channel.destination,
+        )
+        if source not in makers.get(channel.tensor, ()) or source == destination:
             found = f"it does not lead {quoted(channel.tensor)} away from the rank that makes it"
-            yield Mistake(f"{where}: channels[{number}]", found)
+            yield Mistake(here, found)
+        elif not plan.turns_of_maker(source, channel.tensor).shared_with(
+            plan.turns_of_reader(destination, channel.tensor)
+        ):
+            yield Mistake(here, "its ranks have no frame in common")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BoundError, JobError
+from .turns import ALL, Turns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +127,8 @@ class RankSpec:
     """Variables that must be set when the rank's process starts."""
     allow_fallback: bool = False
     """Whether layers that the accelerator cannot run may run on the CPU."""
+    turns: Turns = ALL
+    """The frames that its segments handle."""
 
     @property
     def name(self) -> str:
@@ -142,11 +146,13 @@ class SegmentSpec:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     level: int
+    levels: int = 1
+    """How many of the levels up to ``level`` are its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """One tensor that goes from one rank to another, every frame."""
+    """One tensor that goes from one rank to another, in every frame that both handle."""
 
     number: int
     tensor: str
@@ -178,6 +184,16 @@ class Job:
     def segments_of(self, rank: int) -> tuple[SegmentSpec, ...]:
         """Return the segments of one rank, in the order in which a frame passes them."""
         return tuple(segment for segment in self.segments if segment.rank == rank)
+
+    def turns_of_maker(self, rank: int, tensor: str) -> Turns:
+        """Return the frames in which a rank has a tensor: all at the source, if it is an input."""
+        is_input = any(each.name == tensor for each in self.inputs)
+        return ALL if is_input else self.ranks[rank].turns
+
+    def turns_of_reader(self, rank: int, tensor: str) -> Turns:
+        """Return the frames in which a rank needs a tensor: all at the sink, if it is an output."""
+        is_result = rank == self.sink_rank and any(each.name == tensor for each in self.outputs)
+        return ALL if is_result else self.ranks[rank].turns
 
 
 def load_job(path: Path) -> Job:
@@ -241,7 +257,12 @@ def read_spec(kind: Any, item: dict[str, Any]) -> Any:
     Raises:
         KeyError, TypeError: a name is missing, or its value is of another type.
     """
-    kinds = {"tuple": tuple, "dict": dict, "bool": bool}
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "tuple": tuple,
+        "dict": dict,
+        "bool": bool,
+        "Turns": partial(read_spec, Turns),
+    }
     return kind(
         **{
             each.name: kinds.get(str(each.type).partition("[")[0], _same)(item[each.name])

@@ -1,4 +1,4 @@
-"""Which layers each rank runs: mapping values understood with the help of the model."""
+"""Which layers each entry of a mapping has: its values understood with the help of the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Names:
 class _Item:
     """One text of a mapping's value, and the layers that it means."""
 
-    rank: int
+    entry: int
     key: str
     where: str
     layers: tuple[str, ...]
@@ -44,7 +44,7 @@ class _UnknownError(RankSliceError):
 
 
 def assign(mapping: Mapping, graph: Graph) -> Assignment:
-    """Return the layers of each rank: names, names of output tensors and ranges resolved.
+    """Return the layers of each entry: names, names of output tensors and ranges resolved.
 
     A text is a layer's name or the name of a tensor that a layer makes; if it is neither, it
     can be a range ``first..last`` in the graph's order. Every layer must be in one key;
@@ -54,23 +54,23 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
 
     Raises:
         RankSliceError: A text names no layer or two, a layer is in no key or in several,
-            or a rank has no layers. All mistakes at once.
+            or an entry has no layers. All mistakes at once.
     """
     names = _names(graph)
     items, mistakes = _items(mapping, names)
     constant = constant_layers(graph)
     mistakes += _in_several_keys(items, constant)
     mistakes += _without_layers(mapping, items, constant)
-    rank_of = {layer: item.rank for item in items for layer in item.layers}
-    served = quantiser_ranks(graph, rank_of)
-    mistakes += _missing(mapping, graph, {*rank_of, *served, *copied_layers(graph, rank_of)})
+    entry_of = {layer: item.entry for item in items for layer in item.layers}
+    served = quantiser_ranks(graph, entry_of)
+    mistakes += _missing(mapping, graph, {*entry_of, *served, *copied_layers(graph, entry_of)})
     raise_mistakes(mistakes)
-    for layer, rank in served.items():
-        items.append(_Item(rank, mapping.entries[rank].key, mapping.name, (layer,)))
+    for layer, entry in served.items():
+        items.append(_Item(entry, mapping.entries[entry].key, mapping.name, (layer,)))
     return Assignment(
         tuple(
-            tuple(sorted(_layers_of(rank, items), key=names.position.__getitem__))
-            for rank in range(len(mapping.entries))
+            tuple(sorted(_layers_of(entry, items), key=names.position.__getitem__))
+            for entry in range(len(mapping.entries))
         )
     )
 
@@ -87,7 +87,7 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
     mistakes: list[Mistake | str] = []
     unknown: list[Mistake | str] = []
     count = 0
-    for rank, entry in enumerate(mapping.entries):
+    for number, entry in enumerate(mapping.entries):
         for index, text in enumerate(entry.layers):
             where = f"{mapping.name}: {bare(entry.key)}[{index}]"
             layers: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
                 count += len(error.mistakes)
             except RankSliceError as error:
                 mistakes += error.mistakes
-            items.append(_Item(rank, entry.key, where, layers))
+            items.append(_Item(number, entry.key, where, layers))
     if count > len(unknown):
         left = count - len(unknown)
         found = f"... and {left} more names of layers that {names.model} does not have"
@@ -177,7 +177,7 @@ def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mista
         doubles: dict[str, list[str]] = {}
         for layer in item.layers:
             owner = owners.setdefault(layer, item)
-            if owner.rank != item.rank and layer not in constant:
+            if owner.entry != item.entry and layer not in constant:
                 doubles.setdefault(owner.key, []).append(layer)
         for key, layers in doubles.items():
             subject = f"{_counted(layers)} in {bare(key)} too"
@@ -193,11 +193,11 @@ def _counted(layers: list[str]) -> str:
 def _without_layers(
     mapping: Mapping, items: list[_Item], constant: frozenset[str]
 ) -> list[Mistake]:
-    unclear = {item.rank for item in items if not item.layers}
+    unclear = {item.entry for item in items if not item.layers}
     mistakes = []
-    for rank, entry in enumerate(mapping.entries):
-        layers = _layers_of(rank, items)
-        if layers <= constant and rank not in unclear:
+    for number, entry in enumerate(mapping.entries):
+        layers = _layers_of(number, items)
+        if layers <= constant and number not in unclear:
             found = "the rank has no layers"
             if layers:
                 found += " but constant ones, which are copied to where they are needed"
@@ -206,8 +206,8 @@ def _without_layers(
     return mistakes
 
 
-def _layers_of(rank: int, items: list[_Item]) -> set[str]:
-    return {layer for item in items if item.rank == rank for layer in item.layers}
+def _layers_of(entry: int, items: list[_Item]) -> set[str]:
+    return {layer for item in items if item.entry == entry for layer in item.layers}
 
 
 def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> list[Mistake]:

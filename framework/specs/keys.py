@@ -3,6 +3,9 @@
 A resource is ``cpu``, ``arm`` or ``x86`` with cores (``0-3``, ``0,1,10``, or AutoDiCE's run of
 one-digit cores, ``0123``), or ``gpu`` or ``npu`` with an optional number and an optional host
 core (``gpu``, ``npu1``, ``gpu@4``). A suffix ``.2``, ``.3`` lets ranks share a resource.
+
+The key of a mapping's entry may name several ranks that take turns, each with an optional weight:
+``edge02_gpu*3|edge03_cpu0-3``.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
+from rankslice.framework.turns import MOST_TURNS, Turns, by_weights
 from rankslice.framework.wording import joined, quoted
 
 _RESOURCE = re.compile(
@@ -20,11 +24,12 @@ _RESOURCE = re.compile(
 )
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 _CORES = CORES_PATTERN.replace(r"\s*", "").strip("^$")
-KEY_PATTERN = (
-    rf"^[\s\S]+_((cpu|arm|x86)({_CORES}|[0-9]{{2,}})"
-    rf"|(gpu|npu)({_NUMBER.pattern})?(@({_NUMBER.pattern}))?)([.]([2-9]|[1-9][0-9]{{1,5}}))?$"
+_KEY = (
+    rf"[^|]+_((cpu|arm|x86)({_CORES}|[0-9]{{2,}})"
+    rf"|(gpu|npu)({_NUMBER.pattern})?(@({_NUMBER.pattern}))?)([.]([2-9]|[1-9][0-9]{{1,5}}))?"
 )
-"""The form of a key, as a regular expression of JSON Schemas."""
+KEY_PATTERN = rf"^{_KEY}([*][1-9][0-9]?)?([|]{_KEY}([*][1-9][0-9]?)?)*$"
+"""The form of an entry's key, as a regular expression of JSON Schemas."""
 
 _FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
 
@@ -54,6 +59,35 @@ def split_keys(text: str) -> tuple[str, ...]:
     """
     keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
     return tuple(filter(None, keys))
+
+
+def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
+    """Return the keys of the ranks that an entry's key names, and which frames each handles.
+
+    Args:
+        text: ``edge02_gpu*3|edge03_cpu0-3``, or a single key, whose rank handles all frames.
+        where: File and key, for messages.
+
+    Raises:
+        RankSliceError: a weight is no number, or the weights are too large.
+    """
+    parts = [_split_weight(part, where) for part in text.split("|")]
+    turns = by_weights([weight for _, weight in parts])
+    if turns[0].period > MOST_TURNS:
+        found = f"the weights add up to {turns[0].period}, divided by what they have in common"
+        raise RankSliceError(Mistake(where, found, f"expected at most {MOST_TURNS}: round them"))
+    return tuple((key, each) for (key, _), each in zip(parts, turns, strict=True))
+
+
+def _split_weight(text: str, where: str) -> tuple[str, int]:
+    """Return a key and its weight; 1 if it has none."""
+    key, star, weight = text.rpartition("*")
+    if not star:
+        return text, 1
+    if not _NUMBER.fullmatch(weight) or weight == "0":
+        found = f"{quoted(weight)} after '*' is not a weight"
+        raise RankSliceError(Mistake(where, found, "expected a number from 1, as in edge01_gpu*3"))
+    return key, int(weight)
 
 
 def parse_key(text: str, where: str) -> Key:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.cores import each_once, format_cores
-from rankslice.framework.specs.keys import Key, parse_key, read_cores
+from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_turns
+from rankslice.framework.turns import Turns
 from rankslice.framework.wording import bare, joined, quoted
 
 
@@ -22,6 +24,7 @@ class _Claim:
     rank: int
     key: Key
     where: str
+    turns: Turns
     board: Board
     cores: tuple[int, ...]
     """Empty for a GPU or NPU whose host core is still to be chosen."""
@@ -45,7 +48,7 @@ def place_ranks(
     other rank has; if none is left, it shares one, with a warning.
 
     Args:
-        mapping: Rank i is its i-th entry.
+        mapping: Its entries have the ranks in their order; one of several keys has several ranks.
         platform: The boards there are.
         share_cores: Whether ranks may share cores, GPUs and NPUs.
         default_engine: Engine of CPU ranks on boards whose platform names none.
@@ -55,29 +58,46 @@ def place_ranks(
             have or for what another rank has. All mistakes at once.
     """
     keys, mistakes = _keys(mapping)
-    mistakes += _unknown_boards(keys, mapping, platform)
+    mistakes += _unknown_boards([each.key for each in keys], mapping, platform)
     boards = {board.name: board for board in platform.boards}
     claims: list[_Claim] = []
-    for rank, key in keys.items():
+    for rank, (_, turns, key) in enumerate(keys):
         if key.board in boards:
             try:
-                claims.append(_claim(rank, key, boards[key.board], mapping, platform))
+                claims.append(_claim(rank, key, turns, boards[key.board], mapping, platform))
             except RankSliceError as error:
                 mistakes += error.mistakes
     mistakes += _repeated_cores(claims) if not share_cores else []
     mistakes += _clashes(claims) if not share_cores else []
     raise_mistakes(mistakes)
-    return _placements(claims, default_engine)
+    entries = tuple(each.entry for each in keys)
+    return replace(_placements(claims, default_engine), entries=entries)
 
 
-def _keys(mapping: Mapping) -> tuple[dict[int, Key], list[Mistake | str]]:
-    keys: dict[int, Key] = {}
+class _Keyed(NamedTuple):
+    """The key of a rank, the entry that it is from, and the frames that the rank handles."""
+
+    entry: int
+    turns: Turns
+    key: Key
+
+
+def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
+    """Return the keys of the ranks, by rank if there are no mistakes."""
+    keys: list[_Keyed] = []
     mistakes: list[Mistake | str] = []
-    for rank, entry in enumerate(mapping.entries):
+    for number, entry in enumerate(mapping.entries):
+        where = _where(mapping, entry.key)
         try:
-            keys[rank] = parse_key(entry.key, _where(mapping, entry.key))
+            parts = split_turns(entry.key, where)
+            keys += [_Keyed(number, turns, parse_key(text, where)) for text, turns in parts]
         except RankSliceError as error:
             mistakes += error.mistakes
+    times = Counter(each.key.text for each in keys)
+    for key in (key for key, count in times.items() if count > 1):
+        found = f"it is there {times[key]} times"
+        hint = f"give each rank a key of its own: {bare(key)}.2 shares what {bare(key)} names"
+        mistakes.append(Mistake(_where(mapping, key), found, hint))
     return keys, mistakes
 
 
@@ -85,13 +105,13 @@ def _where(mapping: Mapping, key: str) -> str:
     return f"{mapping.name}: {bare(key)}"
 
 
-def _unknown_boards(keys: dict[int, Key], mapping: Mapping, platform: Platform) -> list[Mistake]:
+def _unknown_boards(keys: list[Key], mapping: Mapping, platform: Platform) -> list[Mistake]:
     """Return one mistake per unknown board, at the first key that names it."""
     known = [board.name for board in platform.boards]
-    times = Counter(key.board for key in keys.values() if key.board not in known)
+    times = Counter(key.board for key in keys if key.board not in known)
     mistakes = []
     for board, count in times.items():
-        first = next(key for key in keys.values() if key.board == board)
+        first = next(key for key in keys if key.board == board)
         found = f"no board {quoted(board)} in {platform.name}"
         if count > 1:
             found += f" ({count} keys name it)"
@@ -105,7 +125,9 @@ def _some(names: list[str]) -> str:
     return joined(shown)
 
 
-def _claim(rank: int, key: Key, board: Board, mapping: Mapping, platform: Platform) -> _Claim:
+def _claim(
+    rank: int, key: Key, turns: Turns, board: Board, mapping: Mapping, platform: Platform
+) -> _Claim:
     where = _where(mapping, key.text)
     if key.kind == "cpu":
         cores = read_cores(key.unit, board.cores, where)
@@ -118,7 +140,7 @@ def _claim(rank: int, key: Key, board: Board, mapping: Mapping, platform: Platfo
             found = f"board {board.name} has no {format_cores(lacking)}"
             expected = f"it has {format_cores(board.cores)}"
             raise RankSliceError(Mistake(where, found, expected))
-    return _Claim(rank, key, where, board, cores)
+    return _Claim(rank, key, where, turns, board, cores)
 
 
 def _accelerators(kind: str, board: Board) -> tuple[Accelerator, ...]:
@@ -242,4 +264,5 @@ def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: s
         environment=driver.environment,
         allow_fallback=driver.allow_fallback,
         shared=any(users[board.name, core] > 1 for core in claim.cores),
+        turns=claim.turns,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
+from rankslice.framework.turns import ALL, Turns
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
@@ -23,10 +25,12 @@ def make_plan(
     """Return the plan of a partition on the accelerators where its ranks run.
 
     Frames enter at the source, the rank of the first layer that reads a model input, and results
-    leave at the sink, the rank of the last layer that makes a model output. A tensor gets one
-    channel to each other rank that needs it, straight from the rank that has it first; one that
-    the sink both reads and gives out crosses once. Channels are numbered from 1, model inputs
-    first, then in the order of segments, their outputs and the destinations.
+    leave at the sink, the rank of the last layer that makes a model output: the first rank, if
+    several take turns. A tensor gets one channel to each other rank that needs it, straight from
+    the rank that has it first; one that the sink both reads and gives out crosses once. Between
+    ranks that take turns there is a channel if some frames are handled by both. Channels are
+    numbered from 1, model inputs first, then in the order of segments, their outputs and the
+    destinations.
 
     A model input that no segment reads stays in the plan's model and tensors, but in no channel.
 
@@ -45,16 +49,16 @@ def make_plan(
         found = f"there is no rank {source}"
         raise RankSliceError(Mistake("source", found, f"expected 0 to {len(placements) - 1}"))
     sink = _sink(partition)
-    levels, last = _levels(partition, source, sink)
+    levels, last = _levels(partition, placements, source, sink)
     return Plan(
         model=model,
         ranks=tuple(placements),
         tensors=_tensors(partition),
         segments=tuple(
-            _segment(segment, level, placements[segment.rank].key, model.format)
+            _segment(segment, level, placements[segment.rank], model.format)
             for segment, level in zip(partition.segments, levels, strict=True)
         ),
-        channels=tuple(_channels(partition, source, sink)),
+        channels=tuple(_channels(partition, placements, source, sink)),
         source=source,
         sink=sink,
         path_length=last - 1,
@@ -75,13 +79,12 @@ def _idle_ranks(partition: Partition, placements: Sequence[Placement]) -> Iterat
 
 
 def _ranked_layers(partition: Partition) -> list[tuple[Layer, int]]:
-    """Return the layers that a frame passes, in the graph's order, and their ranks."""
-    rank_of = {
-        layer.name: segment.rank
-        for segment in partition.segments
-        for layer in segment.layers
-        if layer.name not in segment.copies
-    }
+    """Return the layers that a frame passes, in the graph's order, and their first ranks."""
+    rank_of: dict[str, int] = {}
+    for segment in partition.segments:
+        for layer in segment.layers:
+            if layer.name not in segment.copies:
+                rank_of.setdefault(layer.name, segment.rank)
     return [
         (layer, rank_of[layer.name]) for layer in partition.graph.layers if layer.name in rank_of
     ]
@@ -110,21 +113,34 @@ def _names(tensors: Iterable[Tensor]) -> set[str]:
     return {tensor.name for tensor in tensors}
 
 
-def _levels(partition: Partition, source: int, sink: int) -> tuple[list[int], int]:
+def _levels(
+    partition: Partition, placements: Sequence[Placement], source: int, sink: int
+) -> tuple[list[int], int]:
     """Return the level of each segment, and the sink's."""
-    made = {tensor.name: (0, source) for tensor in partition.graph.inputs}
+    made: _Made = {tensor.name: [(source, ALL, 0)] for tensor in partition.graph.inputs}
     levels = []
     for segment in partition.segments:
-        level = _level(segment.rank, segment.inputs, made)
-        made |= {tensor.name: (level, segment.rank) for tensor in segment.outputs}
+        rank, turns = segment.rank, placements[segment.rank].turns
+        level = _before(rank, turns, segment.inputs, made) + turns.levels
+        for tensor in segment.outputs:
+            made.setdefault(tensor.name, []).append((rank, turns, level))
         levels.append(level)
-    return levels, _level(sink, partition.graph.outputs, made)
+    return levels, 1 + _before(sink, ALL, partition.graph.outputs, made)
 
 
-def _level(rank: int, inputs: Iterable[Tensor], made: Mapping[str, tuple[int, int]]) -> int:
-    """Return one more than the highest level of what comes in; a hop between ranks counts."""
-    origins = (made[tensor.name] for tensor in inputs)
-    return 1 + max((level + (origin != rank) for level, origin in origins), default=0)
+_Made: TypeAlias = dict[str, list[tuple[int, Turns, int]]]
+"""By tensor: the ranks that make it, in which frames, and at which level."""
+
+
+def _before(rank: int, turns: Turns, inputs: Iterable[Tensor], made: _Made) -> int:
+    """Return the highest level of what comes in; a hop between ranks counts."""
+    found = (
+        level + (maker != rank)
+        for tensor in inputs
+        for maker, other, level in made[tensor.name]
+        if turns.shared_with(other)
+    )
+    return max(found, default=0)
 
 
 def _tensors(partition: Partition) -> tuple[Tensor, ...]:
@@ -135,29 +151,42 @@ def _tensors(partition: Partition) -> tuple[Tensor, ...]:
     return tuple({t.name: t for t in (*partition.graph.inputs, *exchanged)}.values())
 
 
-def _segment(segment: PartitionSegment, level: int, key: str, suffix: str) -> Segment:
+def _segment(segment: PartitionSegment, level: int, place: Placement, suffix: str) -> Segment:
     """Return a segment as the plan describes it."""
     return Segment(
         rank=segment.rank,
         index=segment.index,
-        file=f"submodels/{safe_file_name(key)}.{segment.index}.{suffix}",
+        file=f"submodels/{safe_file_name(place.key)}.{segment.index}.{suffix}",
         layers=tuple(layer.name for layer in segment.layers),
         inputs=tuple(tensor.name for tensor in segment.inputs),
         outputs=tuple(tensor.name for tensor in segment.outputs),
         level=level,
+        levels=place.turns.levels,
     )
 
 
-def _channels(partition: Partition, source: int, sink: int) -> Iterator[Channel]:
-    """Yield a channel for each tensor and each other rank that needs it."""
-    needing = {name: {sink} for name in _names(partition.graph.outputs)}
+def _channels(
+    partition: Partition, placements: Sequence[Placement], source: int, sink: int
+) -> Iterator[Channel]:
+    """Yield a channel for each tensor and each pair of ranks that make it and need it."""
+    needing = {name: {sink: ALL} for name in _names(partition.graph.outputs)}
     for segment in partition.segments:
         for tensor in segment.inputs:
-            needing.setdefault(tensor.name, set()).add(segment.rank)
-    made = [(tensor, source) for tensor in partition.graph.inputs]
-    made += [(tensor, s.rank) for s in partition.segments for tensor in s.outputs]
+            found = needing.setdefault(tensor.name, {})
+            found.setdefault(segment.rank, placements[segment.rank].turns)
+    made = [(tensor, source, ALL) for tensor in partition.graph.inputs]
+    made += [
+        (tensor, s.rank, placements[s.rank].turns)
+        for s in partition.segments
+        for tensor in s.outputs
+    ]
     number = 0
-    for tensor, origin in made:
-        for destination in sorted(needing.get(tensor.name, set()) - {origin}):
-            number += 1
-            yield Channel(number, tensor.name, origin, destination)
+    for tensor, origin, turns in made:
+        for destination, needed in sorted(needing.get(tensor.name, {}).items(), key=_first):
+            if destination != origin and turns.shared_with(needed):
+                number += 1
+                yield Channel(number, tensor.name, origin, destination)
+
+
+def _first(pair: tuple[int, Turns]) -> int:
+    return pair[0]

@@ -1,7 +1,11 @@
 """Plans without files: AutoDiCE's example, and random ones."""
 
+import itertools
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from hypothesis import strategies as st
 from line_graphs import line_graph, opened
@@ -12,6 +16,8 @@ from rankslice.backend.runtime.job import Job, load_job
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import ModelInfo, Plan, plan_to_json
+from rankslice.framework.turns import by_weights
+from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import partition
 from rankslice.frontend.plan.make_plan import make_plan
 
@@ -35,8 +41,13 @@ def planned(
     ranks: dict[str, int],
     places: tuple[Placement, ...] = (),
     source_rank: int | None = None,
+    weights: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> Plan:
-    """Return the plan of a graph; unless told otherwise, the ranks are cores of one board."""
+    """Return the plan of a graph; unless told otherwise, the ranks are cores of one board.
+
+    ``weights``: by number in ``ranks``, of the ranks that take turns in its place; each other
+    number is one rank.
+    """
     model = ModelInfo(
         name=graph.name,
         sha256="0" * 64,
@@ -44,8 +55,17 @@ def planned(
         inputs=tuple(tensor.name for tensor in graph.inputs),
         outputs=tuple(tensor.name for tensor in graph.outputs),
     )
-    places = places or many_placements(max(ranks.values()) + 1)
-    return make_plan(model, partition(graph, ranks), places, source_rank=source_rank)
+    entries = range(max(ranks.values()) + 1)
+    turns = [by_weights(weights.get(entry, (1,))) for entry in entries]
+    numbers = itertools.count()
+    numbered = [[next(numbers) for _ in each] for each in turns]
+    found = places or many_placements(sum(map(len, turns)))
+    places = tuple(
+        replace(place, turns=each)
+        for place, each in zip(found, itertools.chain(*turns), strict=True)
+    )
+    cut = in_turns(partition(graph, ranks), numbered)
+    return make_plan(model, cut, places, source_rank=source_rank)
 
 
 def job_of(plan: Plan) -> Job:
@@ -58,10 +78,22 @@ def job_of(plan: Plan) -> Job:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Draw plans, with any rank as the source; some tensors may have an open size."""
+    """Draw plans, with any rank as the source.
+
+    Some tensors may have an open size, and some ranks may take turns.
+    """
     graph, ranks = draw(mapped_graphs())
     names = sorted({tensor.name for layer in graph.layers for tensor in layer.outputs})
     names += [tensor.name for tensor in graph.inputs]
     graph = opened(graph, *draw(st.sets(st.sampled_from(names))))
-    source = draw(st.none() | st.integers(0, max(ranks.values())))
-    return planned(graph, ranks, source_rank=source)
+    weights = draw(turn_weights(max(ranks.values()) + 1))
+    count = sum(len(weights.get(entry, (1,))) for entry in range(max(ranks.values()) + 1))
+    source = draw(st.none() | st.integers(0, count - 1))
+    return planned(graph, ranks, source_rank=source, weights=weights)
+
+
+def turn_weights(entries: int) -> st.SearchStrategy[dict[int, tuple[int, ...]]]:
+    """Draw for some entries of a mapping the weights of the ranks that take turns."""
+    weights = st.lists(st.integers(1, 3), min_size=2, max_size=3).map(tuple)
+    some = st.dictionaries(st.integers(0, entries - 1), weights, max_size=2)
+    return st.just({}) | some

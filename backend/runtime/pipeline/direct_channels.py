@@ -103,7 +103,7 @@ class DirectChannels:
         memory = None
         if ring in self._offsets:
             memory = self.memories[0].content[self._offsets[ring] :]
-        return Ring(spec.tensor, spec.depth, spec.readers, memory)
+        return Ring(spec.tensor, spec.depth, spec.readers, memory, spec.turns)
 
     def _expect_frees(self) -> None:
         writers = writers_of(self._wiring)
@@ -179,7 +179,8 @@ class DirectChannels:
             if share.destination == rank:
                 entry = told_at[WRITTEN, share.channel]
                 ring = self.rings[share.reader.ring]
-                ring.on_written += (partial(self._tell_written, ring, entry, share.channel),)
+                tell = partial(self._tell_written, ring, entry, share.channel)
+                ring.tell(share.reader.index, tell)
         for view in self._wiring.views:
             if view.sender == rank:
                 entry = told_at[FREED, view.channel]
@@ -190,7 +191,8 @@ class DirectChannels:
         spec = self._wiring.rings[ring]
         if not 0 <= offset <= memory.nbytes - ring_bytes(spec.tensor, spec.depth):
             raise JobError(f"{spec.tensor.name!r}: the memory of rank {spec.home} is too small")
-        self.rings[ring] = view = View(spec.tensor, spec.depth, spec.readers, memory[offset:])
+        view = View(spec.tensor, spec.depth, spec.readers, memory[offset:], spec.turns)
+        self.rings[ring] = view
         return view
 
     def _tell_written(self, ring: Ring, entry: int, channel: int) -> None:

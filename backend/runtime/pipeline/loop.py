@@ -19,7 +19,10 @@ _LARGE = 1 << 16
 
 
 class Outgoing:
-    """A channel's sending end: sends each frame that the ring's writer puts in, in order."""
+    """A channel's sending end: sends what the ring's writer puts in, in order.
+
+    Those are all frames of the ring, or those that the receiver handles as well.
+    """
 
     def __init__(self, channel: int, peer: int, ring: Ring, reader: int) -> None:
         self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
@@ -27,7 +30,9 @@ class Outgoing:
         """Size of a message; of the last one if sizes are open."""
         self._ring = ring
         self._reader = reader
-        self._started = 0
+        self._steps = ring.steps[reader]
+        self._next = self._steps.first
+        """The frame of the ring that is to be sent next."""
         self._begun_s = [0.0] * ring.depth
         self._sent = [False] * ring.depth
         self._end_started = False
@@ -38,19 +43,19 @@ class Outgoing:
     @property
     def finished(self) -> bool:
         """Whether all frames and the end of the stream have left."""
-        return self._end_sent and self._ring.read[self._reader] == self._started
+        return self._end_sent and self._ring.read[self._reader] == self._next
 
     @property
     def is_under_way(self) -> bool:
         """Whether a frame, or the end, has been sent but has not left yet."""
         is_ending = self._end_started and not self._end_sent
-        return is_ending or self._started > self._ring.read[self._reader]
+        return is_ending or self._next > self._ring.read[self._reader]
 
     def advance(self, transport: Transport, lane: int) -> bool:
         """Start what can be started; return whether there was anything."""
-        before = self._started
-        while self._started < self._ring.written:
-            slot = self._started % self._ring.depth
+        before = self._next
+        while self._next < self._ring.written:
+            slot = self._next % self._ring.depth
             self._begun_s[slot] = time.perf_counter()
             part = self._ring.slots[slot]
             if isinstance(part, OpenSlot):
@@ -58,12 +63,13 @@ class Outgoing:
                 transport.send_part(lane, slot, self.nbytes)
             else:
                 transport.send(lane, slot)
-            self._started += 1
-        if self._ring.end == self._started and not self._end_started:
+            self._next = self._steps.after(self._next)
+        end = self._ring.end
+        if end is not None and self._next >= end and not self._end_started:
             transport.send_end(lane)
             self._end_started = True
             return True
-        return self._started != before
+        return self._next != before
 
     def complete(self, slot: int, is_end: bool) -> None:
         """Note a finished send; give slots back in order."""
@@ -127,7 +133,7 @@ class Incoming:
             try:
                 part.check_message(nbytes)
             except JobError as error:
-                frame = ring.written + (slot - ring.written) % ring.depth
+                frame = ring.turns.frame(ring.written + (slot - ring.written) % ring.depth)
                 raise JobError(
                     f"message of rank {self.lane.peer}, frame {frame}: {error}"
                 ) from None

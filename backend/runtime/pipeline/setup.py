@@ -21,9 +21,9 @@ from ..sources import Source, open_source
 from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
 from ..transport.transport import Transport
 from .slots import Ring
-from .stages import Input, SegmentStage, SinkStage, SourceStage, make_input
+from .stages import SegmentStage, SinkStage, SourceStage, make_input, make_inputs
 from .warm_up import WarmUp
-from .wiring import Reader, StageSpec, Wiring
+from .wiring import StageSpec, Wiring
 
 _JUDGED_AFTER_S = 10.0
 """A step's deadline is over by then, and its watch has reported so."""
@@ -91,10 +91,11 @@ class LoadedSegments:
 
     def _load(self, segment: SegmentSpec, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
         engine = self._engine(segment)
-        inputs = _inputs(spec.inputs, rings)
         outputs = [rings[ring] for ring in spec.outputs]
-        self._warm_up.run(segment.index, engine, [each.ring for each in inputs], outputs)
-        return SegmentStage(segment.index, engine, inputs, outputs, self.times.add)
+        given = [rings[parts[0].ring] for parts in spec.inputs]
+        self._warm_up.run(segment.index, engine, given, outputs)
+        inputs, turns = make_inputs(spec.inputs, rings), self._setup.spec.turns
+        return SegmentStage(segment.index, engine, inputs, outputs, self.times.add, turns)
 
     def _engine(self, segment: SegmentSpec) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors
@@ -133,13 +134,13 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
         return None
     source = open_source(setup.options, setup.job.inputs)
     setup.resources.callback(source.close)
-    (credit,) = _inputs(wiring.source.inputs, rings)
+    ((credit,),) = wiring.source.inputs
     outputs = [rings[ring] for ring in wiring.source.outputs]
     return SourceStage(
         source,
         _arrivals(setup, source),
         setup.window,
-        credit,
+        make_input(rings[credit.ring], credit.index),
         outputs,
         shares_clock=not wiring.receives_credits,
     )
@@ -163,8 +164,4 @@ def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage
     if wiring.sink is None:
         return None
     sinks = open_sinks(setup.job, setup.options, setup.resources)
-    return SinkStage(sinks, _inputs(wiring.sink.inputs, rings), rings[wiring.sink.outputs[0]])
-
-
-def _inputs(readers: Sequence[Reader], rings: Sequence[Ring]) -> list[Input]:
-    return [make_input(rings[reader.ring], reader.index) for reader in readers]
+    return SinkStage(sinks, make_inputs(wiring.sink.inputs, rings), rings[wiring.sink.outputs[0]])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..job import TensorSpec
 from ..sizes import Slot, make_slot, slot_bytes
+from ..turns import ALL, EACH, Steps, Turns
 
 _ALIGNMENT = 64
 
@@ -35,8 +36,10 @@ def private_memory(size: int) -> NDArray[np.uint8]:
 class Ring:
     """A ring of slots for one tensor, with one writer and any number of readers.
 
-    Frame f lies in slot f mod depth. ``written`` counts the frames that the writer has put in,
-    ``read[i]`` those that reader i is done with. One thread at a time advances each counter, so
+    A ring has the frames that its writer handles, numbered from 0: its frame i lies in slot i mod
+    depth, and is frame ``turns.frame(i)`` of the stream. ``written`` counts the frames that the
+    writer has put in; ``read[i]`` is the one that reader i takes next, so it is done with those
+    before. A reader may leave frames out. One thread at a time advances each counter, so
     no lock is needed: a stale value only makes the other side wait a little longer.
     All memory is there at construction.
 
@@ -47,24 +50,28 @@ class Ring:
         self,
         tensor: TensorSpec,
         depth: int,
-        readers: int,
+        readers: int | Sequence[Steps],
         memory: NDArray[np.uint8] | None = None,
+        turns: Turns = ALL,
     ) -> None:
         """Lay ``depth`` slots out, each aligned to 64 bytes.
 
         Args:
             tensor: what lies in a slot.
             depth: number of slots.
-            readers: number of readers.
+            readers: which of its frames each reader takes; a number: so many take all.
             memory: (uint8, at least :func:`ring_bytes` long, aligned to 64 bytes) where the slots
                 are; ``None``: memory of their own.
+            turns: which frames of the stream it has.
         """
         self.tensor = tensor
         self.depth = depth
+        self.turns = turns
+        self.steps = (EACH,) * readers if isinstance(readers, int) else tuple(readers)
         self.written = 0
-        self.read = [0] * readers
+        self.read = [steps.first for steps in self.steps]
         self.end: int | None = None
-        """Number of frames of the whole stream, once the writer knows it."""
+        """Number of its frames in the whole stream, once the writer knows it."""
         self.on_written: tuple[Callable[[], None], ...] = ()
         self.on_freed: tuple[Callable[[], None], ...] = ()
         stride, size = _stride(tensor), slot_bytes(tensor)
@@ -92,6 +99,16 @@ class Ring:
         self.written += 1
         self._tell_readers()
 
+    def tell(self, reader: int, call: Callable[[], None]) -> None:
+        """Have ``call`` called when there is a frame that ``reader`` takes, and at the end."""
+        steps = self.steps[reader]
+
+        def call_if_taken() -> None:
+            if self.end is not None or steps.takes(self.written - 1):
+                call()
+
+        self.on_written += (call if steps == EACH else call_if_taken,)
+
     def finish(self) -> None:
         """End the stream after the frames written so far; called by the writer."""
         self.end = self.written
@@ -103,7 +120,7 @@ class Ring:
 
     def free(self, reader: int) -> None:
         """Give back the slot that ``reader`` read last; called by that reader."""
-        self.free_up_to(reader, self.read[reader] + 1)
+        self.free_up_to(reader, self.steps[reader].after(self.read[reader]))
 
     def free_up_to(self, reader: int, count: int) -> None:
         """Give back the slots of the first ``count`` frames; called by ``reader``."""
@@ -122,15 +139,20 @@ class Ring:
 class View(Ring):
     """A ring whose slots and writer are on another rank of the board.
 
-    Tokens advance ``written``; ``on_freed`` is called once for each frame with which all readers of
-    this rank are done.
+    Tokens advance ``written``, for the frames that a reader of this rank takes; ``on_freed`` is
+    called once for each frame with which all of these readers are done.
     """
 
     def __init__(
-        self, tensor: TensorSpec, depth: int, readers: int, memory: NDArray[np.uint8]
+        self,
+        tensor: TensorSpec,
+        depth: int,
+        readers: int | Sequence[Steps],
+        memory: NDArray[np.uint8],
+        turns: Turns = ALL,
     ) -> None:
         """Lay the slots out in the memory of the rank whose ring it is, as :class:`Ring` does."""
-        super().__init__(tensor, depth, readers, memory)
+        super().__init__(tensor, depth, readers, memory, turns)
         self._freeing = threading.Lock()
 
     def arrive(self, written: int) -> None:
@@ -147,8 +169,9 @@ class View(Ring):
         """Give back the slot that ``reader`` read last; called by that reader."""
         # Of two threads that free the same frame one is the last.
         with self._freeing:
-            self.read[reader] += 1
-            is_last = min(self.read) == self.read[reader]
+            before = min(self.read)
+            self.read[reader] = self.steps[reader].after(self.read[reader])
+            is_last = min(self.read) > before
         if is_last:
             for tell in self.on_freed:
                 tell()

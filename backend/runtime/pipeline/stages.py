@@ -16,7 +16,9 @@ from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Timed
+from ..turns import ALL, Turns
 from .slots import Ring
+from .wiring import Reader
 
 
 class Input:
@@ -64,9 +66,49 @@ class OpenInput(Input):
         return values_in(super().values())
 
 
+class MergedInput:
+    """A tensor that several ranks make in turn: the ring of the next frame is the input."""
+
+    def __init__(self, parts: Sequence[Input]) -> None:
+        """Take what the reader sees of the rings of all who make the tensor."""
+        self._parts = parts
+
+    def _next(self) -> Input:
+        """Return the part with the frame that the reader needs next."""
+        return min(self._parts, key=_next_frame)
+
+    def is_settled(self) -> bool:
+        """Whether the next frame is there, or none will come."""
+        return self._next().is_settled()
+
+    def has_ended(self) -> bool:
+        """Whether no further frame will come."""
+        return self._next().has_ended()
+
+    def values(self) -> Any:
+        """The next frame's values, an array."""
+        return self._next().values()
+
+    def done(self) -> None:
+        """Give the slot back."""
+        self._next().done()
+
+
+def _next_frame(part: Input) -> int:
+    return part.ring.turns.frame(part.ring.read[part.reader])
+
+
 def make_input(ring: Ring, reader: int) -> Input:
     """Return what a reader sees of a ring."""
     return (OpenInput if ring.tensor.is_open else Input)(ring, reader)
+
+
+def make_inputs(
+    readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]
+) -> list[Input | MergedInput]:
+    """Return what a stage sees of the tensors that it reads, each in the rings of its makers."""
+    parts = [[make_input(rings[each.ring], each.index) for each in makers] for makers in readers]
+    return [MergedInput(each) if len(each) > 1 else each[0] for each in parts]
 
 
 def _free_slots(outputs: Sequence[Ring]) -> list[Slot]:
@@ -74,10 +116,19 @@ def _free_slots(outputs: Sequence[Ring]) -> list[Slot]:
 
 
 class _Stage(ABC):
-    """What all stages share: the frame they work on, and how one ends and the next begins."""
+    """What all stages share: the frame they work on, and how one ends and the next begins.
 
-    def __init__(self, inputs: Sequence[Input], outputs: Sequence[Ring]) -> None:
-        self.frame = 0
+    Frames have the numbers of the stream, whoever handles them.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Input | MergedInput],
+        outputs: Sequence[Ring],
+        turns: Turns = ALL,
+    ) -> None:
+        self._steps = turns.steps_in(ALL)
+        self.frame = self._steps.first
         self.finished = False
         self._inputs = inputs
         self._outputs = outputs
@@ -116,7 +167,7 @@ class _Stage(ABC):
             ring.put()
         for each in self._inputs:
             each.done()
-        self.frame += 1
+        self.frame = self._steps.after(self.frame)
 
     def _end(self) -> None:
         for ring in self._outputs:
@@ -135,12 +186,16 @@ class SegmentStage(_Stage):
         self,
         index: int,
         engine: Engine,
-        inputs: Sequence[Input],
+        inputs: Sequence[Input | MergedInput],
         outputs: Sequence[Ring],
         on_computed: Callable[[int, float], None],
+        turns: Turns = ALL,
     ) -> None:
-        """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each run."""
-        super().__init__(inputs, outputs)
+        """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each run.
+
+        ``turns``: the frames that it handles.
+        """
+        super().__init__(inputs, outputs, turns)
         self.index = index
         self._engine = engine
         self._on_computed = on_computed
@@ -152,8 +207,9 @@ class SegmentStage(_Stage):
         self._took_s = time.perf_counter() - begin
 
     def _advance(self) -> None:
+        frame = self.frame
         super()._advance()
-        self._on_computed(self.frame - 1, self._took_s)
+        self._on_computed(frame, self._took_s)
 
     def describe(self) -> str:
         """Name the segment."""
@@ -272,7 +328,9 @@ class SourceStage(_Stage):
 class SinkStage(_Stage):
     """Takes the model outputs of each frame out of the pipeline."""
 
-    def __init__(self, sinks: Sequence[Sink], inputs: Sequence[Input], credit: Ring) -> None:
+    def __init__(
+        self, sinks: Sequence[Sink], inputs: Sequence[Input | MergedInput], credit: Ring
+    ) -> None:
         """Take opened sinks, which all get each frame, and the ring of completion credits."""
         super().__init__(inputs, [credit])
         self.writes = Histogram()

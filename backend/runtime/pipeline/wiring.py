@@ -5,6 +5,11 @@ level of a stage is the length of the longest path to it, in segments and hops. 
 stage works, a stage of level L is busy with frame t - L in step t; so a tensor written at
 level w and read at level r must be kept for r - w + 1 frames, or its writer would have to
 wait: a skip connection would throttle the pipeline.
+
+Where ranks take turns, each has a ring of its own for what it makes, and its reader takes frame
+after frame from the ring of whoever handles it. Such a segment may take several steps for a
+frame, and counts as many levels. A ring then has as many slots as its writer handles at most among
+so many frames that follow each other.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job import ChannelSpec, Job, RankSpec, SegmentSpec, TensorSpec
+from ..turns import ALL, EACH, Steps, Turns
 from .slots import Ring
 
 CREDIT = TensorSpec("completion credit", "uint64", (2,))
@@ -40,7 +46,8 @@ def slots(written: _Levels, last_read: _Levels) -> _Levels:
 
     Args:
         written: level of what writes it: of a segment, 0 of the source, and for a tensor that was
-            received one more than the level of the segment that made it.
+            received one more than the level of the segment that made it. The first one of a segment
+            that has several.
         last_read: highest level of what reads it: of segments, of the sink, and for a tensor that
             is sent one more than ``written``.
     """
@@ -66,7 +73,10 @@ class RingSpec:
 
     tensor: TensorSpec
     depth: int
-    readers: int
+    readers: tuple[Steps, ...] = ()
+    """Which of its frames each reader takes."""
+    turns: Turns = ALL
+    """Which frames of the stream it has."""
     is_shared: bool = False
     """Whether other ranks read its slots."""
     home: int | None = None
@@ -83,10 +93,17 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """What a stage reads and writes: indices of rings."""
+    """What a stage reads and writes."""
 
-    inputs: tuple[Reader, ...]
+    inputs: tuple[tuple[Reader, ...], ...]
+    """By tensor: a reader for each rank that makes it, several if these take turns."""
     outputs: tuple[int, ...]
+    """Indices of rings."""
+
+    @property
+    def readers(self) -> tuple[Reader, ...]:
+        """All readers of its inputs."""
+        return tuple(reader for parts in self.inputs for reader in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,36 +152,53 @@ class Wiring:
         return any(each.channel == CREDIT_CHANNEL for each in self.receives)
 
 
+_Origin: TypeAlias = tuple[str, int]
+"""A tensor and a rank that makes it."""
+
+
 class _Rings:
     """Collects the rings of a rank while their readers register."""
 
     def __init__(self) -> None:
         self._specs: list[RingSpec] = []
-        self._of_tensor: dict[str, int] = {}
+        self._of_tensor: dict[str, dict[int, int]] = defaultdict(dict)
+        """By tensor and rank that makes it."""
 
-    def add(self, tensor: TensorSpec, depth: int, home: int | None = None) -> int:
-        """Add a ring and return its index; its slots are on another rank if it has a ``home``."""
-        self._specs.append(RingSpec(tensor, depth, readers=0, home=home))
-        self._of_tensor[tensor.name] = len(self._specs) - 1
+    def add(self, spec: RingSpec, maker: int) -> int:
+        """Add a ring of what a rank makes; return its index."""
+        self._specs.append(spec)
+        self._of_tensor[spec.tensor.name][maker] = len(self._specs) - 1
         return len(self._specs) - 1
 
-    def reader(self, ring: int, *, elsewhere: bool = False) -> Reader:
-        """Add a reader; ``elsewhere``: on another rank, which reads the slots themselves."""
+    def reader(self, ring: int, turns: Turns = ALL, *, elsewhere: bool = False) -> Reader:
+        """Add a reader of the frames that it handles, too.
+
+        ``elsewhere``: it is on another rank, which reads the slots themselves.
+        """
         spec = self._specs[ring]
+        common = spec.turns.common(turns)
+        steps = EACH if common == spec.turns else common.steps_in(spec.turns)
         self._specs[ring] = replace(
-            spec, readers=spec.readers + 1, is_shared=spec.is_shared or elsewhere
+            spec, readers=(*spec.readers, steps), is_shared=spec.is_shared or elsewhere
         )
-        return Reader(ring, spec.readers)
+        return Reader(ring, len(spec.readers))
 
-    def reader_of(self, tensor: str, *, elsewhere: bool = False) -> Reader:
-        """Add a reader to a tensor's ring."""
-        return self.reader(self._of_tensor[tensor], elsewhere=elsewhere)
+    def reader_of(self, origin: _Origin, turns: Turns, *, elsewhere: bool = False) -> Reader:
+        """Add a reader to the ring of what a rank makes."""
+        tensor, maker = origin
+        return self.reader(self._of_tensor[tensor][maker], turns, elsewhere=elsewhere)
 
-    def stage(self, segment: SegmentSpec) -> StageSpec:
-        return StageSpec(
-            tuple(self.reader_of(name) for name in segment.inputs),
-            tuple(self._of_tensor[name] for name in segment.outputs),
+    def readers_of(self, tensor: str, turns: Turns) -> tuple[Reader, ...]:
+        """Add a reader to each ring of a tensor that has frames of those given."""
+        return tuple(
+            self.reader(ring, turns)
+            for ring in self._of_tensor[tensor].values()
+            if self._specs[ring].turns.common(turns).positions
         )
+
+    def written(self, segment: SegmentSpec) -> tuple[int, ...]:
+        """Return the rings that a segment writes."""
+        return tuple(self._of_tensor[name][segment.rank] for name in segment.outputs)
 
     def specs(self) -> tuple[RingSpec, ...]:
         return tuple(self._specs)
@@ -174,56 +208,117 @@ class _Ways:
     """How tensors get to the ranks that read them, and how long their slots are needed."""
 
     def __init__(self, job: Job, direct: Pairs) -> None:
+        self._job = job
         self._direct = direct
         self.homes: dict[int, int] = {}
         """By channel, the rank whose slots its destination reads: its own if a message comes."""
-        self._home_of: dict[tuple[str, int], int] = {}
-        self._made_at = {tensor.name: 0 for tensor in job.inputs}
-        """By tensor, the level of what makes it."""
+        self._home_of: dict[tuple[_Origin, int], int] = {}
+        """By what is made and a rank that reads it elsewhere."""
+        self._made_at = {(each.name, job.source_rank): (0, 0) for each in job.inputs}
+        """The first and the last level of what makes a tensor."""
         for segment in job.segments:
-            self._made_at.update(dict.fromkeys(segment.outputs, segment.level))
-        messages = self._find_homes(job)
-        self._received = {(channel.destination, channel.tensor) for channel in messages}
-        self._last_read: dict[tuple[int, str], int] = {}
-        """By home and tensor, the highest level of a reader."""
+            levels = segment.level - segment.levels + 1, segment.level
+            self._made_at |= {(name, segment.rank): levels for name in segment.outputs}
+        self._makers: dict[str, list[int]] = defaultdict(list)
+        for name, maker in self._made_at:
+            self._makers[name].append(maker)
+        self._carried: dict[int, Turns] = {}
+        """By channel, the frames in which its destination needs the tensor."""
+        for channel in job.channels:
+            made = job.turns_of_maker(channel.sender, channel.tensor)
+            needed = job.turns_of_reader(channel.destination, channel.tensor)
+            self._carried[channel.number] = made.common(needed)
+        self._turns: dict[tuple[int, _Origin], Turns] = {}
+        """By home, the frames that come there by messages."""
+        messages = self._find_homes()
+        self._last_read: dict[tuple[int, _Origin], int] = {}
+        """By home, the highest level of a reader."""
         for segment in job.segments:
             for name in segment.inputs:
                 self._read(segment.rank, name, segment.level)
         for each in job.outputs:
             self._read(job.sink_rank, each.name, job.path_length + 1)
         for channel in messages:
-            self._read(channel.sender, channel.tensor, self._made_at[channel.tensor] + 1)
+            origin = channel.tensor, channel.sender
+            self._read_at(channel.sender, origin, self._made_at[origin][1] + 1)
 
     def is_direct(self, one: int, other: int) -> bool:
         """Whether two ranks share memory."""
         return _is_pair(self._direct, one, other)
 
-    def _find_homes(self, job: Job) -> list[ChannelSpec]:
+    def carried(self, channel: ChannelSpec) -> Turns:
+        """Return the frames in which a channel brings something."""
+        return self._carried[channel.number]
+
+    def _find_homes(self) -> list[ChannelSpec]:
         """Find the homes; return the channels by messages.
 
-        A tensor travels once to ranks that share memory: the first of them gets the message.
+        A tensor travels once to ranks that share memory and need it in the same frames, or in some
+        of them: the first of these ranks gets the message.
         """
-        messages: dict[str, list[ChannelSpec]] = defaultdict(list)
-        for channel in job.channels:
-            name, rank = channel.tensor, channel.destination
+        messages: dict[_Origin, list[ChannelSpec]] = defaultdict(list)
+        for channel in sorted(self._job.channels, key=self._comes_later):
+            origin, rank = (channel.tensor, channel.sender), channel.destination
             if self.is_direct(channel.sender, rank):
                 home = channel.sender
             else:
-                others = (each.destination for each in messages[name])
-                home = next((other for other in others if self.is_direct(other, rank)), rank)
+                home = next(self._homes(messages[origin], channel), rank)
                 if home == rank:
-                    messages[name].append(channel)
-            self.homes[channel.number] = self._home_of[name, rank] = home
-        return [channel for channels in messages.values() for channel in channels]
+                    messages[origin].append(channel)
+                    self._turns[rank, origin] = self._carried[channel.number]
+            self.homes[channel.number] = self._home_of[origin, rank] = home
+        found = (channel for channels in messages.values() for channel in channels)
+        return sorted(found, key=_number)
+
+    def _comes_later(self, channel: ChannelSpec) -> tuple[float, int]:
+        """Have those with more frames come first."""
+        carried = self._carried[channel.number]
+        return -len(carried.positions) / carried.period, channel.number
+
+    def _homes(self, messages: Sequence[ChannelSpec], channel: ChannelSpec) -> Iterator[int]:
+        """Yield the ranks from whose slots the destination of a channel can read."""
+        wanted = self._carried[channel.number]
+        for other in messages:
+            has_all = self._carried[other.number].covers(wanted)
+            if has_all and self.is_direct(other.destination, channel.destination):
+                yield other.destination
 
     def _read(self, rank: int, tensor: str, level: int) -> None:
-        key = self._home_of.get((tensor, rank), rank), tensor
-        self._last_read[key] = max(level, self._last_read.get(key, 0))
+        """Note that a stage of a rank reads a tensor."""
+        for maker in self._makers[tensor]:
+            origin = tensor, maker
+            if maker == rank:
+                self._read_at(rank, origin, level)
+            elif (origin, rank) in self._home_of:
+                self._read_at(self._home_of[origin, rank], origin, level)
 
-    def depth(self, home: int, tensor: str) -> int:
-        """Return how many slots a tensor needs on a rank whose slots it is read from."""
-        written = self._made_at[tensor] + ((home, tensor) in self._received)
-        return slots(written, self._last_read.get((home, tensor), written))
+    def _read_at(self, home: int, origin: _Origin, level: int) -> None:
+        self._last_read[home, origin] = max(level, self._last_read.get((home, origin), 0))
+
+    def ring(self, rank: int, origin: _Origin, window: int, home: int | None = None) -> RingSpec:
+        """Return the ring in which a rank has what another one, or itself, makes.
+
+        Args:
+            rank: whose ring it is.
+            origin: what is made.
+            window: frames inside at most.
+            home: the rank with the slots, if it is another one.
+        """
+        tensor, maker = origin
+        owner = rank if home is None else home
+        first, last = self._made_at[origin]
+        written, turns = (
+            (first, self._job.turns_of_maker(maker, tensor))
+            if owner == maker
+            else (last + 1, self._turns[owner, origin])
+        )
+        frames = slots(written, self._last_read.get((owner, origin), last))
+        depth = max(1, turns.most_in(min(window, frames)))
+        return RingSpec(self._job.tensors[tensor], depth, turns=turns, home=home)
+
+
+def _number(channel: ChannelSpec) -> int:
+    return channel.number
 
 
 def wire(job: Job, rank: int, window: int, direct: Pairs = frozenset()) -> Wiring:
@@ -264,9 +359,8 @@ def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
     rings = _Rings()
     is_source, is_sink = rank == job.source_rank, rank == job.sink_rank
 
-    def add(name: str, home: int = rank) -> int:
-        depth = min(window, ways.depth(home, name))
-        return rings.add(job.tensors[name], depth, None if home == rank else home)
+    def add(tensor: str, maker: int = rank, home: int | None = None) -> int:
+        return rings.add(ways.ring(rank, (tensor, maker), window, home), maker)
 
     source_outputs = tuple(add(tensor.name) for tensor in job.inputs) if is_source else ()
     for segment in job.segments_of(rank):
@@ -276,26 +370,36 @@ def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
     for c in (each for each in job.channels if each.destination == rank):
         home = ways.homes[c.number]
         if home == rank:
-            receives.append(ReceiveSpec(c.number, c.sender, add(c.tensor)))
+            receives.append(ReceiveSpec(c.number, c.sender, add(c.tensor, c.sender)))
         else:
-            views.append(ReceiveSpec(c.number, home, add(c.tensor, home)))
+            views.append(ReceiveSpec(c.number, home, add(c.tensor, c.sender, home)))
     # All rings are there before the first reader.
-    stages = tuple((segment, rings.stage(segment)) for segment in job.segments_of(rank))
+    stages = tuple(
+        (
+            segment,
+            StageSpec(
+                tuple(rings.readers_of(name, job.ranks[rank].turns) for name in segment.inputs),
+                rings.written(segment),
+            ),
+        )
+        for segment in job.segments_of(rank)
+    )
     sends, shares = [], []
     for c in job.channels:
-        home = ways.homes[c.number]
+        home, origin, carried = ways.homes[c.number], (c.tensor, c.sender), ways.carried(c)
         if home == rank and c.destination != rank:
-            reader = rings.reader_of(c.tensor, elsewhere=True)
+            reader = rings.reader_of(origin, carried, elsewhere=True)
             shares.append(SendSpec(c.number, c.destination, reader))
         elif c.sender == rank and home == c.destination:
-            sends.append(SendSpec(c.number, c.destination, rings.reader_of(c.tensor)))
-    sink_inputs = tuple(rings.reader_of(each.name) for each in job.outputs) if is_sink else ()
+            sends.append(SendSpec(c.number, c.destination, rings.reader_of(origin, carried)))
+    sink_inputs = tuple(rings.readers_of(each.name, ALL) for each in job.outputs) if is_sink else ()
 
     # The credit's ring is as deep as the window on both sides, so it never holds up the sink.
     credit, is_direct = -1, ways.is_direct(job.source_rank, job.sink_rank)
     if is_sink or is_source:
         is_view = is_source and not is_sink and is_direct
-        credit = rings.add(CREDIT, window, job.sink_rank if is_view else None)
+        spec = RingSpec(CREDIT, window, home=job.sink_rank if is_view else None)
+        credit = rings.add(spec, job.sink_rank)
     if is_sink and not is_source:
         reader = rings.reader(credit, elsewhere=is_direct)
         (shares if is_direct else sends).append(SendSpec(CREDIT_CHANNEL, job.source_rank, reader))
@@ -305,7 +409,7 @@ def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
         )
     return Wiring(
         segments=stages,
-        source=StageSpec((rings.reader(credit),), source_outputs) if is_source else None,
+        source=StageSpec(((rings.reader(credit),),), source_outputs) if is_source else None,
         sink=StageSpec(sink_inputs, (credit,)) if is_sink else None,
         sends=tuple(sends),
         receives=tuple(receives),
@@ -325,8 +429,8 @@ def with_heartbeats(wiring: Wiring, rank: int, ranks: int, direct: Pairs = froze
     receive = [ReceiveSpec(HEARTBEAT_CHANNEL, before, beats + 1)][: ranks - 1]
     shares, views = _is_pair(direct, rank, after), _is_pair(direct, before, rank)
     rings = (
-        RingSpec(BEAT, 2, 1, is_shared=shares),
-        RingSpec(BEAT, 2, 1, home=before if views else None),
+        RingSpec(BEAT, 2, (EACH,), is_shared=shares),
+        RingSpec(BEAT, 2, (EACH,), home=before if views else None),
     )
     return replace(
         wiring,
@@ -346,7 +450,7 @@ def readers_of(wiring: Wiring) -> dict[int, set[str]]:
     """Return which threads read each ring; who sends its frames as messages is none of them."""
     found: dict[int, set[str]] = defaultdict(set)
     for thread, stage in stages(wiring):
-        for reader in stage.inputs:
+        for reader in stage.readers:
             found[reader.ring].add(thread)
     return found
 
@@ -392,16 +496,17 @@ def connect(
     views = {view.ring for view in wiring.views}
     for thread, stage in stages(wiring):
         # The source does not wait in its thread for a credit that has come.
-        for reader in stage.inputs if thread != "source" else ():
+        for reader in stage.readers if thread != "source" else ():
             # The only reader of a view takes its tokens itself.
             if reader.ring not in views or len(readers[reader.ring]) > 1:
-                rings[reader.ring].on_written += (wakes[thread],)
+                rings[reader.ring].tell(reader.index, wakes[thread])
         for ring in stage.outputs:
             rings[ring].on_freed += (wakes[thread],)
     if wiring.source is not None and not wiring.receives_credits:
-        rings[wiring.source.inputs[0].ring].on_written += (take_credits,)
+        (credit,) = wiring.source.readers
+        rings[credit.ring].tell(credit.index, take_credits)
     for send in wiring.sends:
-        rings[send.reader.ring].on_written += (wake_loop,)
+        rings[send.reader.ring].tell(send.reader.index, wake_loop)
     for received in {each.ring for each in wiring.receives} & _shared(wiring):
         rings[received].on_freed += (wake_loop,)
 

@@ -198,7 +198,8 @@ def _layers(
             outputs=tuple(known[name] for name in node.output if name),
             weights=tuple(weights[name] for name in inputs_of(node) if name in weights),
             record=ByteRange(path, field.start, field.end - field.start),
-            deterministic=not draws_random_numbers(node, functions),
+            deterministic=not (is_drawn := draws_random_numbers(node, functions)),
+            lasting=("a generator of random numbers",) if is_drawn else (),
             operands=tuple(
                 (weights.get(name) or known[name]) if name else None for name in node.input
             ),

@@ -347,8 +347,7 @@ class _Reading:
         weights = self._weights()
         raise_mistakes(islice(self._weight_mistakes(weights), _MAX_SHOWN))
         layers = tuple(
-            self._layer(position, tensors, weights, bool(self._kept[position]))
-            for position in range(len(self._operators))
+            self._layer(position, tensors, weights) for position in range(len(self._operators))
         )
         outputs = tuple(dict.fromkeys(self._main.numbers("outputs")))
         used = [weight for layer in layers for weight in layer.weights]
@@ -429,9 +428,9 @@ class _Reading:
         position: int,
         tensors: Sequence[Tensor],
         weights: Mapping[int, Weight],
-        has_state: bool,
     ) -> Layer:
         operator, kind = self._operators[position], self._types[position]
+        kinds = self._kinds(position)
         read = dict.fromkeys(number for number in operator.numbers("inputs") if number >= 0)
         operands = tuple(
             None if number < 0 else weights.get(number, tensors[number])
@@ -450,18 +449,22 @@ class _Reading:
             outputs=tuple(tensors[number] for number in operator.numbers("outputs") if number >= 0),
             weights=tuple(dict.fromkeys((*own, *self._body_weights(position)))),
             record=ByteRange(self._path, operator.start, operator.length),
-            deterministic=not has_state and self._is_deterministic(position),
+            # Of custom operators nobody knows whether equal inputs give equal results.
+            deterministic=not self._kept[position] and kinds <= _DETERMINISTIC,
+            lasting=(
+                *sorted(self._kept[position]),
+                *(("a generator of random numbers",) if kinds & _RANDOM else ()),
+            ),
             operands=operands,
             attributes=tuple(attributes(operator)),
         )
 
-    def _is_deterministic(self, position: int) -> bool:
-        """Return whether equal inputs give equal results; of custom operators nobody knows."""
+    def _kinds(self, position: int) -> frozenset[str]:
+        """Return the kinds of an operator and of those in the subgraphs that it runs."""
         bodies = [self._subgraphs[number] for number in self._bodies[position]]
         inner = [item for body in bodies for item in body.tables("operators")]
         operators = (self._operators[position], *inner)
-        kinds = {self._codes[operator.number("opcode_index")] for operator in operators}
-        return kinds <= _DETERMINISTIC
+        return frozenset(self._codes[operator.number("opcode_index")] for operator in operators)
 
     def _constant_mistakes(self) -> Iterator[Mistake]:
         for number in self._main.numbers("inputs"):

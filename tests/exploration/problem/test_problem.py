@@ -163,7 +163,7 @@ def test_a_mapping_gives_each_layer_the_device_that_was_assigned(graph, data):
     chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(layers), max_size=len(layers)))
     text = json.loads(json.dumps(mapping_of(found, chosen)))
     mapping = Mapping("found", tuple(MappingEntry(k, tuple(v)) for k, v in text.items()))
-    ranks = assign(mapping, graph).ranks()
+    ranks = assign(mapping, graph).entries()
     keys = [found.devices[device].key for device in chosen]
     assert keys == [mapping.entries[ranks[layer.name][0]].key for layer in layers]
 

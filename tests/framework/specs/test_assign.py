@@ -47,8 +47,8 @@ def test_a_layer_twice_in_one_key_counts_once() -> None:
 def test_constant_layers_may_stand_in_no_key_in_one_or_in_several() -> None:
     result = assigned({"a_cpu0": ["scale..pool1"], "a_cpu1": ["scale", "conv2..fc"]})
     assert (("scale", "conv1", "pool1"), ("scale", "conv2", "fc")) == result.layers
-    assert (0, 1) == result.ranks()["scale"]
-    assert (1,) == result.ranks()["fc"]
+    assert (0, 1) == result.entries()["scale"]
+    assert (1,) == result.entries()["fc"]
 
 
 def test_an_exact_name_wins_over_a_range() -> None:

@@ -37,13 +37,13 @@ def mistakes_of(*keys: str, share_cores: bool = False) -> list[str]:
 
 def test_a_cpu_rank_gets_its_cores_and_the_boards_engine() -> None:
     expected = Placement(0, "edge_02_cpu01", "edge_02", "edge_02", "cpu", (0, 1), "litert")
-    assert Placements((expected,)) == placed("edge_02_cpu01")
+    assert Placements((expected,), entries=(0,)) == placed("edge_02_cpu01")
 
 
 def test_a_gpu_rank_gets_its_host_core_and_the_gpus_engine_and_options() -> None:
     options = (("delegate", "libgpu.so"),)
     expected = Placement(0, "edge01_gpu@4", "edge01", "10.0.0.1", "gpu", (4,), "litert", options)
-    assert Placements((expected,)) == placed("edge01_gpu@4")
+    assert Placements((expected,), entries=(0,)) == placed("edge01_gpu@4")
 
 
 def test_an_accelerator_has_a_number_where_the_board_has_several() -> None:

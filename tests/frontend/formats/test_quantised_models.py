@@ -48,7 +48,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def cut(graph: Graph, **layers: str) -> Partition:
     """Return the partition of a mapping with a rank per word, its layers separated by spaces."""
     entries = tuple(MappingEntry(key, tuple(names.split())) for key, names in layers.items())
-    ranks = assign(Mapping("mapping.json", entries), graph).ranks()
+    ranks = assign(Mapping("mapping.json", entries), graph).entries()
     return partition(graph, {layer: found[0] for layer, found in ranks.items()})
 
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -48,16 +49,15 @@ from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.stages import (
-    Input,
     SegmentStage,
     SinkStage,
     SourceStage,
     make_input,
+    make_inputs,
 )
 from rankslice.backend.runtime.pipeline.wiring import (
     CREDIT,
     Pairs,
-    Reader,
     Wiring,
     connect,
     wire_all,
@@ -65,6 +65,8 @@ from rankslice.backend.runtime.pipeline.wiring import (
 from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
+from rankslice.backend.runtime.turns import ALL as EVERY
+from rankslice.backend.runtime.turns import Turns
 from rankslice.framework.plan import Plan
 
 State = tuple[Any, ...]
@@ -92,9 +94,11 @@ SIZES = (2, 0, 1)
 class Frames:
     """Source, engine and receiver of results: a tensor's values are the number of its frame."""
 
-    def __init__(self, frames: int) -> None:
+    def __init__(self, frames: int, turns: Turns = EVERY) -> None:
         self.frames = frames
-        self.computed = 0
+        self._steps = turns.steps_in(EVERY)
+        self.computed = self._steps.first
+        """The frame that is to be computed next."""
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         if index >= self.frames:
@@ -106,7 +110,7 @@ class Frames:
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         self._check(self.computed, inputs)
         self.read(self.computed, outputs)
-        self.computed += 1
+        self.computed = self._steps.after(self.computed)
 
     def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
         self._check(frame, slots)
@@ -359,7 +363,7 @@ class World:
         for rank, (wiring, channels) in enumerate(zip(wirings, self._channels, strict=True)):
             rings = channels.rings
             first = len(self.stages)
-            self._add_stages(wiring, rings)
+            self._add_stages(wiring, rings, job.ranks[rank].turns)
             names = [*["source"][: wiring.source is not None], *["compute"] * len(wiring.segments)]
             names += ["sink"][: wiring.sink is not None]
             thread_of = {name: "compute" if has_one_thread else name for name in names}
@@ -406,29 +410,27 @@ class World:
         for channels in self._channels:
             channels.close()
 
-    def _add_stages(self, wiring: Wiring, rings: Sequence[Ring]) -> None:
-        def inputs(readers: Sequence[Reader]) -> list[Input]:
-            return [make_input(rings[reader.ring], reader.index) for reader in readers]
-
+    def _add_stages(self, wiring: Wiring, rings: Sequence[Ring], turns: Turns) -> None:
         if wiring.source is not None:
             outputs = [rings[ring] for ring in wiring.source.outputs]
-            (credit,) = inputs(wiring.source.inputs)
+            (reader,) = wiring.source.readers
+            credit = make_input(rings[reader.ring], reader.index)
             self.source = SourceStage(
                 Frames(self.frames), self._arrivals, self.window, credit, outputs
             )
             self.stages.append(self.source)
         for segment, spec in wiring.segments:
-            engine = Frames(self.frames)
+            engine = Frames(self.frames, turns)
             self._engines.append(engine)
-            outputs = [rings[ring] for ring in spec.outputs]
+            outputs, given = [rings[ring] for ring in spec.outputs], make_inputs(spec.inputs, rings)
             self.stages.append(
-                SegmentStage(
-                    segment.index, engine, inputs(spec.inputs), outputs, lambda frame, seconds: None
-                )
+                SegmentStage(segment.index, engine, given, outputs, lambda *_: None, turns)
             )
         if wiring.sink is not None:
             credit_ring = rings[wiring.sink.outputs[0]]
-            self.sink = SinkStage([Frames(self.frames)], inputs(wiring.sink.inputs), credit_ring)
+            self.sink = SinkStage(
+                [Frames(self.frames)], make_inputs(wiring.sink.inputs, rings), credit_ring
+            )
             self.stages.append(self.sink)
 
     def _stage_actions(self) -> Iterator[Action]:
@@ -536,8 +538,9 @@ class World:
     def check(self) -> None:
         """Raise :class:`WrongFrameError` if a ring or the pipeline holds more than it may."""
         for ring in self.rings:
-            if not all(0 <= ring.written - read <= ring.depth for read in ring.read):
-                raise WrongFrameError(f"{ring.tensor.name}: overflow")
+            for read, steps in zip(ring.read, ring.steps, strict=True):
+                if not -len(steps.jumps) < ring.written - read <= ring.depth:
+                    raise WrongFrameError(f"{ring.tensor.name}: overflow")
         for pipe in self.pipes:
             if _waiting_bytes(pipe) > pipe._capacity * _TOKEN.size:
                 raise WrongFrameError("more tokens under way than their pipe has room for")
@@ -547,12 +550,23 @@ class World:
     def has_ended(self) -> bool:
         """Whether all is as it has to be at the end of the stream."""
         return (
-            all(stage.finished and stage.frame == self.frames for stage in self.stages)
+            all(stage.finished and self._is_past(stage) for stage in self.stages)
             and all(w.outgoing.finished and w.incoming.finished for w in self.wires)
             and not any(w.flying or w.sent or w.received for w in self.wires)
-            and all(ring.written == ring.end == self.frames for ring in self.rings)
-            and all({*ring.read} <= {self.frames} for ring in self.rings)
+            and all(ring.end == self._frames_of(ring) for ring in self.rings)
+            and all(isinstance(ring, View) or ring.written == ring.end for ring in self.rings)
+            and all(min(ring.read, default=ring.end) >= (ring.end or 0) for ring in self.rings)
         )
+
+    def _is_past(self, stage: Stage) -> bool:
+        """Whether a stage has done the last frame that it handles, and none after it."""
+        frame = stage._steps.first
+        while frame < self.frames:
+            frame = stage._steps.after(frame)
+        return stage.frame == frame
+
+    def _frames_of(self, ring: Ring) -> int:
+        return sum(ring.turns.frame(index) < self.frames for index in range(self.frames))
 
 
 def _small(wiring: Wiring) -> Wiring:
@@ -651,6 +665,7 @@ def _way(origin: dict[State, tuple[State, str] | None], state: State) -> list[st
     return names[::-1]
 
 
+ONE = line_graph("a: x -> y", outputs="y")
 CHAIN = line_graph("a: x -> s\nb: s -> y", outputs="y")
 THREE = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
 TWO = line_graph("a: x -> s\nb: s -> y", outputs="s y")
@@ -667,10 +682,23 @@ CASES = {
     "open chain": job_of(planned(opened(CHAIN, "x", "s", "y"), {"a": 0, "b": 1})),
     "open there, fixed back": job_of(planned(opened(THREE, "s"), {"a": 0, "b": 1, "c": 0})),
     "open skip channel": job_of(planned(opened(SKIP, "s"), {"a": 0, "b": 1, "c": 2})),
+    # Ranks take turns.
+    "second of two in turn": job_of(planned(CHAIN, {"a": 0, "b": 1}, weights={1: (1, 1)})),
+    "first of two in turn": job_of(planned(CHAIN, {"a": 0, "b": 1}, weights={0: (1, 1)})),
+    "middle in turn": job_of(planned(THREE, {"a": 0, "b": 1, "c": 0}, weights={1: (1, 1)})),
+    "middle in unequal turns": job_of(
+        planned(THREE, {"a": 0, "b": 1, "c": 0}, weights={1: (2, 1)})
+    ),
+    "three in turn": job_of(planned(ONE, {"a": 0}, weights={0: (1, 1, 1)})),
+    "skip over turns": job_of(planned(SKIP, {"a": 0, "b": 1, "c": 2}, weights={1: (1, 1)})),
+    "turns after other turns": job_of(
+        planned(CHAIN, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (1, 1, 1)})
+    ),
 }
 
 PAIR = frozenset({(0, 1)})
 ALL = frozenset({(0, 1), (0, 2), (1, 2)})
+BETWEEN_FOUR, BETWEEN_FIVE = (frozenset(combinations(range(count), 2)) for count in (4, 5))
 
 
 def found(case: str, window: int, frames: int, manner: str, *direct: tuple[int, int]) -> Searched:
@@ -706,6 +734,18 @@ def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: s
         ("open chain", 3, 4, "prompt", 1000),
         ("open there, fixed back", 2, 3, "prompt", 1000),
         ("open skip channel", 1, 2, "prompt", 500),
+        ("second of two in turn", 1, 4, "prompt", 100),
+        ("second of two in turn", 2, 4, "prompt", 100),
+        ("first of two in turn", 1, 3, "prompt", 100),
+        ("first of two in turn", 2, 3, "late", 100),
+        ("middle in turn", 1, 3, "prompt", 100),
+        ("middle in turn", 2, 3, "prompt", 100),
+        ("middle in unequal turns", 3, 4, "prompt", 100),
+        ("three in turn", 2, 4, "prompt", 100),
+        ("three in turn", 1, 4, "prompt", 100),
+        ("three in turn", 3, 2, "prompt", 100),
+        ("skip over turns", 1, 2, "prompt", 100),
+        ("turns after other turns", 1, 2, "prompt", 100),
     ],
 )
 def test_no_reachable_state_is_a_deadlock_or_overflows(
@@ -733,6 +773,17 @@ def test_no_reachable_state_is_a_deadlock_or_overflows(
         ("open chain", 2, 4, PAIR, 300),
         ("open skip channel", 1, 2, ALL, 400),
         ("open skip channel", 1, 2, frozenset({(1, 2)}), 500),
+        ("second of two in turn", 1, 4, ALL, 100),
+        ("second of two in turn", 3, 5, ALL, 100),
+        ("second of two in turn", 2, 3, frozenset({(1, 2)}), 100),
+        ("first of two in turn", 2, 4, ALL, 100),
+        ("middle in turn", 2, 4, ALL, 100),
+        ("middle in turn", 1, 3, frozenset({(0, 1)}), 100),
+        ("middle in unequal turns", 3, 5, ALL, 100),
+        ("three in turn", 1, 4, ALL, 100),
+        ("three in turn", 4, 7, ALL, 100),
+        ("skip over turns", 2, 2, BETWEEN_FOUR, 100),
+        ("turns after other turns", 1, 2, BETWEEN_FIVE, 100),
     ],
 )
 def test_no_reachable_state_of_direct_channels_is_a_deadlock_or_overflows(
@@ -952,7 +1003,7 @@ def test_a_slot_that_is_told_to_be_free_while_it_is_read_is_found(
 ) -> None:
     def hasty(view: View, reader: int) -> None:
         is_first = view.read[reader] == max(view.read)
-        view.read[reader] += 1
+        view.read[reader] = view.steps[reader].after(view.read[reader])
         if is_first:
             for tell in view.on_freed:
                 tell()

@@ -1,0 +1,87 @@
+"""Which frames a rank handles, and how they follow each other, where ranks take turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The frames whose number, modulo ``period``, is one of ``positions``; by default all."""
+
+    period: int = 1
+    positions: tuple[int, ...] = (0,)
+    """Ascending, from 0 to ``period - 1``."""
+
+    def frame(self, index: int) -> int:
+        """Return the number of the frame that is handled after ``index`` others."""
+        rounds, position = divmod(index, len(self.positions))
+        return rounds * self.period + self.positions[position]
+
+    def common(self, other: Turns) -> Turns:
+        """Return the frames that are handled by both; there may be none."""
+        if other.period == 1:
+            return self
+        period = math.lcm(self.period, other.period)
+        theirs = set(other.positions)
+        positions = (frame for frame in self._frames(period) if frame % other.period in theirs)
+        return Turns(period, tuple(positions))
+
+    def covers(self, other: Turns) -> bool:
+        """Return whether all frames of another are among these."""
+        return len(self.common(other).positions) * other.period == (
+            len(other.positions) * math.lcm(self.period, other.period)
+        )
+
+    def most_in(self, frames: int) -> int:
+        """Return how many are handled at most among so many that follow each other."""
+        rounds, rest = divmod(frames, self.period)
+        within = (
+            sum((other - begin) % self.period < rest for other in self.positions)
+            for begin in self.positions
+        )
+        return rounds * len(self.positions) + max(within)
+
+    def steps_in(self, other: Turns) -> Steps:
+        """Return which of another's frames they are: all of them are among those."""
+        period = math.lcm(self.period, other.period)
+        mine = set(self._frames(period))
+        indices = [at for at, frame in enumerate(other._frames(period)) if frame in mine]
+        length = len(other.positions) * (period // other.period)
+        jumps = [0] * length
+        for index, following in zip(indices, [*indices[1:], indices[0] + length], strict=True):
+            jumps[index] = following - index
+        return EACH if set(jumps) == {1} else Steps(indices[0], tuple(jumps))
+
+    def _frames(self, period: int) -> Sequence[int]:
+        """Return the frames of a period that is a multiple of theirs."""
+        return [begin + p for begin in range(0, period, self.period) for p in self.positions]
+
+
+ALL = Turns()
+"""All frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Which of a ring's frames a reader takes, by their indices in the ring."""
+
+    first: int = 0
+    """Index of the first one."""
+    jumps: tuple[int, ...] = (1,)
+    """By index modulo their number: how much larger the index of the next one is; 0: it takes
+    another one."""
+
+    def after(self, index: int) -> int:
+        """Return the index of the frame that is taken after ``index``, one of its own."""
+        return index + self.jumps[index % len(self.jumps)]
+
+    def takes(self, index: int) -> bool:
+        """Return whether a frame is taken."""
+        return self.jumps[index % len(self.jumps)] > 0
+
+
+EACH = Steps()
+"""Each frame of a ring."""

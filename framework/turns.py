@@ -1,0 +1,71 @@
+"""Which frames a rank handles, where several ranks with the same layers take turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The frames whose number, modulo ``period``, is one of ``positions``; by default all."""
+
+    period: int = 1
+    positions: tuple[int, ...] = (0,)
+    """Ascending, from 0 to ``period - 1``."""
+
+    @property
+    def share(self) -> Fraction:
+        """Which part of all frames it is."""
+        return Fraction(len(self.positions), self.period)
+
+    def shared_with(self, other: Turns) -> Fraction:
+        """Return which part of all frames is handled by both."""
+        common = math.gcd(self.period, other.period)
+        pairs = sum((a - b) % common == 0 for a in self.positions for b in other.positions)
+        return Fraction(pairs, math.lcm(self.period, other.period))
+
+    @property
+    def levels(self) -> int:
+        """How many levels of a pipeline a step on such a frame takes.
+
+        A pipeline takes a frame in each step. Who handles a third of the frames may take three
+        steps for one, and longer if two of its frames follow each other at once.
+        """
+        takes = Fraction(1) / self.share
+        free, latest = Fraction(0), Fraction(0)
+        for frame in (*self.positions, *(self.period + position for position in self.positions)):
+            free = max(free, Fraction(frame)) + takes
+            latest = max(latest, free - frame)
+        return math.ceil(latest)
+
+
+ALL = Turns()
+"""All frames."""
+
+MOST_TURNS = 100
+"""Largest period: so the turns of two groups of ranks have at most 9,900 frames in common."""
+
+
+def by_weights(weights: Sequence[int]) -> tuple[Turns, ...]:
+    """Return the turns of ranks that handle frames in proportion to weights, as evenly as can be.
+
+    It is smooth weighted round robin: each rank gains its weight with every frame, and the one that
+    has most gives the sum of all weights for the frame. Of equal ones the first takes it.
+
+    Args:
+        weights: of each rank, 1 or more.
+    """
+    divisor = math.gcd(*weights)
+    reduced = [weight // divisor for weight in weights]
+    period = sum(reduced)
+    has = [0] * len(reduced)
+    positions: list[list[int]] = [[] for _ in reduced]
+    for position in range(period):
+        has = [mine + weight for mine, weight in zip(has, reduced, strict=True)]
+        chosen = has.index(max(has))
+        has[chosen] -= period
+        positions[chosen].append(position)
+    return tuple(Turns(period, tuple(each)) for each in positions)

@@ -1,0 +1,42 @@
+"""Segments for each of several ranks that take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.wording import quoted
+from rankslice.frontend.partition.partition import Partition
+
+
+def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
+    """Return a partition in which each rank has segments of its own.
+
+    Args:
+        cut: the rank of its segments is the number of their entry in the mapping.
+        ranks: by entry: those that handle its frames in turn, or a single one.
+
+    Raises:
+        RankSliceError: layers would keep something for the next frame, which another rank handles.
+    """
+    raise_mistakes(_kept(cut, ranks))
+    return replace(
+        cut,
+        segments=tuple(
+            replace(segment, rank=rank) for segment in cut.segments for rank in ranks[segment.rank]
+        ),
+    )
+
+
+def _kept(cut: Partition, ranks: Sequence[Sequence[int]]) -> Iterator[Mistake]:
+    """Yield the layers of ranks in turn that take something along from frame to frame."""
+    for segment in cut.segments:
+        for layer in segment.layers if len(ranks[segment.rank]) > 1 else ():
+            if layer.lasting:
+                yield Mistake(
+                    f"{cut.graph.name}: layer {quoted(layer.name)}",
+                    f"it takes {layer.lasting[0]} along from frame to frame, and ranks that take"
+                    " turns share nothing",
+                    "map it to a key of one rank",
+                )

@@ -9,6 +9,7 @@ import jinja2
 from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
+from rankslice.framework.turns import ALL
 
 _LONGEST_NAME_IN_COMMENT = 60
 
@@ -53,6 +54,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         sink=plan.sink,
         window=plan.window,
         ranks=[_rank(plan, placement) for placement in plan.ranks],
+        takes_turns=any(placement.turns != ALL for placement in plan.ranks),
     )
 
 
@@ -89,4 +91,5 @@ def _rank(plan: Plan, placement: Placement) -> dict[str, Any]:
         "receives": [each for each in plan.channels if each.destination == placement.rank],
         "segments": segments,
         "sends": [each for each in plan.channels if each.source == placement.rank],
+        "takes_turns": placement.turns != ALL,
     }

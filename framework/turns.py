@@ -16,6 +16,12 @@ class Turns:
     positions: tuple[int, ...] = (0,)
     """Ascending, from 0 to ``period - 1``."""
 
+    def __str__(self) -> str:
+        """Return it for people: ``all``, or ``0, 2 of 3``."""
+        if self == ALL:
+            return "all"
+        return f"{', '.join(map(str, self.positions))} of {self.period}"
+
     @property
     def share(self) -> Fraction:
         """Which part of all frames it is."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .driver import main
     from .tables import Rank, Receive, Segment, Send
+    from .turns import Turns
 
-__all__ = ["Rank", "Receive", "Segment", "Send", "main"]
+__all__ = ["Rank", "Receive", "Segment", "Send", "Turns", "main"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +23,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # A rank's numpy multiplies no matrices, so it need not start a thread per core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from . import driver, tables
+    from . import driver, tables, turns
 
-    return driver.main if name == "main" else getattr(tables, name)
+    return getattr({"main": driver, "Turns": turns}.get(name, tables), name)

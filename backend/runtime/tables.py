@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from .errors import JobError
 from .job import Job
+from .turns import ALL, Turns
 
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A tensor that comes from another rank each frame."""
+    """A tensor that comes from another rank, in each frame that both handle."""
 
     tensor: str
     source: int
@@ -19,7 +20,7 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A tensor that goes to another rank each frame."""
+    """A tensor that goes to another rank, in each frame that both handle."""
 
     tensor: str
     destination: int
@@ -37,7 +38,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What one rank does with each frame."""
+    """What one rank does with each frame that it handles."""
 
     key: str
     host: str
@@ -47,6 +48,8 @@ class Rank:
     receives: tuple[Receive, ...]
     segments: tuple[Segment, ...]
     sends: tuple[Send, ...]
+    turns: Turns = ALL
+    """The frames that its segments handle: not all if several ranks take turns."""
 
 
 def check_tables(job: Job, plan_sha256: str, ranks: dict[int, Rank]) -> None:
@@ -83,6 +86,7 @@ def tables(job: Job) -> list[Rank]:
                 for c in job.channels
                 if c.sender == spec.rank
             ),
+            turns=spec.turns,
         )
         for spec in job.ranks
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +12,7 @@ from rankslice.commands.inspect.show import shape_text
 from rankslice.commands.output import print_line
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
+from rankslice.framework.turns import ALL
 from rankslice.framework.wording import bare
 
 _MOST_BOUNDS = 12
@@ -20,7 +21,7 @@ _ORIGINS = {
     "frames": "seen on the representative frames, with a margin",
     "model": "by the model",
 }
-_COLUMNS = ("rank", "key", "segments", "layers", "receives", "sends")
+_COLUMNS = ("rank", "key", "frames", "segments", "layers", "receives", "sends")
 
 
 def print_build(build: Build, console: Console) -> None:
@@ -43,20 +44,23 @@ def describe_plan(plan: Plan) -> str:
         f"({count}); channels: {len(plan.channels)}; window: {plan.window}",
         f"frames enter at rank {plan.source}, results come out at rank {plan.sink}",
     )
-    rows = (_COLUMNS, *_rows(plan))
+    rows: Sequence[tuple[str, ...]] = (_COLUMNS, *_rows(plan))
+    if all(rank.turns == ALL for rank in plan.ranks):
+        rows = [(*row[:2], *row[3:]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join((*summary, *lines)) + "\n"
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
-    """Yield for each rank what it runs, and what it receives and sends every frame."""
+    """Yield for each rank what it runs, and what it receives and sends in a frame of its own."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     for rank, placement in enumerate(plan.ranks):
         segments = plan.of_rank(rank)
         yield (
             str(rank),
             bare(placement.key),
+            str(placement.turns),
             str(len(segments)),
             str(sum(len(segment.layers) for segment in segments)),
             _traffic(tensors[c.tensor] for c in plan.channels if c.destination == rank),

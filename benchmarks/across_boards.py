@@ -15,7 +15,7 @@ from null_jobs import let_sleep
 from rankslice.backend.boards.ssh import FOLDER, below_home, shell_words
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.run.run import PreparedRun, prepare, run
 from rankslice.framework.plan import Plan
@@ -117,6 +117,7 @@ def build_for(
     mapping: Mapping[str, Sequence[str]],
     *,
     sleeps_ms: Sequence[float] = (),
+    share_cores: bool = False,
 ) -> Job:
     """Slice a model for virtual boards.
 
@@ -126,12 +127,13 @@ def build_for(
         model: the model file.
         mapping: keys and their layers.
         sleeps_ms: how long each rank sleeps instead of computing; empty: they compute.
+        share_cores: whether ranks may share cores.
     """
     cores = max(os.sched_getaffinity(0)) + 1
     hosts = {board.name: {"host": board.address, "cores": cores} for board in boards}
     (place / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     (place / "mapping.json").write_text(json.dumps(mapping))
     paths = (place / "mapping.json", str(place / "platform.yaml"), place / "out")
-    built = build(model, *paths)
+    built = build(model, *paths, BuildOptions(share_cores=share_cores))
     plan = let_sleep(built.folder, built.plan, sleeps_ms) if sleeps_ms else built.plan
     return Job(boards, built.folder, plan)

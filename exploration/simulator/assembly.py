@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,21 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     wire_all,
 )
+from rankslice.backend.runtime.turns import ALL, EACH, Turns
 from rankslice.exploration.cost.messages import MessageCosts, message_costs
 from rankslice.exploration.problem.frame_bytes import slot_bytes
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.simulator.parts import Core, Pipe, Port, Rank, Ring, SimulatedStage
+from rankslice.exploration.simulator.parts import (
+    Core,
+    Pipe,
+    Port,
+    Rank,
+    Ring,
+    SimulatedStage,
+    StageInTurns,
+    make_ring,
+)
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan, plan_record
 
@@ -53,21 +64,24 @@ def assemble(
     window: int,
     overheads: Overheads,
     sent_bytes: SentBytes,
+    frames: int,
 ) -> Parts:
     """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
     job = make_job(plan_record(plan))
     wirings = wire_all(job, window, pairs_within_boards(job))
-    rings = [[Ring(spec.depth, spec.readers) for spec in wiring.rings] for wiring in wirings]
-    ranks = [Rank(number) for number in range(len(wirings))]
+    rings = [list(map(make_ring, wiring.rings)) for wiring in wirings]
+    ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
     source, sink = SimulatedStage(), SimulatedStage()
     for rank, wiring, own in zip(ranks, wirings, rings, strict=True):
         for segment, spec in wiring.segments:
-            rank.stages.append(_joined(SimulatedStage(segment.index, rank), spec, own))
+            rank.stages.append(_joined(_stage(spec, segment.index, rank), spec, own))
         rank.frames.count = len(rank.stages)
+        for stage in rank.stages:
+            rank.frames.climb(0, stage.frame)
         if wiring.source is not None:
             _joined(source, StageSpec((), wiring.source.outputs), own)
         if wiring.sink is not None:
-            _joined(sink, StageSpec(wiring.sink.inputs, ()), own)
+            sink = _joined(_stage(wiring.sink), StageSpec(wiring.sink.inputs, ()), own)
     senders = {
         send.channel: (rank, send.reader)
         for rank, wiring in enumerate(wirings)
@@ -75,17 +89,26 @@ def assemble(
     }
     costs = _message_costs(plan, senders, links, overheads, sent_bytes)
     ports: dict[tuple[str, bool], Port] = defaultdict(Port)
-    pipes = list(_pipes(plan, wirings, senders, rings, ranks, costs, ports))
-    message_s = _message_s(pipes, costs.core_s)
-    _set_times(plan, compute_s, ranks, message_s, overheads)
+    pipes = list(_pipes(plan, job, wirings, senders, rings, ranks, costs, ports, frames))
+    message_s = _message_s(pipes, costs.core_s, frames)
+    _set_times(plan, compute_s, ranks, message_s, overheads, frames)
     _share_cores(plan, ranks)
     return Parts(job, ranks, source, sink, pipes, dict(ports))
 
 
+def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> SimulatedStage:
+    """Return a stage, of segment ``index`` of a rank or of none."""
+    turns = ALL if rank is None else rank.turns
+    if turns == ALL and all(len(makers) == 1 for makers in spec.inputs):
+        return SimulatedStage(index, rank)
+    steps = turns.steps_in(ALL)
+    return StageInTurns(index, rank, steps.first, steps=steps)
+
+
 def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> SimulatedStage:
     """Return a stage that reads and writes some rings of its rank."""
-    for reader in spec.inputs:
-        stage.reads(rings[reader.ring], reader.index)
+    for makers in spec.inputs:
+        stage.reads([(rings[reader.ring], reader.index) for reader in makers])
     for ring in spec.outputs:
         stage.writes(rings[ring])
     return stage
@@ -128,12 +151,14 @@ def _channel_bytes(plan: Plan, sent_bytes: SentBytes) -> NDArray[np.float64]:
 
 def _pipes(
     plan: Plan,
+    job: Job,
     wirings: Sequence[Wiring],
     senders: _Senders,
     rings: Sequence[Sequence[Ring]],
     ranks: Sequence[Rank],
     costs: MessageCosts,
     ports: dict[tuple[str, bool], Port],
+    frames: int,
 ) -> Iterator[Pipe]:
     """Yield the channels, in the plan's order."""
     targets = {
@@ -144,16 +169,31 @@ def _pipes(
     for number, channel in enumerate(plan.channels):
         (sender, reader), receiver = senders[channel.number], channel.destination
         out, into = plan.ranks[sender].board, plan.ranks[receiver].board
+        origin, is_direct = rings[sender][reader.ring], out == into
+        made = job.turns_of_maker(channel.source, channel.tensor)
+        carried = made.common(job.turns_of_reader(receiver, channel.tensor))
+        steps = EACH if is_direct else origin.steps[reader.index]
         yield Pipe(
             ranks[sender],
             ranks[receiver],
-            rings[sender][reader.ring],
+            origin,
             reader.index,
             rings[receiver][targets[channel.number]],
-            _shortened(costs.link_s[number]),
+            carried,
+            _shortened(_of_messages(costs.link_s[number], carried, frames)),
             float(costs.latency_s[number, 0]),
-            None if out == into else (ports[out, True], ports[into, False]),
+            None if is_direct else (ports[out, True], ports[into, False]),
+            () if steps == EACH else steps.jumps,
+            steps.first,
         )
+
+
+def _of_messages(seconds: NDArray[np.float64], carried: Turns, frames: int) -> NDArray[np.float64]:
+    """Return the times of messages one by one, from those of all frames."""
+    if carried == ALL or len(seconds) == 1:
+        return seconds
+    handled = _handled(carried, _period(frames, carried.period, len(seconds)))
+    return seconds[np.flatnonzero(handled) % len(seconds)]
 
 
 def _shortened(times: NDArray[np.float64]) -> list[float]:
@@ -163,13 +203,13 @@ def _shortened(times: NDArray[np.float64]) -> list[float]:
 
 
 def _message_s(
-    pipes: Sequence[Pipe], at_each_end_s: NDArray[np.float64]
+    pipes: Sequence[Pipe], at_each_end_s: NDArray[np.float64], frames: int
 ) -> dict[SimulatedStage, NDArray[np.float64]]:
     """Return what messages take of the cores of segments, frame by frame, in seconds.
 
     The maker of a tensor pays for sending it, its first reader on a rank for receiving it, and for
     letting others of its board read it there. What no segment makes or reads is paid by the
-    source's first segment and the sink's last.
+    source's first segment and the sink's last; of frames that these do not handle, with their next.
     """
     found: dict[SimulatedStage, NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
     for pipe, seconds in zip(pipes, at_each_end_s, strict=True):
@@ -178,8 +218,46 @@ def _message_s(
         else:
             sender = next(_segments([pipe.origin.writer]), pipe.sender.stages[0])
         for stage in (sender, _first_reader(pipe.target, pipe.receiver)):
-            found[stage] = found[stage] + seconds
+            turns = ALL if stage.rank is None else stage.rank.turns
+            paid = _paid(seconds, pipe.carried, turns, frames)
+            found[stage] = _sum_by_frame(found[stage], paid, frames)
     return found
+
+
+def _paid(
+    seconds: NDArray[np.float64], carried: Turns, turns: Turns, frames: int
+) -> NDArray[np.float64]:
+    """Return what a stage pays for the messages of some frames, by the frames that it handles."""
+    if carried == turns == ALL:
+        return seconds
+    found = np.zeros(_period(frames, carried.period, turns.period, len(seconds)))
+    sent = np.flatnonzero(_handled(carried, len(found)))
+    handled = np.flatnonzero(_handled(turns, len(found)))
+    if not len(handled):
+        return found
+    paid_with = handled[np.searchsorted(handled, sent) % len(handled)]
+    np.add.at(found, paid_with, seconds[sent % len(seconds)])
+    return found
+
+
+def _period(frames: int, *periods: int) -> int:
+    """Return after how many frames all begin again, or how many frames there are."""
+    return min(math.lcm(*periods), max(1, *periods, frames))
+
+
+def _handled(turns: Turns, frames: int) -> NDArray[np.bool_]:
+    """Tell which of the first frames are handled."""
+    return np.isin(np.arange(frames) % turns.period, turns.positions)
+
+
+def _sum_by_frame(
+    one: NDArray[np.float64], other: NDArray[np.float64], frames: int
+) -> NDArray[np.float64]:
+    """Add times up that are given frame by frame, and again from the beginning."""
+    if 1 in (len(one), len(other)) or len(one) == len(other):
+        return one + other
+    period = _period(frames, len(one), len(other))
+    return np.resize(one, period) + np.resize(other, period)
 
 
 def _first_reader(ring: Ring, rank: Rank) -> SimulatedStage:
@@ -196,6 +274,7 @@ def _set_times(
     ranks: Sequence[Rank],
     message_s: Mapping[SimulatedStage, NDArray[np.float64]],
     overheads: Overheads,
+    frames: int,
 ) -> None:
     for segment, times in zip(plan.segments, compute_s, strict=True):
         stage = ranks[segment.rank].stages[segment.index]
@@ -203,8 +282,7 @@ def _set_times(
         if computes(plan.ranks[segment.rank].engine):
             around_s += overheads.slice_s
         messages_s = message_s.get(stage, np.zeros(1))
-        frames = max(np.size(times), len(messages_s))
-        stage.times = (np.resize(times, frames) + np.resize(messages_s, frames) + around_s).tolist()
+        stage.times = (_sum_by_frame(times, messages_s, frames) + around_s).tolist()
 
 
 def _share_cores(plan: Plan, ranks: Sequence[Rank]) -> None:

@@ -24,6 +24,7 @@ class Step:
     segment: int
     """Index within the rank."""
     frame: int
+    """Its number in the stream."""
     begin_s: float
     end_s: float
 
@@ -35,11 +36,11 @@ class RankUse:
     rank: int
     key: str
     busy_ms: float
-    """Mean time for each frame, messages and runtime included."""
+    """Mean time for each frame that it handles, messages and runtime included."""
     utilisation: float
     """Share of the time from the first frame to the last in which it was busy, from 0 to 1."""
     queue_mean: float
-    """Frames that wait in its slots when it is done with one, on average."""
+    """Frames for it that wait in its slots when it is done with one, on average."""
     queue_max: int
 
 

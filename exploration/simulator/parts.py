@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from rankslice.backend.runtime.pipeline.wiring import RingSpec
+from rankslice.backend.runtime.turns import ALL, EACH, Steps, Turns
+
 
 class Counters:
     """Counters that only go up, by one; the lowest is known without a search."""
@@ -33,11 +36,19 @@ class Counters:
         self.lowest += 1
         return True
 
+    def climb(self, value: int, end: int) -> bool:
+        """Let a counter go up in several steps; return whether the lowest is another now."""
+        before = self.lowest
+        for each in range(value, end):
+            self.step(each)
+        return self.lowest != before
+
 
 class Ring:
     """Slots of one tensor on one rank: counters alone.
 
-    A ring tells its stages of changes, so no stage has to look at all of its rings again.
+    They count the ring's own frames, as the runtime's do. A ring tells its stages of changes, so no
+    stage has to look at all of its rings again.
     """
 
     __slots__ = (
@@ -47,21 +58,45 @@ class Ring:
         "on_written",
         "read",
         "readers",
+        "steps",
+        "turns",
+        "waiting",
         "writer",
         "written",
     )
 
-    def __init__(self, depth: int, readers: int) -> None:
-        self.depth = depth
+    def __init__(self, spec: RingSpec) -> None:
+        """Take what the runtime's wiring says of it."""
+        self.depth = spec.depth
+        self.steps = spec.readers
+        self.turns = spec.turns
         self.written = 0
-        self.read = [0] * readers
-        self.readers: list[SimulatedStage | None] = [None] * readers
+        self.read = [steps.first for steps in self.steps]
+        """By reader, the frame that it takes next."""
+        self.readers: list[SimulatedStage | None] = [None] * len(self.steps)
         """``None``: a channel."""
+        self.waiting: list[SimulatedStage | None] = [None] * len(self.steps)
+        """The readers that are told; not those that go on with a frame of another ring."""
         self.writer: SimulatedStage | None = None
         """``None``: a channel."""
         self.on_written: list[Callable[[], None]] = []
         self.on_freed: list[Callable[[], None]] = []
-        self._slowest = Counters(readers)
+        self._slowest = Counters(len(self.steps))
+        for first in self.read:
+            self._slowest.climb(0, first)
+
+    @property
+    def slowest(self) -> int:
+        """The first frame that a reader still takes."""
+        return self._slowest.lowest
+
+    def next_frame(self, reader: int) -> int:
+        """Return the number of the frame that a reader takes next."""
+        return self.turns.frame(self.read[reader])
+
+    def waits(self, reader: int) -> int:
+        """Return how many frames for a reader are there."""
+        return self.written - self.read[reader]
 
     def has_room_for(self, written: int) -> bool:
         """Whether there is a slot for the frame after so many."""
@@ -71,7 +106,7 @@ class Ring:
         """Add a frame."""
         before = self.written
         self.written = before + 1
-        for stage, read in zip(self.readers, self.read, strict=True):
+        for stage, read in zip(self.waiting, self.read, strict=True):
             if stage is not None and read == before:
                 stage.has_one_more()
         if self.writer is not None and not self.has_room_for(self.written):
@@ -81,7 +116,7 @@ class Ring:
         """Let a reader give its oldest frame back; return whether that freed a slot."""
         before = self.read[reader]
         self.read[reader] = before + 1
-        stage = self.readers[reader]
+        stage = self.waiting[reader]
         if stage is not None and before + 1 == self.written:
             stage.lacking += 1
         was_full = not self.has_room_for(self.written)
@@ -89,6 +124,42 @@ class Ring:
         if is_freed and was_full and self.writer is not None:
             self.writer.has_one_more()
         return is_freed
+
+    def free_up_to(self, reader: int, count: int) -> bool:
+        """Let a reader give the frames before one back; return whether that freed a slot."""
+        is_freed = False
+        while self.read[reader] < count:
+            is_freed |= self.free(reader)
+        return is_freed
+
+
+class SkippedRing(Ring):
+    """A ring with readers that leave frames out."""
+
+    __slots__ = ()
+
+    def waits(self, reader: int) -> int:
+        """Return how many frames for a reader are there."""
+        return sum(map(self.steps[reader].takes, range(self.read[reader], self.written)))
+
+    def free(self, reader: int) -> bool:
+        """Let a reader give its oldest frame back; return whether that freed a slot."""
+        before = self.read[reader]
+        self.read[reader] = after = self.steps[reader].after(before)
+        stage = self.waiting[reader]
+        if stage is not None and after >= self.written:
+            stage.lacking += 1
+        was_full = not self.has_room_for(self.written)
+        is_freed = self._slowest.climb(before, after)
+        if is_freed and was_full and self.writer is not None:
+            self.writer.has_one_more()
+        return is_freed
+
+
+def make_ring(spec: RingSpec) -> Ring:
+    """Return the ring that the runtime's wiring names."""
+    kind = Ring if all(steps == EACH for steps in spec.readers) else SkippedRing
+    return kind(spec)
 
 
 Inputs: TypeAlias = list[tuple[Ring, int]]
@@ -107,20 +178,40 @@ class SimulatedStage:
     times: list[float] = field(default_factory=list)
     """Of its frames, in seconds, and again from the beginning."""
     inputs: Inputs = field(default_factory=list)
+    """For each tensor, the ring with the next frame."""
     outputs: list[Ring] = field(default_factory=list)
     lacking: int = 0
     """Inputs whose next frame is not there, and outputs without room."""
 
-    def reads(self, ring: Ring, reader: int) -> None:
-        """Add an input."""
+    def reads(self, makers: Inputs) -> None:
+        """Add an input: a ring of each rank that makes it."""
+        for ring, reader in makers:
+            ring.readers[reader] = self
+        ring, reader = min(makers, key=_next_frame)
+        ring.waiting[reader] = self
         self.inputs.append((ring, reader))
-        ring.readers[reader] = self
         self.lacking += 1
 
     def writes(self, ring: Ring) -> None:
         """Add an output."""
         self.outputs.append(ring)
         ring.writer = self
+
+    @property
+    def all_inputs(self) -> Inputs:
+        """All rings that it reads."""
+        return self.inputs
+
+    def waits(self) -> int:
+        """Return how many frames are there in all inputs."""
+        return min(ring.written - ring.read[reader] for ring, reader in self.inputs)
+
+    def go_on(self) -> list[Ring]:
+        """Be done with a frame's inputs; return the rings in which that freed a slot."""
+        if self.rank is not None:
+            self.rank.frames.step(self.frame)
+        self.frame += 1
+        return [ring for ring, reader in self.inputs if ring.free(reader)]
 
     def has_one_more(self) -> None:
         """Take note of an input that has come, or of an output that has room."""
@@ -131,6 +222,55 @@ class SimulatedStage:
         """Stand among the segments of its rank that are ready, if it is."""
         if not self.lacking and self.rank is not None:
             heappush(self.rank.ready, (self.frame, self.index, self))
+
+
+@dataclass(slots=True, eq=False)
+class StageInTurns(SimulatedStage):
+    """A stage that does not handle every frame, or whose inputs are made by ranks in turn."""
+
+    steps: Steps = EACH
+    """Which frames it handles."""
+    makers: list[Inputs] = field(default_factory=list)
+    """By input, the rings of all who make it."""
+
+    def reads(self, makers: Inputs) -> None:
+        """Add an input: a ring of each rank that makes it."""
+        SimulatedStage.reads(self, makers)
+        self.makers.append(makers)
+
+    @property
+    def all_inputs(self) -> Inputs:
+        """All rings that it reads."""
+        return [each for makers in self.makers for each in makers]
+
+    def waits(self) -> int:
+        """Return how many frames are there in all inputs."""
+        return min(sum(ring.waits(reader) for ring, reader in each) for each in self.makers)
+
+    def go_on(self) -> list[Ring]:
+        """Be done with a frame's inputs; return the rings in which that freed a slot."""
+        freed = [ring for ring, reader in self.inputs if ring.free(reader)]
+        for number, makers in enumerate(self.makers):
+            if len(makers) > 1:
+                self._take_from(number, *min(makers, key=_next_frame))
+        if self.rank is not None:
+            before, self.frame = self.frame, self.steps.after(self.frame)
+            self.rank.frames.climb(before, self.frame)
+        return freed
+
+    def _take_from(self, number: int, ring: Ring, reader: int) -> None:
+        """Take the next frame of an input from a ring."""
+        before, index = self.inputs[number]
+        self.lacking -= before.read[index] >= before.written
+        before.waiting[index] = None
+        self.inputs[number] = ring, reader
+        ring.waiting[reader] = self
+        self.lacking += ring.read[reader] >= ring.written
+
+
+def _next_frame(pair: tuple[Ring, int]) -> int:
+    ring, reader = pair
+    return ring.next_frame(reader)
 
 
 @dataclass(slots=True)
@@ -146,6 +286,8 @@ class Rank:
     """A rank: one thread that computes."""
 
     number: int
+    turns: Turns = ALL
+    """The frames that its stages handle."""
     stages: list[SimulatedStage] = field(default_factory=list)
     ready: list[tuple[int, int, SimulatedStage]] = field(default_factory=list)
     """Segments that could run, by frame and index: a heap."""
@@ -199,10 +341,18 @@ class Pipe:
     """Its number among the readers of ``origin``."""
     target: Ring
     """Inside a board, what the receiver knows of ``origin``."""
+    carried: Turns
+    """The frames of the stream that it carries."""
     link_s: list[float]
-    """How long messages take of each port, frame by frame, and again from the beginning."""
+    """How long messages take of each port, one by one, and again from the beginning."""
     latency_s: float
     """Of the link; inside a board, how long the receiver takes to wake up."""
     ports: tuple[Port, Port] | None
     """Out of one board and into another; ``None`` inside a board."""
-    started: int = 0
+    jumps: tuple[int, ...]
+    """From a frame of ``origin`` that is sent to the next, as in ``Steps``; empty: all are sent.
+    Inside a board they are: those who read leave frames out."""
+    next: int
+    """The frame of ``origin`` that is to be sent next."""
+    sent: int = 0
+    """How many have been sent."""

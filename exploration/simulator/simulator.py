@@ -8,6 +8,8 @@ It follows the runtime, but for computing, which takes a given time:
 * A tensor has as many slots as the runtime gives it. Between boards a channel carries a frame when
   the sender has it and the receiver has a free slot; inside a board the receiver reads the sender's
   slot, and gives it back when it is done. So a slow rank holds up those before it.
+* Ranks that take turns handle the frames that the plan says. A channel carries those that both of
+  its ends handle, and who reads what several ranks make takes each frame from the one that made it.
 * The source lets a frame in while fewer than ``window`` are inside; the sink sends a credit for
   each frame that comes out. On a CPU rank of a single core frames that do not come by the clock
   are let in by the thread that computes, once it has nothing to compute.
@@ -40,7 +42,7 @@ from rankslice.exploration.simulator.figures import (
     Step,
     latency_summary,
 )
-from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage
+from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage, SkippedRing
 from rankslice.framework.plan import Plan
 from rankslice.measurement.throughput import throughput_fps
 
@@ -99,16 +101,18 @@ def simulate(
     Args:
         plan: ranks, segments and channels.
         compute_s: by segment of the plan: its times, frame by frame and again from the beginning;
-            one time is the same for every frame. All in seconds.
+            one time is the same for every frame. All in seconds. A rank that does not handle every
+            frame takes for each that it handles the time of its number.
         links: the links between the boards of the plan's ranks.
         frames: how many come, if not by the clock: each as soon as it is let in.
         arrivals: frames that come by the clock.
         window: most frames inside; the plan's by default.
         overheads: processor time of a rank besides computing.
         traced: for how many frames from the first the steps are kept.
-        sent_bytes: sizes of messages with open sizes; by default those of the bounds.
+        sent_bytes: sizes of messages with open sizes, by frame; by default those of the bounds.
     """
-    parts = assemble(plan, compute_s, links, window or plan.window, overheads, sent_bytes)
+    come = frames if arrivals is None else len(arrivals.times_s)
+    parts = assemble(plan, compute_s, links, window or plan.window, overheads, sent_bytes, come)
     machine = _Machine(plan, parts, links, window or plan.window, traced)
     machine.run(frames, arrivals)
     return machine.outcome()
@@ -152,7 +156,7 @@ class _Machine:
     def _connect(self) -> None:
         """Register who waits for each ring."""
         parts = self.parts
-        for ring, _ in parts.sink.inputs:
+        for ring, _ in parts.sink.all_inputs:
             ring.on_written.append(self._try_sink)
         for ring in parts.source.outputs:
             ring.on_freed.append(self._try_source)
@@ -160,10 +164,14 @@ class _Machine:
             ring.on_freed.append(partial(self._try_rank, rank))
         for pipe in parts.pipes:
             advance = partial(self._try_pipe, pipe)
-            is_direct = pipe.ports is None
             pipe.origin.on_written.append(advance)
-            pipe.target.on_freed.append(partial(self._give_back, pipe) if is_direct else advance)
+            pipe.target.on_freed.append(advance if pipe.ports else self._giving_back(pipe))
             pipe.target.on_written.append(partial(self._try_rank, pipe.receiver))
+
+    def _giving_back(self, pipe: Pipe) -> Callable[[], None]:
+        """Return what gives the slots back that a receiver reads itself."""
+        skips = isinstance(pipe.target, SkippedRing)
+        return partial(self._give_back_to if skips else self._give_back, pipe)
 
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
         self.count += 1
@@ -240,10 +248,8 @@ class _Machine:
     def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
         rank, stage = about
         rank.is_busy = False
-        rank.count_step(min(ring.written - ring.read[reader] for ring, reader in stage.inputs) - 1)
-        rank.frames.step(stage.frame)
-        stage.frame += 1
-        freed = [ring for ring, reader in stage.inputs if ring.free(reader)]
+        rank.count_step(stage.waits() - 1)
+        freed = stage.go_on()
         for ring in stage.outputs:
             ring.put()
         stage.line_up()
@@ -286,9 +292,10 @@ class _Machine:
 
     def _try_pipe(self, pipe: Pipe) -> None:
         origin, target = pipe.origin, pipe.target
-        while pipe.started < origin.written and target.has_room_for(pipe.started):
-            link_s = pipe.link_s[pipe.started % len(pipe.link_s)]
-            pipe.started += 1
+        while pipe.next < origin.written and target.has_room_for(pipe.sent):
+            link_s = pipe.link_s[pipe.sent % len(pipe.link_s)]
+            pipe.sent += 1
+            pipe.next += pipe.jumps[pipe.next % len(pipe.jumps)] if pipe.jumps else 1
             there_s = self.now
             if pipe.ports is not None:
                 out, into = pipe.ports
@@ -309,12 +316,18 @@ class _Machine:
         for tell in pipe.origin.on_freed if pipe.origin.free(pipe.reader) else ():
             tell()
 
+    def _give_back_to(self, pipe: Pipe) -> None:
+        """Give back all that the receiver is done with: its readers leave frames out."""
+        origin = pipe.origin
+        for tell in origin.on_freed if origin.free_up_to(pipe.reader, pipe.target.slowest) else ():
+            tell()
+
     def _try_sink(self) -> None:
         while not self.parts.sink.lacking:
             self.completed_s.append(self.now)
             self._at(self.now + self.credit_s, self._credit, None)
-            for ring, reader in self.parts.sink.inputs:
-                for tell in ring.on_freed if ring.free(reader) else ():
+            for ring in self.parts.sink.go_on():
+                for tell in ring.on_freed:
                     tell()
             self._try_rank(self.parts.ranks[self.plan.sink])
 
@@ -351,10 +364,11 @@ class _Machine:
         )
 
     def _rank_use(self, rank: Rank, duration_s: float) -> RankUse:
+        handled = rank.steps // max(1, len(rank.stages))
         return RankUse(
             rank=rank.number,
             key=self.plan.ranks[rank.number].key,
-            busy_ms=1e3 * rank.busy_s / max(1, len(self.completed_s)),
+            busy_ms=1e3 * rank.busy_s / max(1, handled),
             utilisation=_share(rank.busy_s, duration_s),
             queue_mean=rank.queued / max(1, rank.steps),
             queue_max=rank.queued_max,

@@ -1,4 +1,4 @@
-"""Random jobs for the simulator, the same for the same seed."""
+"""Jobs for the simulator: random ones, the same for the same seed, and parts of others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from line_graphs import line_graph
+from numpy.typing import NDArray
 from placements import placements
 from plans import planned
 from problems import board
@@ -19,21 +20,37 @@ from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform
 
+FREE = Link(float("inf"), 0.0)
 
-def simulated_job(seed: int) -> Simulation:
-    """Return what a random job shows: skips, several boards, shared cores, windows and clocks."""
+
+def links(*names: str, link: Link = FREE, wake_up_s: float = 0.0) -> LinkSpeeds:
+    """Return the links of some boards; by default of one that is called ``board``."""
+    boards = tuple(map(board, names or ("board",)))
+    return LinkSpeeds(Platform("boards.yaml", boards, link), wake_up_s)
+
+
+def took(*seconds: float) -> list[NDArray[np.float64]]:
+    """Return the times of segments that take the same in each frame."""
+    return [np.array([each]) for each in seconds]
+
+
+def simulated_job(seed: int, *, in_turn: bool = False) -> Simulation:
+    """Return what a random job shows: skips, several boards, shared cores, windows and clocks.
+
+    ``in_turn``: some of its ranks take turns.
+    """
     draw = np.random.default_rng(seed)
-    plan = _plan(draw)
-    names = tuple(dict.fromkeys(rank.board for rank in plan.ranks))
+    plan = _plan(draw, in_turn=in_turn)
+    names = dict.fromkeys(rank.board for rank in plan.ranks)
     link = Link(float(draw.choice([0.001, 0.01, 1000.0])), float(draw.choice([0.0, 1.0, 5.0])))
     wake_up_s = float(draw.choice([0.0, 1e-4, 2e-3]))
-    links = LinkSpeeds(Platform("boards.yaml", tuple(map(board, names)), link), wake_up_s)
     variation = float(draw.choice([0.0, 0.4]))
     times = [jittered(float(draw.uniform(0.001, 0.02)), variation, 30, draw) for _ in plan.segments]
-    return simulate(plan, times, links, **_options(draw, plan))
+    between = links(*names, link=link, wake_up_s=wake_up_s)
+    return simulate(plan, times, between, **_options(draw, plan))
 
 
-def _plan(draw: np.random.Generator) -> Plan:
+def _plan(draw: np.random.Generator, *, in_turn: bool) -> Plan:
     count = int(draw.integers(2, 9))
     lines = []
     for layer in range(count):
@@ -44,11 +61,17 @@ def _plan(draw: np.random.Generator) -> Plan:
     drawn = draw.integers(0, int(draw.integers(1, 6)), count).tolist()
     numbers = list(dict.fromkeys(drawn))
     ranks = {f"l{n}": numbers.index(rank) for n, rank in enumerate(drawn)}
+    weights = {
+        entry: draw.integers(1, 4, int(draw.integers(1, 4))).tolist()
+        for entry in (range(len(numbers)) if in_turn else ())
+    }
     boards = int(draw.integers(1, 4))
-    keys = [f"b{rank % boards}_cpu{rank}" for rank in range(len(numbers))]
+    count = sum(len(weights.get(entry, (1,))) for entry in range(len(numbers)))
+    keys = [f"b{rank % boards}_cpu{rank}" for rank in range(count)]
     found = tuple(_varied(draw, rank) for rank in placements(*keys))
     source = int(draw.integers(len(found))) if draw.random() < 0.3 else None
-    return planned(line_graph("\n".join(lines), outputs, "t0"), ranks, found, source)
+    graph = line_graph("\n".join(lines), outputs, "t0")
+    return planned(graph, ranks, found, source, weights)
 
 
 def _varied(draw: np.random.Generator, rank: Placement) -> Placement:

@@ -14,17 +14,19 @@ from simulated_jobs import simulated_job
 
 GOLDEN = Path(__file__).with_name("simulated_jobs.json")
 SEEDS = range(16)
+SEEDS_IN_TURN = range(8)
 
 
-def figures(seed: int) -> dict[str, Any]:
+def figures(seed: int, *, in_turn: bool = False) -> dict[str, Any]:
     """Return what ``simulate --json`` tells of a job, and the mean time of its steps."""
-    found = simulated_job(seed)
+    found = simulated_job(seed, in_turn=in_turn)
     middle_s = sum(step.begin_s + step.end_s for step in found.steps) / len(found.steps) / 2
     return {**found.to_json(), "steps_mean_s": middle_s}
 
 
 def test_jobs_show_what_they_showed(request: pytest.FixtureRequest) -> None:
     found = {str(seed): figures(seed) for seed in SEEDS}
+    found |= {f"{seed} in turn": figures(seed, in_turn=True) for seed in SEEDS_IN_TURN}
     if request.config.getoption("--regenerate-golden"):
         lines = (f"{json.dumps(seed)}: {json.dumps(job)}" for seed, job in found.items())
         GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

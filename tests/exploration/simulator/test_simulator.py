@@ -14,6 +14,7 @@ from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
 from predicted_plans import predict_plan
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
+from simulated_jobs import FREE, links, took
 
 from rankslice.exploration.cost.cost_model import evaluate, predict
 from rankslice.exploration.problem.frame_bytes import BOUNDS, FrameBytes
@@ -22,21 +23,11 @@ from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled, simulate
 from rankslice.framework.graph import constant_layers
 from rankslice.framework.plan import Plan
-from rankslice.framework.platform import Link, Platform
+from rankslice.framework.platform import Link
 from rankslice.framework.profile import SeenTensor
 
-FREE = Link(float("inf"), 0.0)
 TENSOR_BYTES = 16
 THREE = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
-
-
-def links(*names, link=FREE, wake_up_s=0.0):
-    boards = tuple(board(name) for name in names or ("board",))
-    return LinkSpeeds(Platform("boards.yaml", boards, link), wake_up_s)
-
-
-def took(*seconds):
-    return [np.array([each]) for each in seconds]
 
 
 def rate(plan, *seconds, link=FREE, wake_up_s=0.0, **more):

@@ -23,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -52,6 +53,7 @@ from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
+from .turns import ALL
 
 Record = dict[str, Any]
 
@@ -62,12 +64,14 @@ _SLOTS = 2
 _WARM_RUNS = 2
 _WARM_S = 0.5
 """Warming up ends after this time, once there was a run."""
+_NOWHERE = {"rank": 0, "board": "", "host": "", "turns": asdict(ALL)}
+"""What an accelerator that is measured has of a rank in a plan."""
 
 
 def main(text: str) -> None:
     """Answer requests until there are no more."""
     what = json.loads(text)
-    rank = read_spec(RankSpec, {**what, "rank": 0, "board": "", "host": ""})
+    rank = read_spec(RankSpec, {**what, **_NOWHERE})
     start_again_with(rank.environment)
     # Python warns of forks in processes with threads; those of numpy's library wait for work.
     warnings.simplefilter("ignore")

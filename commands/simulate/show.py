@@ -10,6 +10,7 @@ from rankslice.commands.output import new_table, print_line
 from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import RankUse
+from rankslice.framework.turns import ALL
 from rankslice.measurement.throughput import STEADY, TOO_FEW
 
 _MAX_RANKS = 40
@@ -52,18 +53,24 @@ def _rank_table(simulated: Simulated) -> Table:
     busiest = sorted(ranks, key=lambda rank: -rank.utilisation)[:_MAX_RANKS]
     shown = ranks if len(ranks) <= _MAX_RANKS else busiest
     left = len(ranks) - len(shown)
+    in_turn = any(rank.turns != ALL for rank in simulated.plan.ranks)
+    of_time = "of the\ntime" if in_turn else "of the time"
+    columns = ("compute", "busy", of_time, "waiting", "known by")
+    first = ("rank", "accelerator", *(("frames",) if in_turn else ()))
     table = new_table(
-        ("rank", "accelerator", "compute", "busy", "of the time", "waiting", "known by"),
-        right=range(2, 6),
-        caption="milliseconds per frame; waiting: frames in the rank's slots, on average"
+        (*first, *columns),
+        right=range(len(first), len(first) + 4),
+        caption=f"milliseconds per frame{' that the rank handles' if in_turn else ''};"
+        " waiting: frames in the rank's slots, on average"
         + (f"; {left} ranks that are less busy are not shown" if left else ""),
     )
     for rank in shown:
-        table.add_row(*_cells(simulated, rank))
+        turns = (str(simulated.plan.ranks[rank.rank].turns),) if in_turn else ()
+        table.add_row(str(rank.rank), escape(rank.key), *turns, *_figures(simulated, rank))
     return table
 
 
-def _cells(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
+def _figures(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
     own = [
         time
         for segment, time in zip(simulated.plan.segments, simulated.times, strict=True)
@@ -71,8 +78,6 @@ def _cells(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
     ]
     sources = dict.fromkeys(time.source.rpartition(": ")[2] for time in own)
     return (
-        str(rank.rank),
-        escape(rank.key),
         f"{1e3 * sum(time.seconds for time in own):.2f}",
         f"{rank.busy_ms:.2f}",
         f"{100 * rank.utilisation:.0f} %",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
+from rankslice.framework.mapping import Placement
+from rankslice.framework.turns import ALL
 from rankslice.framework.wording import bare
 
 _LEFT, _RIGHT, _TOP = 220, 1180, 84
@@ -71,7 +73,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
     plan, steps = simulated.plan, simulated.simulation.steps
     end_s = max((step.end_s for step in steps), default=0.0) or 1e-3
     lanes = tuple(
-        _Lane(_TOP + (_LANE + _GAP) * rank.rank, f"{rank.rank} {_short(bare(rank.key))}")
+        _Lane(_TOP + (_LANE + _GAP) * rank.rank, f"{rank.rank} {_short(_name(rank))}")
         for rank in plan.ranks[:_MAX_LANES]
     )
     bottom = lanes[-1].y + _LANE
@@ -97,8 +99,13 @@ def _timeline(simulated: Simulated) -> _Timeline:
     )
 
 
-def _short(key: str) -> str:
-    return key if len(key) <= _MAX_NAME else f"{key[: _MAX_NAME - 1]}…"
+def _name(rank: Placement) -> str:
+    """Return a rank's key, and which frames it handles if not all."""
+    return bare(rank.key) if rank.turns == ALL else f"{bare(rank.key)}: {rank.turns}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
 def _x(time_s: float, end_s: float) -> float:

@@ -1,4 +1,5 @@
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -46,8 +47,14 @@ def simulated(*arguments):
     return json.loads(ended.out)
 
 
-def profile_of(model, layers, milliseconds, keys=("local_cpu0",)):
-    """Return the text of a profile in which every layer took the same."""
+def profile_of(model, layers, *kinds):
+    """Return the text of a profile; ``kinds``: of :func:`kind_of`."""
+    names = tuple(f"L{number}" for number in range(layers))
+    return profile_to_json(Profile(ProfiledModel(model.name, file_sha256(model), (), names), kinds))
+
+
+def kind_of(layers, milliseconds, *keys):
+    """Return what was measured of accelerators on which every layer took the same."""
     spans = tuple(
         Span(first, last, tuple(round(1e6 * ms * (last - first + 1)) for ms in milliseconds),
              (len(milliseconds),), None, None, None, False)
@@ -55,18 +62,15 @@ def profile_of(model, layers, milliseconds, keys=("local_cpu0",)):
         for last in range(first, layers)
     )  # fmt: skip
     board = MeasuredBoard("local", "here", "x86_64", "", "3.11", 10**9, (), None, None)
-    kind = ProfiledKind(
+    return ProfiledKind(
         keys[0], keys, "cpu", 1, "onnxruntime", "1", (), (), False, (), 10**6, board, spans
     )
-    names = tuple(f"L{number}" for number in range(layers))
-    return profile_to_json(
-        Profile(ProfiledModel(model.name, file_sha256(model), (), names), (kind,))
-    )
 
 
-def profiled(folder, milliseconds=(10.0, 10.0, 30.0), **more):
+def profiled(folder, *keys):
     file = folder / "profile.json"
-    file.write_text(profile_of(folder / "model.onnx", 3, milliseconds, **more))
+    kind = kind_of(3, (10.0, 10.0, 30.0), *keys or ("local_cpu0",))
+    file.write_text(profile_of(folder / "model.onnx", 3, kind))
     return file
 
 
@@ -114,7 +118,7 @@ def test_what_is_not_there_is_named_before_a_mapping_is_asked_for(tmp_path):
 
 def test_a_profile_tells_how_long_segments_take(tmp_path):
     folder = chain_folder(tmp_path, 3)
-    file = profiled(tmp_path, keys=("local_cpu0", "local_cpu1"))
+    file = profiled(tmp_path, "local_cpu0", "local_cpu1")
     found = simulated(folder, "--profile", file, "--frames", "500")
     assert [10.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
     assert ["profile.json: measured"] * 3 == [segment["source"] for segment in found["segments"]]
@@ -125,7 +129,9 @@ def test_a_profile_tells_how_long_segments_take(tmp_path):
 def test_times_scatter_as_they_were_measured(tmp_path):
     folder = chain_folder(tmp_path, 1)
     file = tmp_path / "profile.json"
-    file.write_text(profile_of(tmp_path / "model.onnx", 1, (10.0, 10.0, 40.0)))
+    file.write_text(
+        profile_of(tmp_path / "model.onnx", 1, kind_of(1, (10.0, 10.0, 40.0), "local_cpu0"))
+    )
     found = simulated(folder, "--profile", file, "--scatter", "--frames", "2000")
     assert found["ranks"][0]["busy_ms"] == pytest.approx(20.2, rel=0.05)
 
@@ -133,7 +139,8 @@ def test_times_scatter_as_they_were_measured(tmp_path):
 def test_a_model_and_a_mapping_can_be_simulated_without_a_build(tmp_path):
     chain_folder(tmp_path, 2)
     file = tmp_path / "profile.json"
-    file.write_text(profile_of(tmp_path / "model.onnx", 2, (10.0,), ("local_cpu0", "local_cpu1")))
+    kind = kind_of(2, (10.0,), "local_cpu0", "local_cpu1")
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind))
     mapping = tmp_path / "mapping.json"
     found = simulated(tmp_path / "model.onnx", "--mapping", mapping, "--profile", file)
     assert 2 == len(found["segments"])
@@ -147,13 +154,59 @@ def test_a_platform_tells_the_links(tmp_path):
     chain_folder(tmp_path, 2)
     (tmp_path / "mapping.json").write_text('{"one_cpu0": ["L0"], "two_cpu0": ["L1"]}')
     file = tmp_path / "profile.json"
-    file.write_text(profile_of(tmp_path / "model.onnx", 2, (10.0,), ("one_cpu0", "two_cpu0")))
+    kind = kind_of(2, (10.0,), "one_cpu0", "two_cpu0")
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind))
     found = simulated(
         tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json", "--profile", file,
         "--platform", tmp_path / "boards.yaml", "--frames", "100",
     )  # fmt: skip
     assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
     assert "from one is busy" in found["bottleneck"] or "on two is busy" in found["bottleneck"]
+
+
+@pytest.fixture
+def in_turn(tmp_path):
+    """Arguments that simulate a model on a board, and in turn on one of half the speed."""
+    (tmp_path / "boards.yaml").write_text("boards: {fast: {cores: 1}, slow: {cores: 1}}\n")
+    chain_folder(tmp_path, 2)
+    (tmp_path / "mapping.json").write_text('{"fast_cpu0*2|slow_cpu0": ["L0..L1"]}')
+    kinds = kind_of(2, (10.0,), "fast_cpu0"), kind_of(2, (20.0,), "slow_cpu0")
+    (tmp_path / "profile.json").write_text(profile_of(tmp_path / "model.onnx", 2, *kinds))
+    return (
+        tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json",
+        "--profile", tmp_path / "profile.json", "--platform", tmp_path / "boards.yaml",
+    )  # fmt: skip
+
+
+def test_each_rank_in_turn_takes_the_time_of_its_own_accelerator(in_turn):
+    found = simulated(*in_turn)
+    assert [20.0, 40.0] == [segment["compute_ms"] for segment in found["segments"]]
+    assert ["profile.json: measured"] * 2 == [segment["source"] for segment in found["segments"]]
+    assert found["throughput_fps"] == pytest.approx(1 / 0.02 + 1 / 0.04, rel=0.03)
+
+
+def test_an_accelerator_in_turn_that_was_not_profiled_is_named(in_turn, tmp_path):
+    file = tmp_path / "profile.json"
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), "fast_cpu0")))
+    assert "the accelerator 'slow_cpu0' was not measured" in mistakes(*in_turn)
+
+
+def test_ranks_in_turn_are_told_with_their_frames(in_turn):
+    lines = rankslice("simulate", *in_turn).out.splitlines()
+    assert ["0, 2 of 3", "1 of 3"] == [
+        line.split("│")[3].strip() for line in lines if "_cpu0" in line and "│" in line
+    ]
+
+
+def test_frames_are_drawn_in_the_lanes_of_the_ranks_that_handle_them(in_turn, tmp_path):
+    drawing = tmp_path / "timeline.svg"
+    assert 0 == rankslice("simulate", *in_turn, "--svg", drawing, "--drawn", "6").code
+    root = ElementTree.parse(drawing).getroot()
+    titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
+    assert {("0", "0"), ("0", "2"), ("0", "3"), ("0", "5"), ("1", "1"), ("1", "4")} == {
+        re.match(r"rank (\d), segment 0, frame (\d):", title).groups() for title in titles
+    }
+    assert "1 slow_cpu0: 1 of 3" in [e.text for e in root.iter()]
 
 
 def open_job(*seen):
@@ -230,7 +283,7 @@ def test_a_profile_of_another_model_is_refused(tmp_path):
     onnx.save(onnx.load(tmp_path / "model.onnx"), tmp_path / "other.onnx")
     with (tmp_path / "other.onnx").open("ab") as other:
         other.write(b"\x32\x00")  # an empty producer's name
-    file.write_text(profile_of(tmp_path / "other.onnx", 3, (10.0,)))
+    file.write_text(profile_of(tmp_path / "other.onnx", 3, kind_of(3, (10.0,), "local_cpu0")))
     assert "profile.json: is a profile of 'other.onnx'" in mistakes(folder, "--profile", file)
 
 
@@ -249,7 +302,7 @@ def test_a_profile_of_other_sizes_is_refused(tmp_path):
 
 def test_an_accelerator_that_was_not_profiled_is_named(tmp_path):
     folder = chain_folder(tmp_path, 3)
-    text = mistakes(folder, "--profile", profiled(tmp_path, keys=("local_cpu77",)))
+    text = mistakes(folder, "--profile", profiled(tmp_path, "local_cpu77"))
     assert "the accelerator 'local_cpu0' was not measured" in text
 
 

@@ -13,11 +13,15 @@ A tensor goes once to each device that needs it: to another board in one message
 without a copy. :func:`predict` explains one assignment, segment
 by segment and with the source of every figure; :func:`evaluate` gives four figures for each of
 many assignments. Both have the same rate.
+
+Devices that take turns are busy with their part of the frames, and so are links. Each holds what it
+needs for a frame, and a frame takes as long as with the slowest of them, as results come in order.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -32,6 +36,7 @@ from rankslice.exploration.cost.evaluation import (
 )
 from rankslice.exploration.cost.memory import memory_of, weights_of
 from rankslice.exploration.cost.messages import messages_of
+from rankslice.exploration.cost.phases import phases_of
 from rankslice.exploration.cost.prediction import (
     BoardCost,
     ChannelCost,
@@ -45,6 +50,7 @@ from rankslice.exploration.cost.spans import spans_of
 from rankslice.exploration.cost.timing import blocks_of, latencies, segment_times
 from rankslice.exploration.problem.frame_bytes import bounds_text
 from rankslice.exploration.problem.problem import Problem
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.partition.partition import partition
 
 __all__ = ["Evaluations", "evaluate", "predict"]
@@ -59,13 +65,13 @@ def predict(
 
     Args:
         problem: layers and devices.
-        assignment: (layers,) index of each layer's device.
+        assignment: (layers,) number of each layer's device or team.
         blocks: layers of each segment, in a topological order; by default those that the
             partition makes.
 
     Raises:
         RankSliceError: a tensor would have to be sent that has no fixed size, or layers would be
-            on several ranks that cannot be apart.
+            on several ranks that cannot be apart, or a device would be in two teams.
     """
     chosen = np.asarray(assignment, np.int64)
     found = _blocks(problem, chosen.tolist()) if blocks is None else blocks
@@ -85,19 +91,23 @@ def _blocks(problem: Problem, assignment: list[int]) -> list[Sequence[int]]:
 
 
 class _Predictor:
-    """One assignment, evaluated as a population of one."""
+    """One assignment, evaluated as a population of its phases."""
 
     def __init__(
         self, problem: Problem, assignment: NDArray[np.int64], blocks: Sequence[Sequence[int]]
     ) -> None:
         self.problem, self.blocks = problem, blocks
-        self.population = assignment[np.newaxis]
+        self.phases = phases_of(problem, assignment[np.newaxis])
+        if self.phases.clashes.any():
+            found = "an accelerator would take turns and have other layers, too"
+            raise RankSliceError(Mistake("assignment", found))
+        self.population = self.phases.population
         self.numbers = np.zeros_like(self.population)
         for number, block in enumerate(blocks):
-            self.numbers[0, list(block)] = number
-        self.sent = messages_of(problem, self.population, spans_of(self.population))
+            self.numbers[:, list(block)] = number
+        self.sent = messages_of(problem, self.phases, spans_of(self.population))
         self.times = segment_times(problem, self.population, self.numbers, self.sent)
-        self.used = sorted({*assignment.tolist()})
+        self.used = sorted({*self.population.ravel().tolist()})
         self.board_of = [device.board for device in problem.devices]
 
     def prediction(self) -> Prediction:
@@ -105,7 +115,7 @@ class _Predictor:
         devices = tuple(map(self._device_cost, self.used))
         cores, links = tuple(self._shared_cores()), tuple(self._link_costs())
         parts = [
-            *((device.busy_s, f"computing on {device.key}") for device in devices),
+            *((device.load_s, f"computing on {device.key}") for device in devices),
             *((core.seconds, _core_in_words(core)) for core in cores),
             *((link.seconds, _link_in_words(link)) for link in links),
         ]
@@ -113,14 +123,14 @@ class _Predictor:
         return Prediction(
             devices=devices,
             segments=self._segments,
-            channels=self._channels,
+            channels=tuple(dict.fromkeys(self._channels)),
             links=links,
             shared_cores=cores,
             boards=tuple(self._board_costs(bottleneck_s)),
             bottleneck_s=bottleneck_s,
             bottleneck=bottleneck,
             latency_s=float(
-                latencies(self.problem, self.population, self.numbers, self.sent, self.times)[0]
+                latencies(self.problem, self.population, self.numbers, self.sent, self.times).max()
             ),
             notes=tuple(self._notes()),
         )
@@ -130,29 +140,40 @@ class _Predictor:
         count = dict.fromkeys(self.used, 0)
         found = []
         for number, block in enumerate(self.blocks):
-            device = int(self.times.devices[0, number])
-            compute_s, busy_s = self.times.compute_s[0, number], self.times.busy_s[0, number]
-            found.append(
-                SegmentCost(device, count[device], tuple(block), float(compute_s), float(busy_s))
-            )
-            count[device] += 1
+            for device in dict.fromkeys(self.times.devices[:, number].tolist()):
+                phases = self.times.devices[:, number] == device
+                shares = self.phases.shares[phases]
+                found.append(
+                    SegmentCost(
+                        device,
+                        count[device],
+                        tuple(block),
+                        _mean(shares, self.times.compute_s[phases, number]),
+                        _mean(shares, self.times.busy_s[phases, number]),
+                    )
+                )
+                count[device] += 1
         return tuple(found)
 
     @cached_property
     def _channels(self) -> tuple[ChannelCost, ...]:
+        """By message: the same again, if it is there in several phases."""
         problem, sent = self.problem, self.sent
+        ends = [*zip(sent.tensor.tolist(), sent.origin.tolist(), sent.target.tolist(), strict=True)]
+        shares: dict[tuple[int, int, int], float] = defaultdict(float)
+        for each, share in zip(ends, self.phases.shares[sent.row].tolist(), strict=True):
+            shares[each] += share
         return tuple(
             ChannelCost(
                 problem.tensors[tensor].name,
                 problem.devices[origin].key,
                 problem.devices[target].key,
                 problem.tensors[tensor].nbytes,
-                float(taken),
+                taken,
                 self._link_source(origin, target),
+                shares[tensor, origin, target],
             )
-            for tensor, origin, target, taken in zip(
-                sent.tensor, sent.origin, sent.target, sent.hop_s, strict=True
-            )
+            for (tensor, origin, target), taken in zip(ends, sent.hop_s.tolist(), strict=True)
         )
 
     def _link_source(self, origin: int, target: int) -> str:
@@ -163,16 +184,21 @@ class _Predictor:
         problem, sent = self.problem, self.sent
         own = [segment for segment in self._segments if segment.device == device]
         ends = (sent.origin == device) | (sent.target == device)
+        turns = self.phases.turns[self.phases.turns_of[0, device]]
+        # Of frames that others handle, too: frames enter and leave at one device.
+        shares = self.phases.shares[sent.row[ends]] / float(turns.share)
         return DeviceCost(
             key=problem.devices[device].key,
             board=problem.boards[self.board_of[device]].name,
             layers=sum(len(segment.layers) for segment in own),
             segments=len(own),
             compute_s=sum(segment.compute_s for segment in own),
-            copy_s=sum(sent.costs.copy_s[ends].tolist()),
-            runtime_s=problem.overheads.frame_s + sum(sent.costs.runtime_s[ends].tolist()),
+            copy_s=sum((shares * sent.costs.copy_s[ends]).tolist()),
+            runtime_s=problem.overheads.frame_s
+            + sum((shares * sent.costs.runtime_s[ends]).tolist()),
             source=problem.times_source,
             gpu_bytes=self._gpu_bytes(device),
+            turns=turns,
         )
 
     def _gpu_bytes(self, device: int) -> int | None:
@@ -180,7 +206,7 @@ class _Predictor:
         problem, kind = self.problem, self.problem.device_kinds[device]
         if not len(problem.gpu_bytes) or np.isnan(problem.gpu_bytes[kind]):
             return None
-        layers = self.population[0] == device
+        layers = (self.population == device).any(axis=0)
         work = problem.working_bytes[layers].max() if len(problem.working_bytes) else 0
         return int(problem.gpu_bytes[kind] + problem.weight_bytes[layers].sum() + work)
 
@@ -191,11 +217,13 @@ class _Predictor:
                 mine = np.flatnonzero(~self.sent.is_local & (boards[ends] == number)).tolist()
                 if mine:
                     channels = [self._channels[message] for message in mine]
+                    shares = self.phases.shares[self.sent.row[mine]]
+                    nbytes = np.array([channel.nbytes for channel in channels], np.float64)
                     yield LinkCost(
                         board.name,
                         is_outgoing,
-                        sum(channel.nbytes for channel in channels),
-                        sum(self.sent.costs.link_s[mine].tolist()),
+                        sum((shares * nbytes).tolist()),
+                        sum((shares * self.sent.costs.link_s[mine]).tolist()),
                         "; ".join(sorted({channel.source for channel in channels})),
                     )
 
@@ -212,16 +240,21 @@ class _Predictor:
                 )
 
     def _busy_s(self) -> NDArray[np.float64]:
-        """Return (devices,): the times of all segments of each."""
+        """Return (devices,): for how long each is busy for a frame of the stream."""
         busy = np.zeros(len(self.problem.devices))
-        for segment in self._segments:
-            busy[segment.device] += segment.busy_s
+        if not self.phases.in_turn:
+            for segment in self._segments:
+                busy[segment.device] += segment.busy_s
+            return busy
+        for device in self.used:
+            busy[device] = self._device_cost(device).load_s
         return busy
 
     def _board_costs(self, period_s: float) -> Iterator[BoardCost]:
         problem = self.problem
-        memory = memory_of(problem, self.population, self.numbers, self.sent)[0]
-        weights = (weights_of(problem, self.population) @ problem.is_on_board)[0]
+        memory = memory_of(problem, self.phases, self.numbers, self.sent)[0]
+        held = self.phases.most(weights_of(problem, self.population))
+        weights = (held @ problem.is_on_board)[0]
         used = np.isin(np.arange(len(problem.devices)), self.used)[np.newaxis]
         busy = np.where(math.isfinite(period_s), self._busy_s(), 0.0)[np.newaxis]
         energies = board_energies(problem, busy, np.array([period_s]), used)[0]
@@ -283,6 +316,10 @@ class _Predictor:
             yield "memory of interpreters and engines is not known, and counted as nothing"
         if problem.overheads.source == "left out":
             yield "what the runtime takes of the cores is not known, and counted as nothing"
+
+
+def _mean(shares: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+    return float(values[0]) if len(values) == 1 else float(np.average(values, weights=shares))
 
 
 def _core_in_words(core: SharedCore) -> str:

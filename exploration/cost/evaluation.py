@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.cost.memory import memory_of
 from rankslice.exploration.cost.messages import messages_of
+from rankslice.exploration.cost.phases import phases_of
 from rankslice.exploration.cost.spans import Floats, Indices, span_numbers, spans_of, sums
 from rankslice.exploration.cost.timing import latencies, segment_numbers, segment_times
 from rankslice.exploration.problem.problem import Problem
@@ -29,7 +30,8 @@ class Evaluations:
     bottleneck_s: Floats
     """Time of the busiest part for each frame; its inverse is the throughput. inf: cannot run."""
     latency_s: Floats
-    """Time of a frame that is alone in the pipeline; nan if it was not asked for."""
+    """Time of a frame that is alone in the pipeline, with the slowest of those in turn; nan if it
+    was not asked for."""
     memory_bytes: Floats
     """Of the board that needs most."""
     energy_j: Floats
@@ -46,7 +48,7 @@ def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> 
 
     Args:
         problem: layers and devices.
-        population: (assignments, layers) indices of devices.
+        population: (assignments, layers) numbers of devices and teams.
         latency: whether to work out latencies, and for that the segments, which takes most of the
             time.
     """
@@ -64,21 +66,23 @@ _MAX_FLAGS = 1 << 24
 """Bytes of the table that finds who needs which tensor; larger populations are split."""
 
 
-def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Floats, ...]:
+def _evaluate(problem: Problem, numbers: Indices, latency: bool) -> tuple[Floats, ...]:
+    phases = phases_of(problem, numbers)
+    population = phases.population
     shape = len(population), len(problem.devices)
     spans = spans_of(population)
     kinds = problem.device_kinds[spans.owner]
     seconds = problem.span_tables[kinds, spans.first, spans.last]
     used = np.zeros(shape, bool)
     used[spans.row, spans.owner] = True
-    sent = messages_of(problem, population, spans)
+    sent = messages_of(problem, phases, spans)
     busy = sums(spans.row, spans.owner, seconds, shape) + problem.overheads.frame_s * used
     busy += sums(sent.row, sent.origin, sent.costs.core_s, shape)
     busy += sums(sent.row, sent.target, sent.costs.core_s, shape)
     possible = np.isfinite(busy).all(axis=1) & _is_together(problem, population)
     busy = np.where(np.isfinite(busy), busy, 0.0)
     ports = len(population), len(problem.boards)
-    bottleneck = np.max(
+    loads = phases.mean(
         np.hstack(
             [
                 busy,
@@ -86,20 +90,22 @@ def _evaluate(problem: Problem, population: Indices, latency: bool) -> tuple[Flo
                 sums(sent.row, problem.device_boards[sent.origin], sent.costs.link_s, ports),
                 sums(sent.row, problem.device_boards[sent.target], sent.costs.link_s, ports),
             ]
-        ),
-        axis=1,
+        )
     )
-    bottleneck[~possible] = np.inf
+    bottleneck = np.max(loads, axis=1)
+    bottleneck[phases.most(~possible) | phases.clashes] = np.inf
     segments = span_numbers(population)
-    leaves = np.full(len(population), np.nan)
+    leaves = np.full(len(numbers), np.nan)
     if latency:
         segments = segment_numbers(problem, population, segments, possible)
         times = segment_times(problem, population, segments, sent)
         alone = latencies(problem, population, segments, sent, times)
-        leaves = np.where(possible, alone, np.inf)
-    memory = memory_of(problem, population, segments, sent)
+        leaves = phases.most(np.where(possible, alone, np.inf))
+        leaves[phases.clashes] = np.inf
+    memory = memory_of(problem, phases, segments, sent)
     capacity = np.array([_or_inf(board.memory_bytes) for board in problem.boards])
-    energy = board_energies(problem, busy, bottleneck, used).max(axis=1)  # nan if one of them is
+    energies = board_energies(problem, phases.mean(busy), bottleneck, phases.most(used))
+    energy = energies.max(axis=1)  # nan if one of them is
     return (
         bottleneck,
         leaves,

@@ -5,21 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from rankslice.exploration.cost.messages import Messages
+from rankslice.exploration.cost.phases import Phases
 from rankslice.exploration.cost.slot_memory import slot_bytes
 from rankslice.exploration.cost.spans import Floats, Indices, counts, spans_of, sums
 from rankslice.exploration.problem.problem import Problem
 
 
-def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
+def memory_of(problem: Problem, phases: Phases, segments: Indices, sent: Messages) -> Floats:
     """Return what each assignment needs on each board, (assignments, boards), in bytes.
+
+    Devices that take turns need what they need for each frame that they handle.
 
     Args:
         problem: layers and devices.
-        population: (assignments, layers) indices of devices.
+        phases: the assignments, without turns.
         segments: (assignments, layers): the segment of each layer, numbered from 0 in a
             topological order.
         sent: what the assignments send.
     """
+    population = phases.population
     shape = len(population), len(problem.devices)
     device_bytes = weights_of(problem, population)
     if len(problem.working_bytes):
@@ -32,7 +36,8 @@ def memory_of(problem: Problem, population: Indices, segments: Indices, sent: Me
     if len(problem.rank_bytes):
         used = counts(population, shape[1]) > 0
         device_bytes += used * problem.rank_bytes[problem.device_kinds]
-    device_bytes += slot_bytes(problem, population, segments, sent)
+    device_bytes = phases.most(device_bytes)
+    device_bytes += slot_bytes(problem, phases, segments, sent)
     return device_bytes @ problem.is_on_board
 
 

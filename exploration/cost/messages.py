@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.cost.phases import Phases
 from rankslice.exploration.cost.spans import Floats, Indices, Spans
 from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class Messages:
     """Of assignment, tensor and target; ascending."""
     places: Indices
     """(assignments, devices): in which order the messages of a tensor go to devices."""
+    homes: Indices
+    """(assignments, tensors): the device that makes each, or where it enters."""
+    sinks: Indices
+    """(assignments,): the device where results leave."""
 
     @property
     def hop_s(self) -> Floats:
@@ -91,24 +96,24 @@ class Messages:
         return hop_s + np.where(self.before < 0, 0.0, hop_s[self.before])
 
 
-def messages_of(problem: Problem, population: Indices, spans: Spans) -> Messages:
+def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
     """Return what assignments send: each tensor once to each other device that needs it.
 
     Args:
         problem: layers and devices.
-        population: (assignments, layers) indices of devices.
-        spans: those of the population.
+        phases: the assignments, without turns.
+        spans: those of their population.
     """
-    tensors, readers = _edges(problem)
-    homes = problem.home_layers
-    target = population[:, readers]
-    row, edge = np.nonzero(population[:, homes[tensors]] != target)
+    population = phases.population
+    homes = _homes(problem, phases)
+    tensors, target, _ = _edges(problem, population, phases.sinks)
+    row, edge = np.nonzero(homes[:, tensors] != target)
     order = _order(problem, len(population), spans)
     needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
     needed[row, tensors[edge], order.places[row, target[row, edge]]] = True
     row, tensor, place = np.nonzero(needed)
     device = order.devices[row, place]
-    home, board = population[row, homes[tensor]], problem.device_boards[device]
+    home, board = homes[row, tensor], problem.device_boards[device]
     keys = row * len(problem.tensors) + tensor
     before = _before(keys * len(problem.boards) + board, problem.device_boards[home] != board)
     start = np.where(before < 0, home, device[before])
@@ -122,7 +127,16 @@ def messages_of(problem: Problem, population: Indices, spans: Spans) -> Messages
         problem.overheads,
     )
     keys = keys * len(problem.devices) + place
-    return Messages(row, tensor, start, device, before, is_local, costs, keys, order.places)
+    return Messages(
+        row, tensor, start, device, before, is_local, costs, keys, order.places, homes, phases.sinks
+    )
+
+
+def _homes(problem: Problem, phases: Phases) -> Indices:
+    """Return (assignments, tensors): the device that makes each, or where it enters."""
+    made: Indices = phases.population[:, problem.home_layers]
+    is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
+    return np.where(is_input, phases.sources[:, np.newaxis], made)
 
 
 def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:
@@ -160,6 +174,10 @@ def _order(problem: Problem, rows: int, spans: Spans) -> _Order:
     return _Order(devices, places)
 
 
+NO_SEGMENT = -1
+"""Of a device that sends or receives, and has no segment with the frame."""
+
+
 def first_readers(
     problem: Problem, population: Indices, segments: Indices, sent: Messages
 ) -> Indices:
@@ -171,13 +189,27 @@ def first_readers(
         segments: (assignments, layers): the segment of each layer, in a topological order.
         sent: all that the assignments send, of :func:`messages_of`.
     """
-    tensors, readers = _edges(problem)
-    target = population[:, readers]
-    row, edge = np.nonzero(population[:, problem.home_layers[tensors]] != target)
-    found = np.full(len(sent.row), np.iinfo(np.int64).max)
+    tensors, target, readers = _edges(problem, population, sent.sinks)
+    row, edge = np.nonzero(sent.homes[:, tensors] != target)
+    found = np.full(len(sent.row), _NONE)
     at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
-    np.minimum.at(found, at, segments[row, readers[edge]])
-    return found
+    reader = readers[edge]
+    is_there = population[row, reader] == target[row, edge]
+    np.minimum.at(found, at, np.where(is_there, segments[row, reader], _NONE))
+    return np.where(found == _NONE, NO_SEGMENT, found)
+
+
+_NONE = np.iinfo(np.int64).max
+
+
+def senders(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages, readers: Indices
+) -> Indices:
+    """Return (messages,): the segment that sends each; the arguments are as above."""
+    layers = problem.home_layers[sent.tensor]
+    is_there = population[sent.row, layers] == sent.homes[sent.row, sent.tensor]
+    makers = np.where(is_there, segments[sent.row, layers], NO_SEGMENT)
+    return np.where(sent.before < 0, makers, readers[sent.before])
 
 
 def message_numbers(
@@ -189,14 +221,21 @@ def message_numbers(
     return np.searchsorted(sent.keys, keys)
 
 
-def _edges(problem: Problem) -> tuple[Indices, Indices]:
-    """Return tensor and layer of each reading; the last layer reads model outputs."""
+def _edges(
+    problem: Problem, population: Indices, sinks: Indices
+) -> tuple[Indices, Indices, Indices]:
+    """Return each reading: its tensor, (assignments, readings) devices that read, and its layer.
+
+    The last layer reads model outputs; the sink does, to be precise.
+    """
     pairs = [
-        (number, reader)
+        (number, reader, is_sink)
         for number, tensor in enumerate(problem.tensors)
-        for reader in sorted(
-            {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+        for reader, is_sink in (
+            *((reader, False) for reader in tensor.readers),
+            *(((problem.sink_layer, True),) if tensor.is_output else ()),
         )
     ]
-    tensors, readers = np.array(pairs, np.int64).reshape(-1, 2).T
-    return tensors, readers
+    tensors, readers, is_sink = np.array(pairs, np.int64).reshape(-1, 3).T
+    devices = np.where(is_sink == 1, sinks[:, np.newaxis], population[:, readers])
+    return tensors, devices, readers

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rankslice.framework.turns import ALL, Turns
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentCost:
@@ -22,7 +24,7 @@ class SegmentCost:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCost:
-    """What a device is busy with for each frame, in seconds."""
+    """What a device is busy with for each frame that it handles, in seconds."""
 
     key: str
     board: str
@@ -37,16 +39,23 @@ class DeviceCost:
     """Where the times of computing are from."""
     gpu_bytes: int | None
     """Memory of the GPU; ``None``: not measured, or there is none."""
+    turns: Turns = ALL
+    """The frames that it handles."""
 
     @property
     def busy_s(self) -> float:
         """All of it."""
         return self.compute_s + self.copy_s + self.runtime_s
 
+    @property
+    def load_s(self) -> float:
+        """For how long it is busy for each frame of the stream, on average."""
+        return self.busy_s * float(self.turns.share)
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelCost:
-    """A tensor that goes from one device to another, once for each frame."""
+    """A tensor that goes from one device to another, once for each frame of both."""
 
     tensor: str
     origin: str
@@ -57,6 +66,8 @@ class ChannelCost:
     """Bytes over bandwidth, and latency; inside a board how long waking up takes."""
     source: str
     """Where bandwidth and latency are from."""
+    share: float = 1.0
+    """Of how many frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class LinkCost:
     is_outgoing: bool
     nbytes: float
     seconds: float
-    """How long the messages of a frame take of it."""
+    """How long the messages of a frame take of it, on average."""
     source: str
 
 
@@ -115,7 +126,7 @@ class Prediction:
     bottleneck: str
     """The busiest part, described."""
     latency_s: float
-    """Time of a frame that is alone in the pipeline."""
+    """Time of a frame that is alone in the pipeline, of the slowest ranks if some take turns."""
     notes: tuple[str, ...]
     """Costs that are not known and so count as nothing."""
 

@@ -2,43 +2,96 @@
 
 How many slots a tensor gets on a rank follows from levels, as in the runtime's ``wiring.py``. Of a
 board's ranks one has slots of a tensor: the rank that makes it, or receives it from another board.
+Where ranks take turns, each has slots for as many frames as it handles of those that are needed. If
+those of one board read a tensor in different frames, the runtime may let another of them have the
+slots than is counted here.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.pipeline.wiring import slots
+from rankslice.backend.runtime.turns import Turns as RuntimeTurns
 from rankslice.exploration.cost.messages import Messages, message_numbers
+from rankslice.exploration.cost.phases import Phases
 from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.framework.turns import Turns
 
 
-def slot_bytes(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
+def slot_bytes(problem: Problem, phases: Phases, segments: Indices, sent: Messages) -> Floats:
     """Return the size of all slots of each device, (assignments, devices), in bytes.
 
     Args:
         problem: layers and devices.
-        population: (assignments, layers) indices of devices.
-        segments: (assignments, layers): the segment of each layer, numbered from 0 in a
-            topological order.
+        phases: the assignments, without turns.
+        segments: (phases, layers): the segment of each layer, numbered from 0 in a topological
+            order.
         sent: what the assignments send.
     """
-    homes = population[:, problem.home_layers]
     makers = _makers(problem, segments)
-    readings = _readings(problem, population, segments, homes, makers)
-    levels = _levels(readings, len(population), 2 + int(segments.max(initial=-1)))
-    flow = _Flow(problem, population, homes, makers, levels, readings, sent)
+    readings = _readings(problem, phases.population, segments, sent.homes, makers)
+    levels = _levels(problem, phases, segments, readings)
+    flow = _Flow(problem, phases, makers, levels, readings, sent)
     sizes = problem.slot_bytes
-    shape = len(population), len(problem.devices)
-    found = np.zeros(shape)
-    np.add.at(found, (np.arange(shape[0])[:, None], homes), flow.slots_at_home() * sizes)
-    np.add.at(found, (sent.row, sent.target), flow.slots_away() * sizes[sent.tensor])
+    rows, tensors = np.indices(sent.homes.shape).reshape(2, -1)
+    at_home = _Frames(rows, tensors, sent.homes[rows, tensors], flow.frames_at_home().ravel())
+    away = _Frames(sent.row, sent.tensor, sent.target, flow.frames_away())
+    found = np.zeros((len(phases.begins), len(problem.devices)))
+    for frames in (at_home, away):
+        kept = _slots(problem, phases, sent, frames, flow.window)
+        np.add.at(found, (kept.row, kept.device), kept.number * sizes[kept.tensor])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """For how many frames devices keep tensors; all arrays are (places,)."""
+
+    row: Indices
+    """Which phase; or which assignment."""
+    tensor: Indices
+    device: Indices
+    number: Indices
+
+
+def _slots(
+    problem: Problem, phases: Phases, sent: Messages, frames: _Frames, window: Indices
+) -> _Frames:
+    """Return the slots of assignments for the frames that are kept in their phases."""
+    if not phases.in_turn:
+        return replace(frames, number=np.minimum(frames.number, window[frames.row]))
+    row = phases.assignments[frames.row]
+    homes = sent.homes[frames.row, frames.tensor]
+    is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)[frames.tensor]
+    is_given = np.array([t.is_output for t in problem.tensors], bool)[frames.tensor]
+    is_given &= frames.device == sent.sinks[frames.row]
+    made = np.where(is_input, 0, phases.turns_of[row, homes])
+    needed = np.where(is_given, 0, phases.turns_of[row, frames.device])
+    needed = np.where(frames.device == homes, made, needed)
+    places, at = np.unique(
+        np.stack([row, frames.tensor, frames.device, made, needed, homes]), axis=1,
+        return_inverse=True,
+    )  # fmt: skip
+    most = np.zeros(places.shape[1], np.int64)
+    np.maximum.at(most, at.ravel(), frames.number)
+    most = np.minimum(most, window[places[0]])
+    kinds, kind = np.unique(np.stack([places[3], places[4], most]), axis=1, return_inverse=True)
+    depths = [_depth(phases.turns[one], phases.turns[other], n) for one, other, n in kinds.T]
+    return _Frames(places[0], places[1], places[2], np.array(depths, np.int64)[kind.ravel()])
+
+
+def _depth(made: Turns, needed: Turns, frames: int) -> int:
+    """Return how many slots there are for frames that two ranks handle, of so many."""
+    one, other = (RuntimeTurns(each.period, each.positions) for each in (made, needed))
+    common = one.common(other)
+    # There are none only if a device would be in two teams, which cannot be.
+    return max(1, common.most_in(frames)) if frames and common.positions else 0
 
 
 def _makers(problem: Problem, segments: Indices) -> Indices:
@@ -80,16 +133,39 @@ def _readings(
     return _Readings(row, tensor, device, segment[order], makers[row, tensor], is_local)
 
 
-def _levels(readings: _Readings, rows: int, count: int) -> Indices:
-    """Return (assignments, 1 + segments): the levels of the source, 0, and of the segments."""
-    levels = np.ones((rows, count), np.int64)
-    levels[:, 0] = 0
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """The levels of the source, 0, and of the segments; all arrays are (phases, 1 + segments)."""
+
+    first: Indices
+    """The first one of each: one that takes turns has several."""
+    last: Indices
+
+
+def _levels(problem: Problem, phases: Phases, segments: Indices, readings: _Readings) -> _Levels:
+    """Return the levels of assignments."""
+    rows, count = len(segments), 2 + int(segments.max(initial=-1))
+    last = np.ones((rows, count), np.int64)
+    last[:, 0] = 0
+    more = np.zeros_like(last)
+    devices = np.zeros_like(last)
+    if phases.in_turn:
+        devices[np.arange(rows)[:, None], segments + 1] = phases.population
+        own = np.array([turns.levels - 1 for turns in phases.turns])
+        more[:, 1:] = own[phases.turns_of[phases.assignments[:, None], devices[:, 1:]]]
+        last += more
     bounds = np.searchsorted(readings.segment, np.arange(1, count + 1))
     for segment, (begin, end) in enumerate(itertools.pairwise(bounds), 1):
         row = readings.row[begin:end]
-        made = levels[row, readings.maker[begin:end]]
-        np.maximum.at(levels[:, segment], row, made + 2 - readings.is_local[begin:end])
-    return levels
+        made = last[row, readings.maker[begin:end]] + more[row, segment]
+        np.maximum.at(last[:, segment], row, made + 2 - readings.is_local[begin:end])
+        if phases.in_turn:
+            # A rank has one level, whoever makes what it reads.
+            most = np.zeros((len(phases.begins), len(problem.devices)), np.int64)
+            at = phases.assignments, devices[:, segment]
+            np.maximum.at(most, at, last[:, segment])
+            last[:, segment] = most[at]
+    return _Levels(last - more, last)
 
 
 class _Flow:
@@ -98,33 +174,36 @@ class _Flow:
     def __init__(
         self,
         problem: Problem,
-        population: Indices,
-        homes: Indices,
+        phases: Phases,
         makers: Indices,
-        levels: Indices,
+        levels: _Levels,
         readings: _Readings,
         sent: Messages,
     ) -> None:
-        self.problem, self.homes = problem, homes
-        """(assignments, tensors): the device where a tensor is made, or enters."""
-        self.written = np.take_along_axis(levels, makers, axis=1)
-        """(assignments, tensors)"""
+        self.problem, self.homes = problem, sent.homes
+        """(phases, tensors): the device where a tensor is made, or enters."""
+        self.begun = np.take_along_axis(levels.first, makers, axis=1)
+        """(phases, tensors): the first level of what makes a tensor."""
+        self.written = np.take_along_axis(levels.last, makers, axis=1)
+        """(phases, tensors): the last one."""
         self.readings, self.sent = readings, sent
         self.boards = problem.device_boards
-        home_boards = self.boards[homes]
+        home_boards = self.boards[self.homes]
         self.is_near = self.boards[readings.device] == home_boards[readings.row, readings.tensor]
         """(readings,): whether the reader's board is that of the tensor's home."""
-        self.read = levels[readings.row, readings.segment]
-        self.sinks = population[:, problem.sink_layer]
+        self.read = levels.last[readings.row, readings.segment]
+        self.sinks = sent.sinks
         self.is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
         self.is_output = np.array([tensor.is_output for tensor in problem.tensors], bool)
         hops = self.homes != self.sinks[:, None]
         arriving = np.where(self.is_output, self.written + hops, 0)
-        self.sink_level = 1 + arriving.max(axis=1, initial=0)
-        """(assignments,): also the plan's window."""
+        self.window = phases.most(1 + arriving.max(axis=1, initial=0))
+        """(assignments,): the plan's window, and the level of its sink."""
+        self.sink_level = self.window[phases.assignments]
+        """(phases,)"""
 
-    def slots_at_home(self) -> Indices:
-        """Return (assignments, tensors): the slots where a tensor is made; 0: none."""
+    def frames_at_home(self) -> Indices:
+        """Return (phases, tensors): for how many frames a tensor is kept where it is made."""
         given_here = self.is_output & (self.boards[self.homes] == self.boards[self.sinks][:, None])
         last = np.where(given_here, self.sink_level[:, None], 0)
         here = self.is_near
@@ -133,12 +212,13 @@ class _Flow:
         leaves = ~self.sent.is_local
         at = self.sent.row[leaves], self.sent.tensor[leaves]
         np.maximum.at(last, at, self.written[at] + 1)
-        needed = np.where(self.is_input | (last > 0), slots(self.written, last), 0)
-        found: Indices = np.minimum(needed, self.sink_level[:, None])
-        return found
+        return np.where(self.is_input | (last > 0), slots(self.begun, last), 0)
 
-    def slots_away(self) -> Indices:
-        """Return (messages,): the slots where a tensor is received; 0: inside a board."""
+    def frames_away(self) -> Indices:
+        """Return (messages,): for how many frames a tensor is kept that came by a message.
+
+        0: it came from the same board.
+        """
         sent, sink_boards = self.sent, self.boards[self.sinks]
         to_sink = self.is_output[sent.tensor] & (self.boards[sent.target] == sink_boards[sent.row])
         last = np.where(to_sink, self.sink_level[sent.row], 0)
@@ -147,7 +227,5 @@ class _Flow:
         brings = message_numbers(self.problem, sent, row[away], tensor[away], device[away])
         received = np.where(sent.before < 0, np.arange(len(sent.row)), sent.before)[brings]
         np.maximum.at(last, received, self.read[away])
-        needed = np.minimum(
-            slots(self.written[sent.row, sent.tensor] + 1, last), self.sink_level[sent.row]
-        )
+        needed = slots(self.written[sent.row, sent.tensor] + 1, last)
         return np.where(sent.is_local, 0, needed)

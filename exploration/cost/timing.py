@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost.messages import (
+    NO_SEGMENT,
     Messages,
     first_readers,
     message_numbers,
+    senders,
 )
 from rankslice.exploration.cost.spans import Floats, Indices, Spans, counts, spans_of, sums
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
@@ -83,11 +85,23 @@ def segment_times(
     at = np.nonzero(first < shape[1])
     busy_s[at[0], first[at]] += problem.overheads.frame_s
     readers = first_readers(problem, population, segments, sent)
-    makers = segments[sent.row, problem.home_layers[sent.tensor]]
-    senders = np.where(sent.before < 0, makers, readers[sent.before])
-    busy_s += sums(sent.row, senders, sent.costs.core_s, shape)
-    busy_s += sums(sent.row, readers, sent.costs.core_s, shape)
+    for ends in (senders(problem, population, segments, sent, readers), readers):
+        pays = ends != NO_SEGMENT
+        busy_s += sums(sent.row[pays], ends[pays], sent.costs.core_s[pays], shape)
     return SegmentTimes(devices, compute_s, busy_s)
+
+
+def _unpaid_s(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
+    """Return (messages,): what they take of cores besides, where no segment has the frame."""
+    found = np.zeros(len(sent.row))
+    is_usual = sent.homes == population[:, problem.home_layers]
+    if is_usual.all() and (sent.sinks == population[:, problem.sink_layer]).all():
+        return found
+    readers = first_readers(problem, population, segments, sent)
+    for ends in (senders(problem, population, segments, sent, readers), readers):
+        unpaid = ends == NO_SEGMENT
+        found[unpaid] += sent.costs.core_s[unpaid]
+    return found
 
 
 def _compute_s(
@@ -170,9 +184,9 @@ def _arrivals(
     row, edge = np.nonzero(maker != waits)
     order = np.argsort(waits[row, edge], kind="stable")
     row, edge = row[order], edge[order]
-    target = population[row, readers[edge]]
+    target = np.where(gives[edge] == 1, sent.sinks[row], population[row, readers[edge]])
     hop_s = np.zeros(len(row))
-    is_sent = population[row, problem.home_layers[tensors[edge]]] != target
+    is_sent = sent.homes[row, tensors[edge]] != target
     brings = message_numbers(problem, sent, row, tensors[edge], target)[is_sent]
-    hop_s[is_sent] = sent.since_made_s()[brings]
+    hop_s[is_sent] = (sent.since_made_s() + _unpaid_s(problem, population, segments, sent))[brings]
     return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rankslice.exploration.problem.devices import Device, Kind
 from rankslice.exploration.problem.layers import explored_layers, reads_of
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
+from rankslice.exploration.problem.teams import Team
 from rankslice.framework.graph import Graph
 from rankslice.frontend.partition.partition import Grouping
 
@@ -74,6 +75,8 @@ class Problem:
     """Topological order. Left out are constant layers and dequantisers, which are copied to their
     readers, and layers that no output needs."""
     devices: tuple[Device, ...]
+    """An assignment gives each layer the number of its device; further numbers are those of
+    :attr:`teams`."""
     boards: tuple[BoardCosts, ...]
     times_s: NDArray[np.float64]
     """(kinds, layers): estimate for each layer, in seconds; inf where a kind cannot run it."""
@@ -89,6 +92,8 @@ class Problem:
     """(boards, boards): from and to. inf: not known, or inside one board."""
     latency_s: NDArray[np.float64]
     """(boards, boards)"""
+    teams: tuple[Team, ...] = ()
+    """Devices that may take turns, numbered behind the devices."""
     kinds: tuple[Kind, ...] = ()
     """The kind of each row of the time table; empty if not known."""
     shared_weights: tuple[SharedWeight, ...] = ()
@@ -135,6 +140,17 @@ class Problem:
     def span_tables(self) -> NDArray[np.float64]:
         """(kinds, layers, layers): what all spans take in a pipeline, in seconds."""
         return np.asarray(self.spans_s + self.overheads.slice_s)
+
+    def members(self, number: int) -> tuple[int, ...]:
+        """Return the devices of a number in an assignment: one, or those of a team."""
+        alone = number < len(self.devices)
+        return (number,) if alone else self.teams[number - len(self.devices)].devices
+
+    def key_of(self, number: int) -> str:
+        """Return the mapping's key for a number in an assignment."""
+        if number < len(self.devices):
+            return self.devices[number].key
+        return self.teams[number - len(self.devices)].key([each.key for each in self.devices])
 
     @cached_property
     def source_layer(self) -> int:

@@ -14,12 +14,13 @@ from rankslice.framework.quantisers import copied_layers
 def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[str]]:
     """Return a mapping, key to layers, that ``rankslice build`` takes as it is.
 
-    Ranks stand in the order in which a frame reaches them. Layers that follow each other in the
-    model become a range ``first..last``.
+    Keys stand in the order in which a frame reaches them; that of devices in turn names all of
+    them: ``edge02_gpu*3|edge03_cpu0-3``. Layers that follow each other in the model become a range
+    ``first..last``.
 
     Args:
         problem: made of a graph.
-        assignment: (layers,) index of each layer's device.
+        assignment: (layers,) number of each layer's device or team.
 
     Raises:
         RankSliceError: the problem has no graph.
@@ -27,9 +28,9 @@ def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[st
     if problem.graph is None:
         raise RankSliceError(Mistake("mapping", "the problem was made without a model"))
     where = _with_followers(problem.graph, dict(zip(problem.layers, assignment, strict=True)))
-    mapping: dict[str, list[str]] = {problem.devices[device].key: [] for device in assignment}
-    for device, names in _runs(where):
-        mapping[problem.devices[device].key] += _as_text(names)
+    mapping: dict[str, list[str]] = {problem.key_of(int(number)): [] for number in assignment}
+    for number, names in _runs(where):
+        mapping[problem.key_of(number)] += _as_text(names)
     return mapping
 
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph, opened
 from placements import placements
-from plans import job_of, planned
+from plans import job_of, planned, turn_weights
 from predicted_plans import predict_plan
 from problems import platform, problem
 from strategies import mapped_graphs
 
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, pairs_within_boards, wire
+from rankslice.backend.runtime.sizes import slot_bytes
 from rankslice.commands.inspect.rank_costs import rank_costs
-from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.cost_model import evaluate, predict
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.teams import Team
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
@@ -87,9 +90,14 @@ def predicted(problem: Problem, plan: Plan) -> dict[str, float]:
     return {each.name: each.memory_bytes for each in predict_plan(problem, plan).boards}
 
 
-def on_boards(graph: Graph, ranks: dict[str, int], boards: Sequence[int]) -> Plan:
-    count = max(ranks.values()) + 1
-    return planned(graph, ranks, placements(*keys_of(boards[:count])))
+def on_boards(
+    graph: Graph,
+    ranks: dict[str, int],
+    boards: Sequence[int],
+    weights: Mapping[int, Sequence[int]] = MappingProxyType({}),
+) -> Plan:
+    count = sum(len(weights.get(entry, (1,))) for entry in range(max(ranks.values()) + 1))
+    return planned(graph, ranks, placements(*keys_of(boards[:count])), weights=weights)
 
 
 BOARDS = st.one_of(
@@ -152,6 +160,40 @@ def test_many_at_once_need_what_the_runtime_allocates(
     given_problem = slots_alone(graph, boards[: len(plan.ranks)])
     found = evaluate(given_problem, np.array([list(ranks.values())]), latency=False)
     assert [max(by_board(plan).values())] == found.memory_bytes.tolist()
+
+
+@given(mapped_chains(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_ranks_in_turn_are_counted_with_what_the_runtime_allocates(
+    drawn: tuple[Graph, dict[str, int]], data: st.DataObject
+) -> None:
+    graph, ranks = half_opened(drawn[0]), drawn[1]
+    entries = max(ranks.values()) + 1
+    weights = data.draw(turn_weights(entries))
+    # Each has a board of its own: inside a board the runtime may choose another one that has slots.
+    plan = on_boards(graph, ranks, range(12), weights)
+    made = slots_alone(graph, range(len(plan.ranks)))
+    numbers, teams, first = [], [], 0
+    for entry in range(entries):
+        own = weights.get(entry, (1,))
+        devices = tuple(range(first, first + len(own)))
+        numbers.append(first if len(own) == 1 else len(plan.ranks) + len(teams))
+        teams += [Team(devices, tuple(own))] if len(own) > 1 else []
+        first += len(own)
+    made = replace(made, teams=tuple(teams))
+    held = predict(made, [numbers[rank] for rank in ranks.values()]).boards
+    assert in_rings(plan) == {each.name: each.memory_bytes for each in held}
+
+
+def in_rings(plan: Plan) -> dict[str, int]:
+    """Return the bytes of the rings that the runtime makes, by board; several for a tensor."""
+    job = job_of(plan)
+    held = Counter[str]()
+    for rank in plan.ranks:
+        for spec in wire(job, rank.rank, plan.window, pairs_within_boards(job)).rings:
+            if spec.tensor is not CREDIT and spec.home is None:
+                held[rank.board] += spec.depth * slot_bytes(spec.tensor)
+    return dict(held)
 
 
 U_NET = line_graph(

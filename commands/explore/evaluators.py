@@ -64,7 +64,7 @@ class MappingSimulator:
         Raises:
             RankSliceError: there can be no such job, or its frames are too few to tell a rate.
         """
-        entries = [MappingEntry(load.key, load.layers) for load in candidate.ranks]
+        entries = [MappingEntry(key, tuple(names)) for key, names in candidate.mapping.items()]
         mapping = LayerMapping("mapping", tuple(entries))
         engine = default_engine(format_of(self.model.graph).submodels)
         placements = place_ranks(mapping, self.boards, default_engine=engine)
@@ -155,7 +155,7 @@ def _measured(candidate: Candidate, summary: RunSummary) -> MeasuredRun:
         latency_ns=round(1e6 * summary.latency_ms["p50"]),
         ranks=tuple(
             MeasuredRank(
-                load.key,
+                load.entry,
                 load.layers,
                 round(1e6 * rank.compute_ms["p50"]),
                 round(1e6 * rank.memory_mb),

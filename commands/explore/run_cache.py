@@ -79,7 +79,7 @@ def _of_run(run: MeasuredRun) -> _Identity:
 
 
 def _of_choice(candidate: Candidate) -> _Identity:
-    return tuple((load.key, load.layers) for load in candidate.ranks)
+    return tuple((load.entry, load.layers) for load in candidate.ranks)
 
 
 def _read(text: str, place: str) -> _Line | None:

@@ -88,6 +88,6 @@ def _row(candidate: Candidate, figures: Figures) -> list[str]:
 
 
 def _keys(candidate: Candidate) -> str:
-    keys = [load.key for load in candidate.ranks]
+    keys = list(candidate.mapping)
     shown = ", ".join(map(shortened, keys[:_MAX_KEYS]))
     return shown if len(keys) <= _MAX_KEYS else f"{shown}, ... and {len(keys) - _MAX_KEYS} more"

@@ -81,49 +81,59 @@ def phases_of(problem: Problem, population: Indices) -> Phases:
         shares, clashes = np.ones(count), np.zeros(count, bool)
         whole = np.zeros((count, devices), np.int64)
         return Phases(population, *ends, np.arange(count), shares, clashes, (ALL,), whole)
-    found = [_of_one(problem, row) for row in population]
-    counts = [len(shares) for _, shares in found]
-    first = np.array([problem.members(n)[0] for n in range(devices + len(problem.teams))])
-    turns, turns_of = _turns(problem, population)
+    numbers = devices + len(problem.teams)
+    used = np.zeros((len(population), numbers), bool)
+    used[np.arange(len(population))[:, None], population] = True
+    together, group = np.unique(used[:, devices:], axis=0, return_inverse=True)
+    groups = [_of_teams(problem, np.flatnonzero(teams)) for teams in together]
+    group = group.ravel()
+    counts = np.array([len(shares) for _, shares in groups])[group]
+    begins = np.cumsum(counts) - counts
+    rows = np.empty((int(counts.sum()), population.shape[1]), np.int64)
+    shares = np.empty(len(rows))
+    for number, (table, parts) in enumerate(groups):
+        own = np.flatnonzero(group == number)
+        at = begins[own][:, None] + np.arange(len(parts))
+        rows[at] = table[:, population[own]].transpose(1, 0, 2)
+        shares[at] = parts
+    first = np.array([problem.members(n)[0] for n in range(numbers)])
+    turns, of_teams = _turns(problem, together)
+    has_layers: Indices = used.astype(np.int64) @ problem.is_member
     return Phases(
-        np.concatenate([rows for rows, _ in found]),
+        rows,
         np.repeat(first[ends[0]], counts),
         np.repeat(first[ends[1]], counts),
-        np.cumsum([0, *counts[:-1]]),
-        np.concatenate([shares for _, shares in found]),
-        np.array([_clashes(problem, row) for row in population]),
+        begins,
+        shares,
+        np.asarray((has_layers > 1).any(axis=1)),
         turns,
-        turns_of,
+        of_teams[group],
     )
 
 
-def _of_one(problem: Problem, row: Indices) -> tuple[Indices, Floats]:
-    """Return the phases of an assignment, and which part of its frames each has."""
-    devices = len(problem.devices)
-    teams = [problem.teams[n - devices] for n in np.unique(row[row >= devices])]
-    if not teams:
-        return row[np.newaxis], np.ones(1)
-    period = math.lcm(*(len(team.pattern) for team in teams))
-    frames = np.arange(min(period, _MOST_FRAMES))
-    chosen = np.array([team.pattern[frames % len(team.pattern)] for team in teams])
+def _of_teams(problem: Problem, teams: NDArray[np.intp]) -> tuple[Indices, Floats]:
+    """Return the phases of assignments in which some teams are, and which part of frames each has.
+
+    The phases are (phases, numbers): the device that stands for each number in an assignment.
+    """
+    numbers = np.arange(len(problem.devices) + len(problem.teams))
+    if not len(teams):
+        return numbers[np.newaxis], np.ones(1)
+    patterns = [problem.teams[team].pattern for team in teams]
+    frames = np.arange(min(math.lcm(*map(len, patterns)), _MOST_FRAMES))
+    chosen = np.array([pattern[frames % len(pattern)] for pattern in patterns])
     each, counts = np.unique(chosen, axis=1, return_counts=True)
-    numbers = np.tile(np.arange(devices + len(problem.teams)), (each.shape[1], 1))
-    numbers[:, np.unique(row[row >= devices])] = each.T
-    return numbers[:, row], counts / len(frames)
+    table = np.tile(numbers, (each.shape[1], 1))
+    table[:, len(problem.devices) + teams] = each.T
+    return table, counts / len(frames)
 
 
-def _clashes(problem: Problem, row: Indices) -> bool:
-    used = [device for number in np.unique(row) for device in problem.members(int(number))]
-    return len(used) > len({*used})
-
-
-def _turns(problem: Problem, population: Indices) -> tuple[tuple[Turns, ...], Indices]:
-    """Return all turns that there are, and which of them the devices of assignments have."""
-    devices, numbers = len(problem.devices), {ALL: 0}
-    found = np.zeros((len(population), devices), np.int64)
-    for row, assignment in enumerate(population):
-        for number in np.unique(assignment[assignment >= devices]):
-            team = problem.teams[number - devices]
+def _turns(problem: Problem, together: NDArray[np.bool_]) -> tuple[tuple[Turns, ...], Indices]:
+    """Return all turns that there are, and which of them devices have, (sets of teams, devices)."""
+    numbers = {ALL: 0}
+    found = np.zeros((len(together), len(problem.devices)), np.int64)
+    for row, teams in enumerate(together):
+        for team in (problem.teams[number] for number in np.flatnonzero(teams)):
             for device, turns in zip(team.devices, team.turns, strict=True):
                 found[row, device] = numbers.setdefault(turns, len(numbers))
     return tuple(numbers), found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,3 +47,34 @@ class Team:
         weights = self.weights or (1,) * len(self.devices)
         parts = zip(self.devices, weights, strict=True)
         return "|".join(keys[device] + (f"*{n}" if n > 1 else "") for device, n in parts)
+
+
+_MOST_TEAMS = 64
+"""Of one size; of more devices only neighbours take turns."""
+
+
+def teams_of_kinds(kinds: Sequence[int], most_turns: int) -> tuple[Team, ...]:
+    """Return the teams in which devices of one kind can take turns.
+
+    Args:
+        kinds: of all devices.
+        most_turns: devices of a team, at most.
+    """
+    alike: dict[int, list[int]] = defaultdict(list)
+    for device, kind in enumerate(kinds):
+        alike[kind].append(device)
+    return tuple(
+        Team(devices)
+        for size in range(2, most_turns + 1)
+        for found in alike.values()
+        for devices in _chosen(found, size)
+    )
+
+
+def _chosen(devices: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Yield so many devices of some: in all ways, or if there are too many, neighbours alone."""
+    if math.comb(len(devices), size) <= _MOST_TEAMS:
+        yield from combinations(devices, size)
+        return
+    for first in range(len(devices) - size + 1):
+        yield tuple(devices[first : first + size])

@@ -99,21 +99,28 @@ def _energy_basis(boards: Iterable[BoardCost]) -> str:
 
 
 def _loads(problem: Problem, assignment: Assignment, prediction: Prediction) -> Iterator[RankLoad]:
+    """Yield the ranks of the mapping, those that take turns as their entry's key names them."""
     costs = {device.key: device for device in prediction.devices}
-    for key, layers in mapping_of(problem, assignment.tolist()).items():
-        yield RankLoad(
-            key=key,
-            board=costs[key].board,
-            layers=tuple(layers),
-            layer_count=costs[key].layers,
-            compute_s=costs[key].compute_s,
-            busy_s=costs[key].busy_s,
-            gpu_bytes=costs[key].gpu_bytes,
-        )
+    mapping = mapping_of(problem, assignment.tolist())
+    numbers = dict.fromkeys(assignment.tolist())
+    for number, (key, layers) in zip(numbers, mapping.items(), strict=True):
+        for device in problem.members(number):
+            own = costs[problem.devices[device].key]
+            yield RankLoad(
+                key=own.key,
+                board=own.board,
+                layers=tuple(layers),
+                layer_count=own.layers,
+                compute_s=own.compute_s,
+                busy_s=own.busy_s,
+                gpu_bytes=own.gpu_bytes,
+                turns=own.turns,
+                in_turn_key="" if key == own.key else key,
+            )
 
 
 def _traffic(prediction: Prediction) -> Iterator[RankTraffic]:
-    """Yield what each rank sends to each other one, all tensors together."""
+    """Yield what each rank sends to each other one, all tensors together, per frame of both."""
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for channel in prediction.channels:
         total = sums[channel.origin, channel.target]

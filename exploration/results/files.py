@@ -72,6 +72,7 @@ def _figures(candidate: Candidate, figures: Figures) -> dict[str, Any]:
 def _load(load: RankLoad) -> dict[str, Any]:
     return {
         "key": load.key,
+        "frames": str(load.turns),
         "board": load.board,
         "layers": list(load.layers),
         "layer_count": load.layer_count,

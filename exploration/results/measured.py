@@ -104,5 +104,5 @@ def _modelled_j(problem: Problem, candidate: Candidate, period_s: float) -> dict
     for load in candidate.ranks:
         assert load.measured_s is not None
         busy_s = load.measured_s + load.busy_s - load.compute_s
-        joules[load.board] += power[load.key] * busy_s
+        joules[load.board] += power[load.key] * busy_s * float(load.turns.share)
     return joules

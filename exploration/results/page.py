@@ -22,6 +22,7 @@ from rankslice.exploration.results.charts import Chart, charts_of
 from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.quantities import bytes_text
+from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined
 
 _LONGEST_BAR = 48
@@ -167,7 +168,7 @@ def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
             *predicted,
             *others,
             str(len(candidate.boards)),
-            ", ".join(load.key for load in candidate.ranks),
+            ", ".join(candidate.mapping),
             candidate.best_known.basis,
         ),
         figures=tuple((each.basis, _cells(candidate, each)) for each in candidate.figures),
@@ -199,7 +200,7 @@ def _bars(candidate: Candidate) -> Iterator[_Bar]:
     times += [load.measured_s for load in candidate.ranks if load.measured_s is not None]
     times += [traffic.seconds for traffic in candidate.traffic]
     longest = max(times, default=0) or 1.0
-    slowest = max((load.busy_s for load in candidate.ranks), default=0)
+    slowest = max((load.load_s for load in candidate.ranks), default=0)
 
     def width(seconds: float) -> float:
         return round(_LONGEST_BAR * seconds / longest, 2)
@@ -207,12 +208,13 @@ def _bars(candidate: Candidate) -> Iterator[_Bar]:
     for load in candidate.ranks:
         measured = load.measured_s
         layers = f"{load.layer_count} layer{'s' if load.layer_count != 1 else ''}"
+        computing = f"{_milliseconds(load.compute_s)} computing{_other(load)}"
         yield _Bar(
             load.key,
             load.accelerator,
             width(load.compute_s),
-            f"{_milliseconds(load.compute_s)} computing{_other(load)}, {layers}{_gpu(load)}",
-            load.busy_s == slowest,
+            f"{computing}, {layers}{_gpu(load)}{_turns(load)}",
+            load.load_s == slowest,
             None if measured is None else f"{_milliseconds(measured)} measured",
             0.0 if measured is None else width(measured),
         )
@@ -236,6 +238,10 @@ def _other(load: RankLoad) -> str:
 
 def _gpu(load: RankLoad) -> str:
     return "" if load.gpu_bytes is None else f", {bytes_text(load.gpu_bytes)} of the GPU"
+
+
+def _turns(load: RankLoad) -> str:
+    return "" if load.turns == ALL else f"; frames {load.turns}"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankslice.framework.specs.keys import parse_key
+from rankslice.framework.turns import ALL, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,20 @@ class RankLoad:
     """Computing, median of a real run."""
     gpu_bytes: int | None = None
     """Memory of the GPU, predicted; ``None``: not measured, or there is none."""
+    turns: Turns = ALL
+    """The frames that it handles; times are for each of them."""
+    in_turn_key: str = ""
+    """Key of the mapping's entry, if other ranks take turns with it."""
+
+    @property
+    def entry(self) -> str:
+        """The key of its entry in the mapping."""
+        return self.in_turn_key or self.key
+
+    @property
+    def load_s(self) -> float:
+        """For how long it is busy for each frame of the stream, on average."""
+        return self.busy_s * float(self.turns.share)
 
     @property
     def accelerator(self) -> str:
@@ -99,7 +114,7 @@ class Candidate:
     @property
     def mapping(self) -> dict[str, list[str]]:
         """The content of its mapping file."""
-        return {load.key: list(load.layers) for load in self.ranks}
+        return {load.entry: list(load.layers) for load in self.ranks}
 
 
 @dataclass(frozen=True, slots=True)

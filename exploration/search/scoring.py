@@ -29,7 +29,8 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
         most = max(_MIN_BLOCKS, _BLOCKS_PER_DEVICE * len(problem.devices))
         times = np.where(np.isfinite(problem.times_s), problem.times_s, 0).mean(axis=0)
         blocks = coarse_blocks(times, crossing_bytes(problem), most)
-    return SearchSpace(len(problem.layers), len(problem.devices), len(objectives), blocks)
+    numbers = len(problem.devices) + len(problem.teams)
+    return SearchSpace(len(problem.layers), numbers, len(objectives), blocks)
 
 
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
@@ -38,11 +39,13 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
     Values are NaN for objectives that the cost model cannot predict.
 
     A mapping is impossible to the extent that layers stand where they cannot run, ranks want the
-    same cores, memory does not suffice, or what belongs together is apart.
+    same cores, memory does not suffice, what belongs together is apart, or devices that take turns
+    have other layers, too.
     """
     rows = [OBJECTIVES[name] for name in objectives]
     clashes = clashing_devices(problem)
-    cannot_run = ~np.isfinite(problem.times_s)
+    is_member = problem.is_member.astype(bool)
+    cannot_run = is_member @ ~np.isfinite(problem.times_s)[problem.device_kinds]
     capacity = max((board.memory_bytes or 0 for board in problem.boards), default=0) or 1
 
     def score(population: Population) -> Scores:
@@ -54,13 +57,13 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
             for row in rows
         ]
         layers = np.arange(population.shape[1])
-        excess = cannot_run[problem.device_kinds[population], layers].sum(axis=1).astype(np.float64)
-        used = occurring(population, len(problem.devices))
+        excess = cannot_run[population, layers].sum(axis=1).astype(np.float64)
+        used = occurring(population, len(is_member)) @ is_member
         for one, other in clashes:
             excess += used[:, one] & used[:, other]
         excess += found.excess_bytes / capacity
         excess += np.where((excess == 0) & ~np.isfinite(found.bottleneck_s), 1.0, 0.0)
-        boards = occurring(problem.device_boards[population], len(problem.boards)).sum(axis=1)
+        boards = (used @ problem.is_on_board.astype(bool)).sum(axis=1)
         return Scores(np.stack(costs, axis=1), excess, boards)
 
     return score

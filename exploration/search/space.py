@@ -20,6 +20,7 @@ class SearchSpace:
 
     layers: int
     devices: int
+    """How many numbers an assignment may have: of devices, and of teams of devices in turn."""
     objectives: int
     blocks: NDArray[np.int64] | None = None
     """(layers,): the number of the block each layer belongs to, ascending from 0; with them,

@@ -26,6 +26,7 @@ from rankslice.backend.codegen import Literal, render_driver
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.tables import Rank, Receive, Segment, Send, tables
+from rankslice.backend.runtime.turns import Turns
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
@@ -103,7 +104,14 @@ def hostile() -> Plan:
     return planned(graph, {layer.name: n % 2 for n, layer in enumerate(layers)}, places)
 
 
-CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile}
+def in_turns() -> Plan:
+    """Return a plan in which two ranks take turns in the middle, and one result goes past them."""
+    graph = line_graph("conv: x -> a b\nfc: a -> c\nadd: b c -> y", outputs="y")
+    keys = ("edge01_cpu0", "edge02_cpu0-2", "edge03_cpu0", "edge01_cpu3")
+    return planned(graph, {"conv": 0, "fc": 1, "add": 2}, placements(*keys), weights={1: (2, 1)})
+
+
+CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile, "in-turns": in_turns}
 
 
 def generate(plan: Plan, folder: Path) -> Path:
@@ -140,8 +148,8 @@ def string_constants(source: str) -> set[str]:
 
 
 def ranks_of(source: str) -> dict[int, Rank]:
-    """Return the value of RANKS, of literals and calls of four classes, without running it."""
-    classes = {kind.__name__: kind for kind in (Rank, Receive, Segment, Send)}
+    """Return the value of RANKS, of literals and calls of five classes, without running it."""
+    classes = {kind.__name__: kind for kind in (Rank, Receive, Segment, Send, Turns)}
 
     def value(node: ast.expr) -> Any:
         if isinstance(node, ast.Call):

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""SPMD driver of a sliced neural network: every MPI rank runs this file.
+
+The rank's number selects its block in RANKS. A block says, for each frame, which tensors
+the rank receives from whom, which sub-models it runs on its accelerator, and which tensors it
+sends to whom. The library in the folder runtime/ does the rest: it overlaps receiving and
+sending with computing, keeps frames in order, and ends all ranks if one fails.
+
+plan.json is authoritative. The blocks are compared with it at the start, so a change of the
+mapping needs a new build.
+
+    mpirun --map-by rankfile:file=rankfile --hostfile hostfile python driver.py --frames 10
+
+Ranks take turns: the segments of one with turns=Turns(period, positions) handle the frames whose
+number, modulo the period, is one of the positions. A tensor goes from rank to rank in the frames
+that both of them handle.
+
+Frames enter at rank 0 and leave at rank 3; at most 8 are inside at once.
+"""
+
+from runtime import Rank, Receive, Segment, Send, Turns, main
+
+MODEL = "model.onnx"
+PLAN_SHA256 = "9c17f1350071dd3938a06a93d1b93bb45b55bb1beec998afaeae0d8fd046774a"
+
+RANKS = {
+    # 1 layers, "conv" to "conv"
+    0: Rank(
+        key="edge01_cpu0",
+        host="edge01",
+        accelerator="cpu",
+        cores=(0,),
+        engine="onnxruntime",
+        receives=(
+        ),
+        segments=(
+            Segment(
+                "submodels/edge01_cpu0.0.onnx",
+                inputs=("x",),
+                outputs=("a", "b"),
+            ),
+        ),
+        sends=(
+            Send("a", destination=1, channel=1),
+            Send("a", destination=2, channel=2),
+            Send("b", destination=3, channel=3),
+        ),
+    ),
+    # 1 layers, "fc" to "fc"
+    1: Rank(
+        key="edge02_cpu0-2",
+        host="edge02",
+        accelerator="cpu",
+        cores=(1,),
+        engine="onnxruntime",
+        receives=(
+            Receive("a", source=0, channel=1),
+        ),
+        segments=(
+            Segment(
+                "submodels/edge02_cpu0-2.0.onnx",
+                inputs=("a",),
+                outputs=("c",),
+            ),
+        ),
+        sends=(
+            Send("c", destination=3, channel=4),
+        ),
+        turns=Turns(3, (0, 2)),
+    ),
+    # 1 layers, "fc" to "fc"
+    2: Rank(
+        key="edge03_cpu0",
+        host="edge03",
+        accelerator="cpu",
+        cores=(2,),
+        engine="onnxruntime",
+        receives=(
+            Receive("a", source=0, channel=2),
+        ),
+        segments=(
+            Segment(
+                "submodels/edge03_cpu0.0.onnx",
+                inputs=("a",),
+                outputs=("c",),
+            ),
+        ),
+        sends=(
+            Send("c", destination=3, channel=5),
+        ),
+        turns=Turns(3, (1,)),
+    ),
+    # 1 layers, "add" to "add"
+    3: Rank(
+        key="edge01_cpu3",
+        host="edge01",
+        accelerator="cpu",
+        cores=(3,),
+        engine="onnxruntime",
+        receives=(
+            Receive("b", source=0, channel=3),
+            Receive("c", source=1, channel=4),
+            Receive("c", source=2, channel=5),
+        ),
+        segments=(
+            Segment(
+                "submodels/edge01_cpu3.0.onnx",
+                inputs=("b", "c"),
+                outputs=("y",),
+            ),
+        ),
+        sends=(
+        ),
+    ),
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main(__file__, PLAN_SHA256, RANKS))

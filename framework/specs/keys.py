@@ -10,10 +10,11 @@ The key of a mapping's entry may name several ranks that take turns, each with a
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
 from rankslice.framework.turns import MOST_TURNS, Turns, by_weights
 from rankslice.framework.wording import joined, quoted
@@ -25,10 +26,11 @@ _RESOURCE = re.compile(
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 _CORES = CORES_PATTERN.replace(r"\s*", "").strip("^$")
 _KEY = (
-    rf"[^|]+_((cpu|arm|x86)({_CORES}|[0-9]{{2,}})"
+    rf"[^|*]+_((cpu|arm|x86)({_CORES}|[0-9]{{2,}})"
     rf"|(gpu|npu)({_NUMBER.pattern})?(@({_NUMBER.pattern}))?)([.]([2-9]|[1-9][0-9]{{1,5}}))?"
 )
-KEY_PATTERN = rf"^{_KEY}([*][1-9][0-9]?)?([|]{_KEY}([*][1-9][0-9]?)?)*$"
+_WEIGHT = r"([*][1-9][0-9]{0,5})?"
+KEY_PATTERN = rf"^{_KEY}{_WEIGHT}([|]{_KEY}{_WEIGHT})*$"
 """The form of an entry's key, as a regular expression of JSON Schemas."""
 
 _FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
@@ -69,25 +71,23 @@ def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
         where: File and key, for messages.
 
     Raises:
-        RankSliceError: a weight is no number, or the weights are too large.
+        RankSliceError: weights are no numbers, or make the period too long.
     """
-    parts = [_split_weight(part, where) for part in text.split("|")]
-    turns = by_weights([weight for _, weight in parts])
-    if turns[0].period > MOST_TURNS:
-        found = f"the weights add up to {turns[0].period}, divided by what they have in common"
+    parts = [part.partition("*") for part in text.split("|")]
+    raise_mistakes(
+        Mistake(
+            where,
+            f"{quoted(weight)} after '*' is not a weight",
+            "expected a number from 1, as in edge01_gpu*3",
+        )
+        for _, star, weight in parts
+        if star and (not _NUMBER.fullmatch(weight) or weight == "0")
+    )
+    weights = [int(weight or 1) for _, _, weight in parts]
+    if (period := sum(weights) // math.gcd(*weights)) > MOST_TURNS:
+        found = f"the weights add up to {period}, divided by what they have in common"
         raise RankSliceError(Mistake(where, found, f"expected at most {MOST_TURNS}: round them"))
-    return tuple((key, each) for (key, _), each in zip(parts, turns, strict=True))
-
-
-def _split_weight(text: str, where: str) -> tuple[str, int]:
-    """Return a key and its weight; 1 if it has none."""
-    key, star, weight = text.rpartition("*")
-    if not star:
-        return text, 1
-    if not _NUMBER.fullmatch(weight) or weight == "0":
-        found = f"{quoted(weight)} after '*' is not a weight"
-        raise RankSliceError(Mistake(where, found, "expected a number from 1, as in edge01_gpu*3"))
-    return key, int(weight)
+    return tuple((key, each) for (key, *_), each in zip(parts, by_weights(weights), strict=True))
 
 
 def parse_key(text: str, where: str) -> Key:

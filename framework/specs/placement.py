@@ -90,9 +90,14 @@ def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
         where = _where(mapping, entry.key)
         try:
             parts = split_turns(entry.key, where)
-            keys += [_Keyed(number, turns, parse_key(text, where)) for text, turns in parts]
         except RankSliceError as error:
             mistakes += error.mistakes
+            continue
+        for text, turns in parts:
+            try:
+                keys.append(_Keyed(number, turns, parse_key(text, where)))
+            except RankSliceError as error:
+                mistakes += error.mistakes
     times = Counter(each.key.text for each in keys)
     for key in (key for key, count in times.items() if count > 1):
         found = f"it is there {times[key]} times"

@@ -43,11 +43,12 @@ def mapping_schema() -> dict[str, object]:
     name = {"type": "string", "description": "a layer, an output tensor, or a range first..last"}
     return {
         "title": "RankSlice mapping",
-        "description": "Layers by board and resource; rank i is the i-th key.",
+        "description": "Layers by board and resource; ranks are numbered in the order of the keys.",
         "type": "object",
         "minProperties": 1,
         "propertyNames": {
-            "description": "<board>_<resource>, such as edge01_cpu0-3 or edge01_gpu@4",
+            "description": "<board>_<resource>, such as edge01_cpu0-3 or edge01_gpu@4;"
+            " of ranks that take turns: edge01_gpu*3|edge02_cpu0-3",
             "pattern": KEY_PATTERN,
         },
         "additionalProperties": {"type": "array", "items": name, "minItems": 1},

@@ -23,3 +23,8 @@ MARKUP = st.text(alphabet="{}[]:,-&*!|>\"'#%@ \n\t0189.abxe_~<=", max_size=40)
 BYTES = st.binary(max_size=40) | (MARKUP | TEXT).map(lambda text: text.encode("utf-8", "replace"))
 RESOURCES = st.from_regex(r"(cpu|arm|x86|gpu|npu)[0-9,@.-]{0,6}", fullmatch=True)
 KEYS = st.builds("{}_{}".format, st.sampled_from(["edge01", "a_b", "pc"]), RESOURCES) | TEXT
+WEIGHTS = st.just("") | st.from_regex(r"\*[0-9]{0,3}\*?|\*[0-9]{6,7}|\*a_", fullmatch=True)
+KEYS_OF_ENTRIES = KEYS | st.lists(
+    st.builds("{}{}".format, KEYS, WEIGHTS), min_size=1, max_size=3
+).map("|".join)
+"""Of ranks that take turns, too."""

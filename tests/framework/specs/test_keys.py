@@ -1,7 +1,8 @@
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_keys
+from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_keys, split_turns
+from rankslice.framework.turns import ALL, Turns
 
 
 @pytest.mark.parametrize(
@@ -133,3 +134,56 @@ def test_a_list_of_keys_is_split_at_commas_that_are_not_between_cores(
     text: str, keys: tuple[str, ...]
 ) -> None:
     assert keys == split_keys(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a_gpu", {"a_gpu": ALL}),
+        ("a_gpu*7", {"a_gpu": ALL}),
+        ("a_gpu|b_cpu0,2", {"a_gpu": Turns(2, (0,)), "b_cpu0,2": Turns(2, (1,))}),
+        ("a_gpu*2|b_gpu", {"a_gpu": Turns(3, (0, 2)), "b_gpu": Turns(3, (1,))}),
+        ("a_gpu*2000|b_gpu*1000", {"a_gpu": Turns(3, (0, 2)), "b_gpu": Turns(3, (1,))}),
+        ("a_npu0@4.2*1|b_gpu.3*1", {"a_npu0@4.2": Turns(2, (0,)), "b_gpu.3": Turns(2, (1,))}),
+        ("a||b", {"a": Turns(3, (0,)), "": Turns(3, (1,)), "b": Turns(3, (2,))}),
+        ("", {"": ALL}),
+    ],
+)
+def test_an_entrys_key_names_ranks_and_their_turns(text: str, expected: dict[str, Turns]) -> None:
+    assert tuple(expected.items()) == split_turns(text, "m")
+
+
+@pytest.mark.parametrize("weight", ["", "0", "x", "-1", "1.5", "03", "1000000", "²", " 2", "1*2"])
+def test_a_weight_is_a_number_from_1(weight: str) -> None:
+    with pytest.raises(RankSliceError) as caught:
+        split_turns(f"a_gpu|b_gpu*{weight}", "m")
+    expected = f"m: '{weight}' after '*' is not a weight"
+    assert f"{expected}; expected a number from 1, as in edge01_gpu*3" == str(caught.value)
+
+
+def test_all_weights_of_a_key_that_are_none_are_told_at_once() -> None:
+    with pytest.raises(RankSliceError) as caught:
+        split_turns("a_gpu*0|*x|b_gpu*", "m")
+    assert ["'0'", "'x'", "''"] == [line.split()[1] for line in str(caught.value).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "period"),
+    [
+        ("a_gpu*100|b_gpu", 101),
+        ("a_gpu*150|b_gpu*52", 101),
+        ("a_gpu*999999|b_gpu*999998", 1999997),
+        ("|".join(f"a_cpu{core}" for core in range(101)), 101),
+    ],
+)
+def test_weights_that_make_a_long_period_are_refused_at_once(text: str, period: int) -> None:
+    with pytest.raises(RankSliceError) as caught:
+        split_turns(text, "m")
+    assert (
+        f"m: the weights add up to {period}, divided by what they have in common;"
+        " expected at most 100: round them"
+    ) == str(caught.value)
+
+
+def test_a_period_of_100_is_allowed() -> None:
+    assert {100} == {turns.period for _, turns in split_turns("a_gpu*198|b_gpu*2", "m")}

@@ -4,6 +4,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.turns import ALL, Turns
 
 GPU = Accelerator("litert", (("delegate", "libgpu.so"),))
 NPU0, NPU1 = Accelerator("litert", (("n", "0"),)), Accelerator("litert", (("n", "1"),))
@@ -150,3 +151,59 @@ def test_cpu_ranks_take_the_cpu_block_or_the_default_engine() -> None:
         (rank.options, rank.environment, rank.allow_fallback) for rank in ranks
     ]
     assert ["onnxruntime", "litert"] == [rank.engine for rank in ranks]
+
+
+def turns_of(*keys: str, share_cores: bool = False) -> dict[str, Turns]:
+    return {rank.key: rank.turns for rank in placed(*keys, share_cores=share_cores).ranks}
+
+
+def test_an_entry_of_several_keys_has_a_rank_for_each() -> None:
+    result = placed("edge_02_cpu0", "edge01_gpu*2|edge01_cpu0-3", "edge01_cpu5")
+    keys = ["edge_02_cpu0", "edge01_gpu", "edge01_cpu0-3", "edge01_cpu5"]
+    assert (keys, [0, 1, 2, 3]) == ([r.key for r in result.ranks], [r.rank for r in result.ranks])
+    assert (0, 1, 1, 2) == result.entries
+    assert [(0,), (1, 2), (3,)] == [result.ranks_of(entry) for entry in range(3)]
+
+
+def test_ranks_of_an_entry_take_turns_and_others_handle_all_frames() -> None:
+    found = turns_of("edge_02_cpu0*3", "edge01_gpu*2|edge01_cpu0-3")
+    turns = {"edge01_gpu": Turns(3, (0, 2)), "edge01_cpu0-3": Turns(3, (1,))}
+    assert {"edge_02_cpu0": ALL, **turns} == found
+
+
+def test_ranks_that_take_turns_share_no_core_unless_asked_to() -> None:
+    keys = ("edge01_cpu0-1|edge01_cpu1-2", "edge01_cpu4|edge01_cpu4.2")
+    assert [
+        f"mapping.json: edge01_cpu1-2: core 1 is in edge01_cpu0-1 too; {SHARE}",
+        "mapping.json: edge01_cpu4.2: the suffix .2 shares a resource between ranks;"
+        " allow that with --share-cores",
+    ] == mistakes_of(*keys)
+    assert {Turns(2, (0,)), Turns(2, (1,))} == {*turns_of(*keys, share_cores=True).values()}
+
+
+@pytest.mark.parametrize("share_cores", [False, True])
+def test_a_key_that_is_there_twice_is_told_within_an_entry_and_across_entries(
+    share_cores: bool,
+) -> None:
+    hint = "give each rank a key of its own: edge01_cpu0.2 shares what edge01_cpu0 names"
+    expected = f"mapping.json: edge01_cpu0: it is there 2 times; {hint}"
+    within = mistakes_of("edge01_cpu0*2|edge01_cpu0", share_cores=share_cores)
+    across = mistakes_of("edge01_cpu0|edge01_cpu1", "edge01_cpu0*3", share_cores=share_cores)
+    assert [[expected], [expected]] == [within[:1], across[:1]]
+
+
+def test_a_gpu_that_takes_turns_gets_a_core_that_no_key_of_any_entry_names() -> None:
+    assert [(2,), (0,), (1,)] == cores_of("edge01_gpu|edge01_cpu0", "edge01_cpu1")
+
+
+def test_all_mistakes_of_an_entrys_keys_are_told_at_once() -> None:
+    found = mistakes_of("edge01_tpu|edge01_cpu0||edge01_gpux", "edge01_cpu1*0", "pc_gpu|edge1_gpu")
+    where = "mapping.json: edge01_tpu|edge01_cpu0||edge01_gpux: "
+    assert [
+        where + "unknown resource 'tpu'",
+        where + "the key is not of the form board_resource",
+        where + "'x' after gpu is not a number",
+        "mapping.json: edge01_cpu1*0: '0' after '*' is not a weight",
+        "mapping.json: pc_gpu: no board 'pc' in platform.yaml",
+        "mapping.json: edge1_gpu: no board 'edge1' in platform.yaml",
+    ] == [mistake.partition(";")[0] for mistake in found]

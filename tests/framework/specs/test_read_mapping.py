@@ -25,6 +25,12 @@ def test_ranks_are_the_keys_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert Mapping("mapping.json", entries) == read(tmp_path, text)
 
 
+def test_keys_of_ranks_that_take_turns_are_taken_as_they_are_written(tmp_path: Path) -> None:
+    entries = (MappingEntry("b_gpu*3|a_cpu0,2", ("conv",)), MappingEntry("a_gpu*x||", ("fc",)))
+    text = '{"b_gpu*3|a_cpu0,2": ["conv"], "a_gpu*x||": ["fc"]}'
+    assert Mapping("mapping.json", entries) == read(tmp_path, text)
+
+
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     assert read(tmp_path, '{"a_gpu": ["fc"]}') == read(tmp_path, '\ufeff{"a_gpu": ["fc"]}')
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from plans import plans
-from spec_strategies import KEYS, PLATFORMS, VALUES
+from spec_strategies import KEYS_OF_ENTRIES, PLATFORMS, VALUES
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
-from rankslice.framework.specs.keys import parse_key, read_cores
+from rankslice.framework.specs.keys import parse_key, read_cores, split_turns
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
 from rankslice.framework.specs.schemas import schema_texts
 
@@ -114,6 +114,11 @@ MAPPING_MISTAKES = {
     "a space": {"edge01_cpu0, 1": ["a"]},
     "a suffix that counts nothing": {"edge01_cpu0.1": ["a"]},
     "a host core on a CPU": {"edge01_cpu0@1": ["a"]},
+    "a weight of nothing": {"edge01_gpu*0|edge01_cpu0": ["a"]},
+    "a weight that is none": {"edge01_gpu*x|edge01_cpu0": ["a"]},
+    "a weight without its number": {"edge01_gpu*": ["a"]},
+    "a key of nothing among others": {"edge01_gpu||edge01_cpu0": ["a"]},
+    "a space between keys": {"edge01_gpu | edge01_cpu0": ["a"]},
     "a string for a list": {"edge01_cpu0": "a"},
     "a number for a name": {"edge01_cpu0": [1]},
     "no layers": {"edge01_cpu0": []},
@@ -201,22 +206,23 @@ def test_the_schema_of_plans_refuses_files_outside_of_the_build_folder() -> None
 
 
 def mistake_of_key(key: str) -> str:
-    """Return what the reader says of a key, or nothing."""
+    """Return what the reader says of an entry's key, or nothing."""
     try:
-        parts = parse_key(key, "key")
-        if parts.kind == "cpu":
-            read_cores(parts.unit, None, "key")
+        for text, _ in split_turns(key, "key"):
+            parts = parse_key(text, "key")
+            if parts.kind == "cpu":
+                read_cores(parts.unit, None, "key")
     except RankSliceError as error:
         return str(error)
     return ""
 
 
-@given(KEYS)
+@given(KEYS_OF_ENTRIES)
 def test_the_schema_takes_the_keys_that_are_read(key: str) -> None:
     mistake = mistake_of_key(key)
     if not complaints(MAPPING, {key: ["layer"]}):
         # How large numbers may be, and which of two is larger, the reader says alone.
-        about_numbers = "backwards|beyond|more than|repeated|[0-9]{4,}' is not a host core"
+        about_numbers = "backwards|beyond|more than|repeated|[0-9]{4,}' is not a host core|the weights add up to"
         assert not mistake or re.search(about_numbers, mistake)
     else:
         assert mistake

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
-from spec_strategies import BYTES, KEYS, PLATFORMS, VALUES
+from spec_strategies import BYTES, KEYS_OF_ENTRIES, PLATFORMS, VALUES
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry
@@ -73,12 +73,13 @@ PLATFORM = Platform(
 
 
 @FEW
-@given(keys=st.lists(KEYS, max_size=5), share_cores=st.booleans())
+@given(keys=st.lists(KEYS_OF_ENTRIES, max_size=5), share_cores=st.booleans())
 def test_placing_ranks(keys: list[str], share_cores: bool) -> None:
     mapping = Mapping("mapping.json", tuple(MappingEntry(key, ()) for key in keys))
     with only_told_mistakes():
         result = place_ranks(mapping, PLATFORM, share_cores=share_cores)
-        assert keys == [rank.key for rank in result.ranks]
+        named = [(part.partition("*")[0], n) for n, k in enumerate(keys) for part in k.split("|")]
+        assert named == [*zip((rank.key for rank in result.ranks), result.entries, strict=True)]
         assert all(rank.cores for rank in result.ranks)
         if not share_cores and not result.warnings:
             assert not any(rank.shared for rank in result.ranks)

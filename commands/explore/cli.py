@@ -168,7 +168,7 @@ def explore(
         method=method.value,
         objectives=parse_objectives(objectives),
         target_fps=fps,
-        keys=tuple(dict.fromkeys(split_keys(accelerators or ""))),
+        keys=tuple(dict.fromkeys(split_keys(accelerators or "", "--accelerators"))),
         per_core=per_core,
         genetics=genetics,
         coarse=coarse,

@@ -140,7 +140,7 @@ def profile(
             platform,
             out,
             ProfileOptions(
-                keys=split_keys(accelerators or ""),
+                keys=split_keys(accelerators or "", "--accelerators"),
                 per_core=per_core,
                 sizes=parse_sizes(shape, at_most),
                 inputs=tuple(input or ()),

@@ -11,6 +11,7 @@ from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.specs.keys import refuse_turns
 from rankslice.framework.specs.placement import place_ranks
 
 
@@ -97,8 +98,10 @@ def kinds_and_devices(
         alike: keys that are known to be of one kind, each such group for itself.
 
     Raises:
-        RankSliceError: a key cannot be understood, or asks for what the platform does not have.
+        RankSliceError: a key cannot be understood, names ranks that take turns, or asks for what
+            the platform does not have.
     """
+    refuse_turns(keys, platform.name)
     mapping = Mapping(platform.name, tuple(MappingEntry(key, ()) for key in keys))
     # One at a time: all of them need not be ranks of one job, and host cores are not chosen yet.
     placements = place_ranks(

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
 from rankslice.framework.turns import MOST_TURNS, Turns, by_weights
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import bare, joined, quoted
 
 _RESOURCE = re.compile(
     r"(?P<word>cpu|arm|x86|gpu|npu)(?P<unit>[^@.]*)(?:@(?P<core>[^.]*))?(?:\.(?P<sharer>.*))?",
@@ -53,14 +54,40 @@ class Key:
     """Number of the rank among those that share the resource."""
 
 
-def split_keys(text: str) -> tuple[str, ...]:
+def split_keys(text: str, where: str) -> tuple[str, ...]:
     """Return the mapping keys in a list of a command line, in its order.
 
     They are separated by commas or semicolons. A comma between cores, as in ``edge01_cpu0,2``,
     does not separate keys, because what follows it names no board.
+
+    Args:
+        text: the list.
+        where: the option, for messages.
+
+    Raises:
+        RankSliceError: a key names ranks that take turns.
     """
     keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
-    return tuple(filter(None, keys))
+    found = tuple(filter(None, keys))
+    refuse_turns(found, where)
+    return found
+
+
+def refuse_turns(keys: Iterable[str], where: str) -> None:
+    """Refuse keys of several ranks, or with a weight, where each key is to be one accelerator.
+
+    Raises:
+        RankSliceError: there are some.
+    """
+    raise_mistakes(
+        Mistake(
+            f"{where}: {bare(key)}",
+            "it is the key of ranks that take turns",
+            "expected one accelerator per key, separated by ';' or ',', without weights",
+        )
+        for key in keys
+        if not {"|", "*"}.isdisjoint(key)
+    )
 
 
 def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:

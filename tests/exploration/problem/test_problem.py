@@ -37,6 +37,15 @@ def test_each_core_can_be_a_device():
     assert ("edge01_cpu0", "edge01_cpu1") == default_keys(platform(board("edge01")), per_core=True)
 
 
+def test_a_device_is_one_accelerator_not_several_that_take_turns():
+    with pytest.raises(RankSliceError) as caught:
+        devices("edge01_gpu", "edge01_cpu0|edge01_cpu1", "edge02_cpu0-1*2")
+    told = [line.partition(";")[0] for line in str(caught.value).splitlines()]
+    expected = "it is the key of ranks that take turns"
+    keys = ("edge01_cpu0|edge01_cpu1", "edge02_cpu0-1*2")
+    assert [f"{platform().name}: {key}: {expected}" for key in keys] == told
+
+
 def test_equal_boards_share_a_kind():
     kinds, found = devices("edge01_cpu0-1", "edge02_cpu0-1")
     assert ["edge01_cpu0-1"] == [kind.key for kind in kinds]

@@ -133,7 +133,20 @@ def test_cores_that_cannot_be_read_are_told(text: str, mistake: str) -> None:
 def test_a_list_of_keys_is_split_at_commas_that_are_not_between_cores(
     text: str, keys: tuple[str, ...]
 ) -> None:
-    assert keys == split_keys(text)
+    assert keys == split_keys(text, "--accelerators")
+
+
+def test_lists_of_single_accelerators_refuse_keys_of_ranks_that_take_turns() -> None:
+    with pytest.raises(RankSliceError) as caught:
+        split_keys("a_gpu*2|a_cpu0,b_gpu;b_cpu0,2*3", "--accelerators")
+    expected = (
+        "it is the key of ranks that take turns;"
+        " expected one accelerator per key, separated by ';' or ',', without weights"
+    )
+    assert [
+        f"--accelerators: a_gpu*2|a_cpu0: {expected}",
+        f"--accelerators: b_cpu0,2*3: {expected}",
+    ] == str(caught.value).splitlines()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from line_graphs import opened
+from line_graphs import line_graph, opened
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
 
 from rankslice.commands.build.show import describe_plan
@@ -14,10 +14,15 @@ from rankslice.framework.plan import plan_from_json, plan_to_json
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 
 
-def changed(*path_and_value):
-    """Return the text of the plan with the value at a path replaced."""
+SKIP = line_graph("a: x -> s t\nb: s -> u\nc: t u -> y", outputs="y")
+IN_TURN = planned(SKIP, {"a": 0, "b": 1, "c": 2}, weights={1: (2, 1)})
+"""Ranks 1 and 2 take turns in layer b, between ranks 0 and 3."""
+
+
+def changed(*path_and_value, plan=PLAN):
+    """Return the text of a plan with the value at a path replaced."""
     *path, last, value = path_and_value
-    record = inner = json.loads(plan_to_json(PLAN))
+    record = inner = json.loads(plan_to_json(plan))
     for step in path:
         inner = inner[step]
     inner[last] = value
@@ -83,6 +88,113 @@ def test_what_is_wrong_is_told_with_its_place(path_and_value, mistake):
     assert f"plan.json: {mistake}" in "\n".join(mistakes(changed(*path_and_value)))
 
 
+def turns(period, *positions):
+    return {"period": period, "positions": list(positions)}
+
+
+def test_a_plan_with_turns_reads_back_as_it_was():
+    assert IN_TURN == plan_from_json(plan_to_json(IN_TURN))
+    assert ["all", "0, 2 of 3", "1 of 3", "all"] == [str(rank.turns) for rank in IN_TURN.ranks]
+
+
+PERIOD, POSITIONS = "ranks[1].turns.period", "ranks[1].turns.positions"
+NUMBERS = "expected numbers from 0 to 2, ascending"
+
+
+@pytest.mark.parametrize(
+    ("path_and_value", "mistake"),
+    [
+        (("turns", turns(0, 0)), f"{PERIOD}: found 0; expected 1 to 100"),
+        (("turns", turns(-3, 0, 2)), f"{PERIOD}: found -3; expected 1 to 100"),
+        (("turns", turns(101, 0, 2)), f"{PERIOD}: found 101; expected 1 to 100"),
+        (("turns", turns(2**70, 0, 2)), f"{PERIOD}: found {2**70}; expected 1 to 100"),
+        (("turns", turns(3)), f"{POSITIONS}: found []; {NUMBERS}"),
+        (("turns", turns(3, 2, 0)), f"{POSITIONS}: found [2, 0]; {NUMBERS}"),
+        (("turns", turns(3, 0, 0, 2)), f"{POSITIONS}: found [0, 0, 2]; {NUMBERS}"),
+        (("turns", turns(3, 0, 3)), f"{POSITIONS}: found [0, 3]; {NUMBERS}"),
+        (("turns", turns(3, -1, 0)), f"{POSITIONS}: found [-1, 0]; {NUMBERS}"),
+        (("turns", None), "ranks[1].turns: found nothing; expected an object"),
+        (("turns", [3, [0, 2]]), "ranks[1].turns: found a list; expected an object"),
+        (("turns", "period", "3"), f"{PERIOD}: found '3'; expected a whole number"),
+        (("turns", "positions", ["0"]), f"{POSITIONS}[0]: found '0'; expected a whole number"),
+    ],
+)
+def test_turns_that_are_none_are_told_with_their_place(path_and_value, mistake):
+    text = changed("ranks", 1, *path_and_value, plan=IN_TURN)
+    assert [f"plan.json: {mistake}"] == mistakes(text)
+
+
+@pytest.mark.parametrize("levels", [0, -1, 5, 2**70])
+def test_a_segment_has_at_least_one_level_and_none_before_the_source(levels):
+    # It is at level 4: one of the first segment, a hop, and two of its own.
+    text = changed("segments", 1, "levels", levels, plan=IN_TURN)
+    assert [f"plan.json: segments[1].levels: found {levels}"] == mistakes(text)
+
+
+def test_a_frame_that_no_rank_has_is_told_at_who_needs_it():
+    text = changed("ranks", 1, "turns", turns(3, 0), plan=IN_TURN)
+    assert ["plan.json: segments[3].inputs: no channel brings 'u'"] == mistakes(text)
+
+
+def test_a_frame_that_two_ranks_have_is_told_at_the_second():
+    text = changed("ranks", 2, "turns", turns(3, 1, 2), plan=IN_TURN)
+    assert ["plan.json: segments[2].outputs: 'u' is there already"] == mistakes(text)
+
+
+def test_frames_that_both_lack_and_share_are_told_though_their_number_is_right():
+    text = changed("ranks", 1, "turns", turns(3, 0, 1), plan=IN_TURN)
+    assert "plan.json: segments[2].outputs: 'u' is there already" in mistakes(text)
+
+
+def test_results_of_some_frames_that_do_not_reach_the_sink_are_told():
+    plan = planned(line_graph("a: x -> y", outputs="y"), {"a": 0}, weights={0: (1, 1)})
+    text = changed("ranks", 1, "turns", turns(4, 1), plan=plan)
+    assert ["plan.json: model.outputs: 'y' does not reach the sink"] == mistakes(text)
+
+
+def without_channels(plan, *numbers):
+    """Return the text of a plan without some channels, the others numbered anew."""
+    record = json.loads(plan_to_json(plan))
+    left = [each for each in record["channels"] if each["number"] not in numbers]
+    record["channels"] = [{**each, "number": n} for n, each in enumerate(left, 1)]
+    return json.dumps(record)
+
+
+def test_each_rank_that_takes_turns_needs_a_channel_of_its_own():
+    to_first, from_second = 1, 5
+    assert [("s", 0, 1), ("u", 2, 3)] == [
+        (each.tensor, each.source, each.destination)
+        for each in IN_TURN.channels
+        if each.number in (to_first, from_second)
+    ]
+    found = mistakes(without_channels(IN_TURN, to_first, from_second))
+    assert [
+        "plan.json: segments[1].inputs: no channel brings 's'",
+        "plan.json: segments[3].inputs: no channel brings 'u'",
+    ] == found
+
+
+def test_a_channel_between_ranks_without_a_common_frame_is_refused():
+    chain = line_graph("a: x -> s\nb: s -> y", outputs="y")
+    plan = planned(chain, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (1, 1)})
+    record = json.loads(plan_to_json(plan))
+    first, other = record["channels"][0], len(record["channels"])
+    assert ("x", 1) == (first["tensor"], first["destination"])
+    wrong = {"number": other + 1, "tensor": "s", "source": 0, "destination": 3}
+    record["channels"].append(wrong)
+    expected = f"plan.json: channels[{other}]: its ranks have no frame in common"
+    assert [expected] == mistakes(json.dumps(record))
+
+
+def test_a_tensor_comes_once_from_each_rank_that_makes_it():
+    record = json.loads(plan_to_json(IN_TURN))
+    last = record["channels"][-1]
+    record["channels"].append({**last, "number": last["number"] + 1})
+    assert [
+        "plan.json: channels: two of them bring the same tensor from the same rank to the same one"
+    ] == mistakes(json.dumps(record))
+
+
 def test_missing_and_unknown_fields_are_told_together():
     record = json.loads(plan_to_json(PLAN))
     del record["sink"]
@@ -118,6 +230,18 @@ def test_a_plan_is_described_in_a_line_per_rank():
         "1     edge01_gpu     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
         "2     edge04_arm45   2         2       2 tensors, 32 B  1 tensor, 16 B\n"
     ) == describe_plan(PLAN)
+
+
+def test_a_plan_with_turns_is_described_with_the_frames_of_each_rank():
+    assert (
+        "model.onnx: ranks: 4; segments: 4 (the fewest possible); channels: 5; window: 8\n"
+        "frames enter at rank 0, results come out at rank 3\n"
+        "rank  key         frames     segments  layers  receives         sends\n"
+        "0     board_cpu0  all        1         1       -                3 tensors, 48 B\n"
+        "1     board_cpu1  0, 2 of 3  1         1       1 tensor, 16 B   1 tensor, 16 B\n"
+        "2     board_cpu2  1 of 3     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
+        "3     board_cpu3  all        1         1       3 tensors, 48 B  -\n"
+    ) == describe_plan(IN_TURN)
 
 
 def test_what_a_plan_sends_of_open_sizes_is_the_most():

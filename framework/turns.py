@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 
+_MOST_SHOWN = 8
+"""Positions that are named one by one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turns:
     """The frames whose number, modulo ``period``, is one of ``positions``; by default all."""
@@ -17,9 +21,11 @@ class Turns:
     """Ascending, from 0 to ``period - 1``."""
 
     def __str__(self) -> str:
-        """Return it for people: ``all``, or ``0, 2 of 3``."""
+        """Return it for people: ``all``, or ``0, 2 of 3``; of many ``99 of every 100``."""
         if self == ALL:
             return "all"
+        if len(self.positions) > _MOST_SHOWN:
+            return f"{len(self.positions)} of every {self.period}"
         return f"{', '.join(map(str, self.positions))} of {self.period}"
 
     @property

@@ -38,6 +38,12 @@ def test_turns_are_told_as_positions_of_a_period() -> None:
     assert "1 of 2" == str(Turns(2, (1,)))
 
 
+def test_of_many_positions_the_number_is_told() -> None:
+    most, rest = by_weights([99, 1])
+    assert ("99 of every 100", "50 of 100") == (str(most), str(rest))
+    assert "0, 1, 2, 3, 4, 5, 6, 7 of 9" == str(Turns(9, tuple(range(8))))
+
+
 @given(some_turns())
 def test_the_share_is_that_of_the_frames(turns: Turns) -> None:
     assert Fraction(len(frames(turns, 5 * turns.period)), 5 * turns.period) == turns.share

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from strategies import mapped_graphs
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json, plan_to_json
+from rankslice.framework.turns import ALL, Turns
 
 
 def channels(plan):
@@ -21,33 +23,75 @@ def test_a_plan_is_sound_and_reads_back_as_it_was(plan):
     assert plan == plan_from_json(plan_to_json(plan))
 
 
+def frames_of(plan, turns):
+    """Return the frames of some turns, as many as it takes until those of all ranks repeat."""
+    total = math.lcm(*(rank.turns.period for rank in plan.ranks))
+    return {frame for frame in range(total) if frame % turns.period in turns.positions}
+
+
+def made(plan):
+    """Return by tensor what makes it: rank, frames and segment, if it is no model input."""
+    every = frames_of(plan, ALL)
+    found = {name: [(plan.source, every, None)] for name in plan.model.inputs}
+    for segment in plan.segments:
+        for name in segment.outputs:
+            frames = frames_of(plan, plan.ranks[segment.rank].turns)
+            found.setdefault(name, []).append((segment.rank, frames, segment))
+    return found
+
+
+def needed(plan):
+    """Return who needs which tensor, with the frames."""
+    found = {
+        (name, segment.rank): frames_of(plan, plan.ranks[segment.rank].turns)
+        for segment in plan.segments
+        for name in segment.inputs
+    }
+    return found | {(name, plan.sink): frames_of(plan, ALL) for name in plan.model.outputs}
+
+
 @given(plans())
 @settings(max_examples=100)
 def test_each_rank_gets_each_tensor_that_it_lacks_once_and_from_where_it_is_first(plan):
-    origin = dict.fromkeys(plan.model.inputs, plan.source)
-    origin |= {name: segment.rank for segment in plan.segments for name in segment.outputs}
-    needed = {(name, segment.rank) for segment in plan.segments for name in segment.inputs}
-    needed |= {(name, plan.sink) for name in plan.model.outputs}
-    expected = {(name, origin[name], rank) for name, rank in needed if origin[name] != rank}
+    makers = made(plan)
+    expected = [
+        (name, maker, rank)
+        for (name, rank), frames in needed(plan).items()
+        for maker, there, _ in makers[name]
+        if maker != rank and there & frames
+    ]
     assert sorted(expected) == sorted((c.tensor, c.source, c.destination) for c in plan.channels)
+
+
+@given(plans())
+@settings(max_examples=100)
+def test_each_frame_of_a_tensor_is_made_once(plan):
+    for makers in made(plan).values():
+        assert sorted(frames_of(plan, ALL)) == sorted(f for _, frames, _ in makers for f in frames)
 
 
 @given(plans())
 @settings(max_examples=100)
 def test_a_level_is_the_length_of_the_longest_way_from_the_source(plan):
     """Walk the ways one by one, channel by channel and segment by segment."""
+    makers = made(plan)
 
-    def longest(rank, names):
-        return 1 + max((arrival(name, rank) for name in names), default=0)
+    def longest(rank, frames, names):
+        return max((arrival(name, rank, frames) for name in names), default=0)
 
-    def arrival(name, rank):
-        if name in plan.model.inputs:
-            return int(rank != plan.source)
-        (maker,) = (segment for segment in plan.segments if name in segment.outputs)
-        return longest(maker.rank, maker.inputs) + (rank != maker.rank)
+    def arrival(name, rank, frames):
+        return max(
+            (longest(maker, there, segment.inputs) + segment.levels if segment else 0)
+            + (rank != maker)
+            for maker, there, segment in makers[name]
+            if there & frames
+        )
 
-    assert [longest(s.rank, s.inputs) for s in plan.segments] == [s.level for s in plan.segments]
-    assert longest(plan.sink, plan.model.outputs) - 1 == plan.path_length
+    for segment in plan.segments:
+        turns = plan.ranks[segment.rank].turns
+        before = longest(segment.rank, frames_of(plan, turns), segment.inputs)
+        assert (turns.levels, before + turns.levels) == (segment.levels, segment.level)
+    assert plan.path_length == longest(plan.sink, frames_of(plan, ALL), plan.model.outputs)
 
 
 @given(plans())
@@ -142,3 +186,91 @@ def test_a_source_that_is_no_rank_is_refused(rank):
 def test_sub_models_keep_the_format_of_the_model():
     graph = replace(line_graph("a: x -> y", outputs="y"), format="tflite")
     assert "submodels/board_cpu0.0.tflite" == planned(graph, {"a": 0}).segments[0].file
+
+
+CHAIN = line_graph("a: x -> s\nb: s -> y", outputs="y")
+THREE = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
+
+
+def ends(plan, tensor):
+    return [(c.source, c.destination) for c in plan.channels if c.tensor == tensor]
+
+
+def test_one_rank_sends_to_each_that_takes_turns_and_another_gets_from_each():
+    plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={1: (1, 1)})
+    assert [(1, "s", 0, 1), (2, "s", 0, 2), (3, "t", 1, 3), (4, "t", 2, 3)] == channels(plan)
+    # a, a hop, b in two steps, a hop, c.
+    assert [1, 4, 4, 6] == [segment.level for segment in plan.segments]
+    assert [1, 2, 2, 1] == [segment.levels for segment in plan.segments]
+    assert (0, 3, 6, 7) == (plan.source, plan.sink, plan.path_length, plan.window)
+
+
+def test_ranks_with_the_same_turns_go_in_pairs():
+    plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={0: (1, 1), 1: (1, 1)})
+    assert [(0, 2), (1, 3)] == ends(plan, "s")
+    assert [(2, 4), (3, 4)] == ends(plan, "t")
+
+
+def test_unequal_turns_of_the_same_weights_go_in_pairs():
+    plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={0: (2, 1), 1: (4, 2)})
+    assert [(0, 2), (1, 3)] == ends(plan, "s")
+
+
+def test_turns_without_a_common_period_have_a_channel_for_each_pair():
+    plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={0: (1, 1), 1: (1, 1, 1)})
+    assert [(maker, reader) for maker in (0, 1) for reader in (2, 3, 4)] == ends(plan, "s")
+
+
+def test_ranks_that_never_have_the_same_frame_have_no_channel():
+    # Ranks 0 and 1 handle even and odd frames, ranks 2 to 5 each fourth.
+    plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={0: (1, 1), 1: (1, 1, 1, 1)})
+    assert [(0, 2), (0, 4), (1, 3), (1, 5)] == ends(plan, "s")
+
+
+def test_the_whole_model_in_turns_enters_and_leaves_at_the_first_rank():
+    plan = planned(line_graph("a: x -> y", outputs="y"), {"a": 0}, weights={0: (1, 1, 1)})
+    assert (0, 0) == (plan.source, plan.sink)
+    expected = [(1, "x", 0, 1), (2, "x", 0, 2), (3, "y", 1, 0), (4, "y", 2, 0)]
+    assert expected == channels(plan)
+    # At other ranks than the first an input and a result travel.
+    assert [3, 4, 4] == [segment.level for segment in plan.segments]
+    assert (5, 6) == (plan.path_length, plan.window)
+
+
+def test_source_and_sink_are_the_first_of_their_ranks():
+    plan = planned(CHAIN, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (1, 1)})
+    assert (0, 2) == (plan.source, plan.sink)
+    assert [(0, 1), (3, 2)] == [*ends(plan, "x"), *ends(plan, "y")]
+
+
+def test_frames_may_enter_at_another_of_the_ranks_that_take_turns():
+    plan = planned(CHAIN, {"a": 0, "b": 1}, source_rank=1, weights={0: (1, 1)})
+    assert [(1, 0)] == ends(plan, "x")
+
+
+def test_a_result_that_ranks_make_in_turn_goes_to_the_sink_from_each():
+    graph = line_graph("a: x -> s\nb: s -> t u\nc: t -> y", outputs="y u")
+    plan = planned(graph, {"a": 0, "b": 1, "c": 2}, weights={1: (1, 1)})
+    assert 3 == plan.sink
+    assert [(1, 3), (2, 3)] == ends(plan, "u")
+
+
+def test_a_result_that_the_sink_reads_in_turn_comes_for_all_frames():
+    graph = line_graph("a: x -> s\nb: s -> y", outputs="s y")
+    plan = planned(graph, {"a": 0, "b": 1}, weights={1: (1, 1)})
+    assert (1, ALL) == (plan.sink, plan.turns_of_reader(1, "s"))
+    assert [(0, 1), (0, 2)] == ends(plan, "s")
+    assert Turns(2, (1,)) == plan.turns_of_reader(2, "s")
+
+
+def test_each_rank_that_takes_turns_has_files_of_its_own():
+    keys = placements("edge01_gpu", "edge02_cpu0-3")
+    graph = line_graph("a: x -> y", outputs="y")
+    plan = planned(graph, {"a": 0}, places=keys, weights={0: (3, 1)})
+    files = ["submodels/edge01_gpu.0.onnx", "submodels/edge02_cpu0-3.0.onnx"]
+    assert files == [segment.file for segment in plan.segments]
+
+
+def test_tensors_of_ranks_that_take_turns_are_described_once():
+    plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={1: (1, 1)})
+    assert ["x", "s", "t", "y"] == [tensor.name for tensor in plan.tensors]

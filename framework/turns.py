@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-
 _MOST_SHOWN = 8
 """Positions that are named one by one."""
 

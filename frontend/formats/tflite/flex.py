@@ -22,10 +22,15 @@ _FLEX = "Flex"
 def flex_mistakes(
     model: TfliteModel, cut: Partition, ranks: Sequence[Placement]
 ) -> Iterator[Mistake]:
-    """Yield the ranks whose layers need operators of TensorFlow that their engine lacks.
+    """Yield the layers that need operators of TensorFlow which their rank's engine lacks.
 
-    A delegate library may have them.
+    A delegate library may have them. Of ranks that take turns each says the same, which is told
+    once.
     """
+    yield from dict.fromkeys(_of_ranks(model, cut, ranks))
+
+
+def _of_ranks(model: TfliteModel, cut: Partition, ranks: Sequence[Placement]) -> Iterator[Mistake]:
     flex = _flex_operators(model.root, model.bodies)
     for placement in ranks if flex else ():
         needed: dict[str, tuple[str, ...]] = {

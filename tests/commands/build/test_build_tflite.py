@@ -120,6 +120,14 @@ def test_operators_of_tensorflow_itself_are_refused_by_name(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_they_are_refused_once_though_ranks_take_turns(tmp_path):
+    mapping = {"pi_cpu0|jetson_cpu0": FLEX["pi_cpu0"], "pi_cpu1": FLEX["pi_cpu1"]}
+    with pytest.raises(RankSliceError) as caught:
+        built(with_flex(tmp_path), mapping, tmp_path)
+    (told,) = caught.value.mistakes
+    assert "layer 'FlexErf_1': needs TensorFlow's own operators" in str(told)
+
+
 def test_a_delegate_library_may_have_operators_of_tensorflow_itself(tmp_path):
     platform = "boards:\n  pi: {cores: 0-3, npu: {engine: litert, delegate: libflex.so}}\n"
     mapping = {"pi_npu": FLEX["pi_cpu0"], "pi_cpu1": FLEX["pi_cpu1"]}

@@ -15,8 +15,13 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.framework.specs.assign import assign
-from rankslice.frontend.formats.onnx.quantised_cuts import parted_groups, parted_signed_averages
+from rankslice.frontend.formats.onnx.quantised_cuts import (
+    parted_groups,
+    parted_signed_averages,
+    quantised_cut_warnings,
+)
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
+from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import Partition, partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -193,3 +198,20 @@ def test_quantisers_apart_from_the_layers_that_they_serve_are_told(tmp_path: Pat
     assert () == parted_groups(left_out)
     named = cut(graph, a_cpu0="first second cd", a_cpu1="cq third fourth jd fd jq")
     assert ("cq", "cd") == parted_groups(named)
+
+
+def test_what_a_cut_parts_is_told_once_though_ranks_take_turns(tmp_path: Path) -> None:
+    signed = read_onnx(averaging_cnn(tmp_path, "QInt8")).graph
+    names = real_layers(signed)
+    at = names.index("pool")
+    parted = cut(
+        read(tmp_path, PAIRS).graph,
+        a_cpu0="first second cd",
+        a_cpu1="cq third fourth jd fd jq",
+    )
+    for found in (
+        parted,
+        cut(signed, a_cpu0=" ".join(names[:at]), a_cpu1=" ".join(names[at:])),
+    ):
+        (expected,) = quantised_cut_warnings(found)
+        assert [expected] == [*quantised_cut_warnings(in_turns(found, [(0, 1), (2, 3, 4)]))]

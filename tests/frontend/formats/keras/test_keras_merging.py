@@ -13,6 +13,7 @@ from rankslice.frontend.formats.keras.merging import (
     merged_normalisations,
     split_warnings,
 )
+from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import partition
 
 NOWHERE = ByteRange(Path("m.keras"), 0, 0)
@@ -114,6 +115,12 @@ def test_a_rank_with_nothing_else_keeps_its_normalisation() -> None:
     assert ((), ranks, ()) == (merged.warnings, merged.rank_of, merged.graph.bonds)
     (warning,) = split_warnings(partition(merged.graph, merged.rank_of))
     assert warning.startswith("cuts separate 'norm' from the layers before")
+
+
+def test_a_split_is_told_once_though_ranks_take_turns() -> None:
+    merged = merge_normalisations(PLAIN, {"conv": 0, "norm": 1, "relu": 0, "y": 0})
+    cut = partition(merged.graph, merged.rank_of)
+    assert [*split_warnings(cut)] == [*split_warnings(in_turns(cut, [(0, 1), (2, 3)]))]
 
 
 def test_layer_and_normalisation_are_in_one_segment() -> None:

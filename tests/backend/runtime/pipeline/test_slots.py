@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import psutil
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.pipeline.slots import Ring, View, ring_bytes
+from rankslice.backend.runtime.turns import ALL, EACH, Steps, Turns
 
 FOUR_FLOATS = TensorSpec("t", "float32", (1, 4))
 
@@ -176,3 +178,148 @@ def test_two_threads_that_read_a_view_tell_of_each_slot_once() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert (5000, 5000) == (len(told), max(told))
+
+
+EVEN, ODD = Steps(0, (2, 0)), Steps(1, (0, 2))
+LATE = Steps(5, (0, 0, 0, 0, 0, 6))
+"""Takes frame 5 of each six."""
+
+
+def test_a_ring_has_the_frames_of_its_writer_and_counts_them_from_0() -> None:
+    ring = Ring(FOUR_FLOATS, 2, (EVEN, ODD, LATE, EACH), turns=Turns(4, (1, 2)))
+    assert [0, 1, 5, 0] == ring.read
+    assert [1, 2, 5, 6] == [ring.turns.frame(index) for index in range(4)]
+
+
+def test_slots_that_a_reader_leaves_out_are_free_for_the_writer_at_once() -> None:
+    ring = Ring(FOUR_FLOATS, 2, (ODD,))
+    ring.written = 2
+    assert ring.has_room()
+    ring.written = 3
+    assert not ring.has_room()
+    ring.free(0)
+    assert [3] == ring.read
+    assert ring.has_room()
+
+
+def test_a_reader_that_takes_its_first_frame_late_holds_nobody_up_before() -> None:
+    ring = Ring(FOUR_FLOATS, 2, (LATE,))
+    for written in range(5 + 2):
+        assert written == ring.written
+        assert ring.has_room()
+        ring.put()
+    assert not ring.has_room()
+
+
+def test_a_reader_has_no_frame_while_those_are_there_that_it_leaves_out() -> None:
+    ring = Ring(FOUR_FLOATS, 4, (ODD, LATE))
+    found = []
+    for _ in range(4):
+        found.append((ring.has_frame(0), ring.has_frame(1)))
+        ring.put()
+    assert [(False, False), (False, False), (True, False), (True, False)] == found
+
+
+@pytest.mark.parametrize("steps", [EVEN, Steps(0, (3, 0, 0)), Steps(0, (5, 0, 0, 0, 0))])
+def test_a_reader_that_jumps_over_the_slot_for_which_the_writer_waits_wakes_it(
+    steps: Steps,
+) -> None:
+    ring = Ring(FOUR_FLOATS, 2, (steps,))
+    told = wakes(ring)
+    ring.written = 2
+    ring.free(0)
+    assert [steps.after(0)] == told
+
+
+def test_a_count_that_jumps_over_the_slot_for_which_the_writer_waits_wakes_it() -> None:
+    ring = Ring(FOUR_FLOATS, 2, (EACH,))
+    told = wakes(ring)
+    ring.written = 2
+    ring.free_up_to(0, 5)
+    assert [5] == told
+
+
+@st.composite
+def steps_of_readers(draw: st.DrawFn) -> Steps:
+    period = draw(st.integers(1, 5))
+    positions = draw(st.sets(st.integers(0, period - 1), min_size=1))
+    return Turns(period, tuple(sorted(positions))).steps_in(ALL)
+
+
+@given(
+    st.lists(steps_of_readers(), min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.lists(st.integers(0, 3), max_size=60),
+)
+def test_a_writer_overwrites_nothing_that_is_still_read_and_is_woken_when_it_may_go_on(
+    steps: list[Steps], depth: int, choices: list[int]
+) -> None:
+    ring = Ring(FOUR_FLOATS, depth, steps)
+    told = wakes(ring)
+    content = [-1] * depth
+    for choice in choices:
+        had_room, before = ring.has_room(), len(told)
+        if choice == 3 and had_room:
+            content[ring.written % depth] = ring.written
+            ring.put()
+        elif choice < len(steps) and ring.has_frame(choice):
+            assert ring.read[choice] == content[ring.read[choice] % depth]
+            ring.free(choice)
+            assert had_room or not ring.has_room() or len(told) > before
+
+
+@given(st.lists(steps_of_readers(), min_size=1, max_size=3), st.integers(0, 12))
+def test_each_reader_is_told_of_the_frames_that_it_takes_and_of_the_end(
+    steps: list[Steps], frames: int
+) -> None:
+    ring = Ring(FOUR_FLOATS, 99, steps)
+    told: list[list[int | str]] = [[] for _ in steps]
+
+    def hear(reader: int) -> None:
+        told[reader].append(ring.written - 1 if ring.end is None else "end")
+
+    for reader in range(len(steps)):
+        ring.tell(reader, partial(hear, reader))
+    for _ in range(frames):
+        ring.put()
+    ring.finish()
+    assert told == [[*filter(each.takes, range(frames)), "end"] for each in steps]
+
+
+@given(steps_of_readers(), st.integers(0, 12))
+def test_the_stream_has_ended_for_a_reader_that_has_read_those_it_takes(
+    steps: Steps, frames: int
+) -> None:
+    ring = Ring(FOUR_FLOATS, 99, (steps,))
+    for _ in range(frames):
+        ring.put()
+    ring.finish()
+    taken = []
+    while not ring.has_ended(0):
+        assert ring.has_frame(0)
+        taken.append(ring.read[0])
+        ring.free(0)
+    assert taken == [*filter(steps.takes, range(frames))]
+    assert not ring.has_frame(0)
+
+
+def test_a_view_whose_readers_take_other_frames_tells_of_each_slot_once() -> None:
+    memory = np.zeros(ring_bytes(FOUR_FLOATS, 4), np.uint8)
+    shown = View(FOUR_FLOATS, 4, (EACH, ODD), memory)
+    told = wakes(shown)
+    shown.arrive(4)
+    for reader in (0, 0, 0, 1, 1, 0):
+        shown.free(reader)
+    # Frame 0 has one reader; frame 1 has two, and the second one frees frame 2 as well.
+    assert [1, 3, 4] == told
+
+
+def test_the_end_of_a_view_comes_though_its_readers_take_none_of_the_last_frames() -> None:
+    memory = np.zeros(ring_bytes(FOUR_FLOATS, 2), np.uint8)
+    shown = View(FOUR_FLOATS, 2, (EVEN,), memory)
+    shown.arrive(1)
+    shown.free(0)
+    assert not shown.has_ended(0)
+    shown.arrive_end(2)
+    assert (1, 2) == (shown.written, shown.end)
+    assert shown.has_ended(0)

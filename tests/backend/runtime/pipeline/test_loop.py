@@ -16,6 +16,7 @@ from twin import ThreadLinks, TwinTransport
 
 from rankslice.backend.runtime.direct import foretelling
 from rankslice.backend.runtime.direct.tokens import WRITTEN, Outboxes
+from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
@@ -27,6 +28,7 @@ from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
 from rankslice.backend.runtime.transport.transport import Completion, Lane
+from rankslice.backend.runtime.turns import EACH, Steps, Turns
 
 SMALL, LARGE = 64, 1 << 20
 
@@ -412,6 +414,108 @@ def test_a_thread_is_not_woken_by_its_own_steps() -> None:
     executor.stop()
     executor.join(10)
     assert 3 == stage.frame
+
+
+class Departures(Mailbox):
+    """A transport that notes what is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[int | str] = []
+
+    def send(self, lane: int, slot: int) -> None:
+        self.sent.append(slot)
+
+    def send_end(self, lane: int) -> None:
+        self.sent.append("end")
+
+
+def ring_of(steps: Steps, depth: int) -> Ring:
+    return Ring(TensorSpec("t", "uint8", (SMALL,)), depth, (steps,))
+
+
+ODD = Steps(1, (0, 2))
+
+
+def test_only_the_frames_that_the_receiver_handles_are_sent() -> None:
+    departures, ring = Departures(), ring_of(ODD, depth=3)
+    outgoing = Outgoing(1, 1, ring, 0)
+    for frame in range(6):
+        assert ring.has_room()
+        ring.put()
+        assert outgoing.advance(departures, 0) == (frame in (1, 3, 5))
+        if frame in (1, 3, 5):
+            assert outgoing.is_under_way
+            outgoing.complete(frame % 3, is_end=False)
+        assert not outgoing.is_under_way
+    assert [1, 0, 2] == departures.sent
+    assert [7] == ring.read
+
+
+def test_slots_of_frames_that_are_not_sent_are_given_back_in_order_with_the_others() -> None:
+    departures, ring = Departures(), ring_of(ODD, depth=4)
+    outgoing = Outgoing(1, 1, ring, 0)
+    for _ in range(4):
+        ring.put()
+    outgoing.advance(departures, 0)
+    assert [1, 3] == departures.sent
+    outgoing.complete(3, is_end=False)
+    assert [1] == ring.read
+    outgoing.complete(1, is_end=False)
+    assert [5] == ring.read
+
+
+@pytest.mark.parametrize(
+    ("frames", "sent"), [(0, ["end"]), (1, ["end"]), (2, [1, "end"]), (3, [1, "end"])]
+)
+def test_the_end_is_sent_after_the_last_frame_that_the_receiver_handles(
+    frames: int, sent: list[int | str]
+) -> None:
+    departures, ring = Departures(), ring_of(ODD, depth=4)
+    outgoing = Outgoing(1, 1, ring, 0)
+    for _ in range(frames):
+        ring.put()
+    outgoing.advance(departures, 0)
+    assert "end" not in departures.sent
+    ring.finish()
+    assert outgoing.advance(departures, 0)
+    assert sent == departures.sent
+    assert not outgoing.advance(departures, 0)
+    assert not outgoing.finished
+    for slot in sent[:-1]:
+        outgoing.complete(int(slot), is_end=False)
+    outgoing.complete(0, is_end=True)
+    assert outgoing.finished
+
+
+def test_frames_are_received_one_after_another_whatever_their_numbers() -> None:
+    ring = Ring(TensorSpec("t", "uint8", (SMALL,)), 2, (EACH,), turns=Turns(5, (1, 4)))
+    incoming = Incoming(1, 1, ring)
+    posted: list[int] = []
+
+    class Posting(Mailbox):
+        def receive(self, lane: int, slot: int) -> None:
+            posted.append(slot)
+
+    incoming.advance(Posting(), 0)
+    incoming.complete(0, is_end=False)
+    incoming.complete(1, is_end=False)
+    assert (2, [0, 1]) == (ring.written, posted)
+    ring.free(0)
+    incoming.advance(Posting(), 0)
+    incoming.complete(0, is_end=True)
+    assert (2, [0, 1, 0], True) == (ring.end, posted, incoming.finished)
+
+
+@pytest.mark.parametrize(("written", "slot", "frame"), [(0, 0, 0), (0, 1, 2), (1, 0, 3), (5, 1, 8)])
+def test_a_message_that_is_wrong_is_told_by_the_number_of_its_frame_in_the_stream(
+    written: int, slot: int, frame: int
+) -> None:
+    tensor = TensorSpec("t", "float32", (1, 4), symbols=("", "n"))
+    ring = Ring(tensor, 2, (EACH,), turns=Turns(3, (0, 2)))
+    ring.written = written
+    with pytest.raises(JobError, match=rf"^message of rank 7, frame {frame}: "):
+        Incoming(1, 7, ring).complete(slot, is_end=False, nbytes=3)
 
 
 class Waiting:

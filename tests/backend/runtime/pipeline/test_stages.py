@@ -1,0 +1,231 @@
+"""Stages on ranks that take turns: which frames they handle, and from which rings these come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, count, takewhile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.stages import (
+    Input,
+    MergedInput,
+    SegmentStage,
+    SinkStage,
+    make_input,
+    make_inputs,
+)
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
+from rankslice.backend.runtime.sizes import Slot
+from rankslice.backend.runtime.turns import ALL, EACH, Turns
+from rankslice.framework.turns import by_weights
+
+NUMBER = TensorSpec("t", "int64", (1,))
+
+
+class Doubling:
+    """An engine that doubles a number, and a sink that keeps numbers."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        self.given.append(int(inputs[0][0]))
+        outputs[0][0] = 2 * inputs[0][0]
+
+    def write(self, frame: int, slots: Sequence[Slot]) -> None:
+        self.given.append(frame)
+        self.given += [int(values[0]) for values in slots]
+
+    def load(self, *_: object) -> None: ...
+
+    def warm_up_hindrance(self) -> str:
+        return ""
+
+    def acceleration(self) -> None: ...
+
+    def label(self, frame: int) -> str:
+        return str(frame)
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def put(ring: Ring, frame: int) -> None:
+    """Put the number of a frame of the stream in, as the writer of the ring does."""
+    assert frame == ring.turns.frame(ring.written)
+    assert ring.has_room()
+    ring.slots[ring.written % ring.depth][0] = frame
+    ring.put()
+
+
+def group(weights: Sequence[int]) -> list[Turns]:
+    return [Turns(each.period, each.positions) for each in by_weights(weights)]
+
+
+def rings_of(makers: Sequence[Turns], reader: Turns = ALL, depth: int = 2) -> list[Ring]:
+    """Return a ring for each maker; a reader has those with frames that it handles, too."""
+    rings = []
+    for turns in makers:
+        common = turns.common(reader)
+        steps = [common.steps_in(turns)] if common.positions else []
+        rings.append(Ring(NUMBER, depth, steps, turns=turns))
+    return rings
+
+
+def merged(rings: Sequence[Ring]) -> MergedInput | Input:
+    """Return what the reader sees of the rings."""
+    readers = [Reader(number, 0) for number, ring in enumerate(rings) if ring.read]
+    (found,) = make_inputs([readers], rings)
+    return found
+
+
+def test_a_tensor_of_one_maker_is_read_from_its_ring() -> None:
+    (ring,) = rings_of([ALL])
+    assert type(merged([ring])) is Input
+
+
+def test_frames_of_several_makers_are_read_in_the_order_of_the_stream() -> None:
+    first, second = rings_of(group([2, 1]))
+    found = merged([second, first])
+    put(second, 1)
+    assert not found.is_settled()
+    put(first, 0)
+    put(first, 2)
+    read = []
+    for _ in range(3):
+        assert found.is_settled()
+        read.append(int(found.values()[0]))
+        found.done()
+    assert [0, 1, 2] == read
+    assert not found.is_settled()
+
+
+WEIGHTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
+
+
+@given(WEIGHTS, WEIGHTS, st.integers(0, 30))
+def test_whoever_makes_them_a_reader_gets_its_frames_once_in_order_and_then_the_end(
+    makers: list[int], readers: list[int], frames: int
+) -> None:
+    for reader in group(readers):
+        rings = rings_of(group(makers), reader, depth=40)
+        for frame in range(frames):
+            (maker,) = (ring for ring in rings if ring.turns.frame(ring.written) == frame)
+            put(maker, frame)
+        for ring in rings:
+            ring.finish()
+        found = merged(rings)
+        read = []
+        while not found.has_ended():
+            assert found.is_settled()
+            read.append(int(found.values()[0]))
+            found.done()
+        assert read == [*takewhile(lambda frame: frame < frames, map(reader.frame, count()))]
+
+
+@given(WEIGHTS, st.integers(0, 12), st.randoms(use_true_random=False))
+def test_the_end_of_one_maker_ends_nothing_before_the_frames_of_others(
+    weights: list[int], frames: int, random: Any
+) -> None:
+    rings = rings_of(group(weights), depth=40)
+    handled = [[f for f in range(frames) if f % r.turns.period in r.turns.positions] for r in rings]
+    steps = [*chain(*([number] * (len(each) + 1) for number, each in enumerate(handled)))]
+    random.shuffle(steps)
+    found, read = merged(rings), []
+    for number in steps:
+        if handled[number]:
+            put(rings[number], handled[number].pop(0))
+        else:
+            rings[number].finish()
+        while found.is_settled() and not found.has_ended():
+            read.append(int(found.values()[0]))
+            found.done()
+    assert list(range(frames)) == read
+    assert found.has_ended()
+
+
+def stage_of(
+    turns: Turns, weights: Sequence[int] = (1,)
+) -> tuple[SegmentStage, list[Ring], Ring, Doubling, list[int]]:
+    """Return a segment with the rings of those who make its input, its output and its engine.
+
+    The last is the frames that were told as computed.
+    """
+    makers, engine, told = rings_of(group(weights), turns, depth=9), Doubling(), list[int]()
+    output = Ring(NUMBER, 9, (EACH,), turns=turns)
+
+    def note(frame: int, seconds: float) -> None:
+        assert seconds >= 0
+        told.append(frame)
+
+    return (
+        SegmentStage(0, engine, [merged(makers)], [output], note, turns),
+        makers,
+        output,
+        engine,
+        told,
+    )
+
+
+@pytest.mark.parametrize("weights", [(1,), (1, 1), (3, 1, 2)])
+def test_a_segment_handles_its_frames_and_names_them_by_their_numbers_in_the_stream(
+    weights: tuple[int, ...],
+) -> None:
+    stage, makers, output, engine, told = stage_of(Turns(3, (0, 2)), weights)
+    assert ("segment 0", 0) == (stage.describe(), stage.frame)
+    for frame in range(8):
+        for maker in makers:
+            if maker.turns.frame(maker.written) == frame:
+                put(maker, frame)
+        if stage.is_ready():
+            stage.step()
+    assert [0, 2, 3, 5, 6] == engine.given == told
+    assert 8 == stage.frame
+    doubled = [int(output.slots[index][0]) for index in range(output.written)]
+    assert [2 * frame for frame in told] == doubled
+
+
+def test_a_segment_ends_with_the_stream_though_its_next_frame_would_be_far() -> None:
+    stage, (maker,), output, _, told = stage_of(Turns(8, (5,)))
+    assert 5 == stage.frame
+    for frame in range(5):
+        put(maker, frame)
+        assert not stage.is_ready()
+    maker.finish()
+    assert stage.is_ready()
+    stage.step()
+    assert (True, 0, []) == (stage.finished, output.end, told)
+
+
+def test_inputs_of_other_makers_that_end_at_different_frames_are_a_mistake() -> None:
+    second = Turns(2, (1,))
+    rings = [*rings_of([ALL], second), *rings_of([second], second)]
+    inputs = [make_input(ring, 0) for ring in rings]
+    stage = SegmentStage(0, Doubling(), inputs, [], lambda *_: None, second)
+    put(rings[0], 0)
+    put(rings[0], 1)
+    for ring in rings:
+        ring.finish()
+    with pytest.raises(JobError, match="some inputs have ended before others"):
+        stage.step()
+
+
+def test_the_sink_takes_results_in_order_and_counts_all_frames() -> None:
+    rings, keeping = rings_of(group([1, 1, 1])), Doubling()
+    credit = Ring(CREDIT, 9, 1)
+    sink = SinkStage([keeping], [merged(rings)], credit)  # type: ignore[list-item]
+    for frame in (1, 2, 0, 4, 3):
+        put(rings[frame % 3], frame)
+        while sink.is_ready():
+            sink.step()
+    assert [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] == keeping.given
+    assert [0, 1, 2, 3, 4] == [int(credit.slots[index][0]) for index in range(credit.written)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
@@ -16,13 +17,17 @@ from rankslice.backend.runtime.pipeline.wiring import (
     CREDIT_CHANNEL,
     HEARTBEAT_CHANNEL,
     Pairs,
+    Reader,
     SendSpec,
     Wiring,
     pairs_within_boards,
+    threadless_stages,
     wire,
     wire_all,
     with_heartbeats,
 )
+from rankslice.backend.runtime.turns import EACH, Steps, Turns
+from rankslice.framework.graph import Graph
 
 
 def figure_2() -> Job:
@@ -254,3 +259,175 @@ def test_every_reader_has_a_place_of_its_own(drawn: tuple[Job, Pairs], window: i
             for place in range(len(ring.readers))
         ]
         assert all(1 <= ring.depth <= window for ring in wiring.rings)
+
+
+CHAIN = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
+
+
+def in_turns(graph: Graph, ranks: dict[str, int], weights: dict[int, tuple[int, ...]]) -> Job:
+    return job_of(planned(graph, ranks, weights=weights))
+
+
+MIDDLE = in_turns(CHAIN, {"a": 0, "b": 1, "c": 2}, {1: (2, 1)})
+"""Ranks 1 and 2 take turns between ranks 0 and 3."""
+
+
+def rings_of(wiring: Wiring, tensor: str) -> list[tuple[str, int]]:
+    """Return which frames each ring of a tensor has, and how deep it is."""
+    found = [ring for ring in wiring.rings if ring.tensor.name == tensor]
+    return [(f"{ring.turns.positions} of {ring.turns.period}", ring.depth) for ring in found]
+
+
+def places(readers: Sequence[Reader], wiring: Wiring) -> list[tuple[str, Steps]]:
+    """Return the tensors that readers read, and which frames of their rings."""
+    return [
+        (wiring.rings[each.ring].tensor.name, wiring.rings[each.ring].readers[each.index])
+        for each in readers
+    ]
+
+
+def test_what_ranks_make_in_turn_is_received_in_a_ring_for_each() -> None:
+    wiring = wire(MIDDLE, 3, 99)
+    # b is at level 4, so its results come at 5; c is at 6. So two frames wait, which may be one of
+    # each, but no two of the rank with one frame in three.
+    assert [("(0, 2) of 3", 2), ("(1,) of 3", 1)] == rings_of(wiring, "t")
+    ((_, stage),) = wiring.segments
+    (parts,) = stage.inputs
+    assert [("t", EACH), ("t", EACH)] == places(parts, wiring)
+    assert [1, 2] == [receive.sender for receive in wiring.receives if receive.channel]
+
+
+def test_each_rank_that_takes_turns_is_sent_its_frames_of_a_ring() -> None:
+    wiring = wire(MIDDLE, 0, 99)
+    found = places([send.reader for send in wiring.sends], wiring)
+    assert [("s", Steps(0, (2, 0, 1))), ("s", Steps(1, (0, 3, 0)))] == found
+    assert [1, 2] == [send.destination for send in wiring.sends]
+
+
+def test_a_rank_that_takes_turns_has_rings_of_its_own_frames() -> None:
+    wiring = wire(MIDDLE, 1, 99)
+    # s comes at level 2, and b takes it by level 4; t is written by then, and has left at 5: the
+    # first of the levels that a segment takes counts.
+    assert [("(0, 2) of 3", 2)] == rings_of(wiring, "s")
+    assert [("(0, 2) of 3", 2)] == rings_of(wiring, "t")
+
+
+def test_a_skip_over_ranks_that_take_turns_is_as_deep_as_their_levels_ask_for() -> None:
+    job = in_turns(SKIP, {"a": 0, "b": 1, "c": 2}, {1: (1, 1, 1)})
+    # a 1, hop, b 3 to 5, hop, c 7; s arrives at 2, and is read at 7.
+    assert [1, 5, 5, 5, 7] == [segment.level for segment in job.segments]
+    assert 7 - 2 + 1 == depths(wire(job, 4, 99))["s"]
+
+
+def test_a_small_window_leaves_no_more_slots_than_frames_inside() -> None:
+    job = in_turns(CHAIN, {"a": 0, "b": 1, "c": 2}, {1: (1, 1, 1)})
+    for window, depth in ((1, 1), (2, 1), (3, 1), (4, 2)):
+        assert depth == max(d for _, d in rings_of(wire(job, 1, window), "s")), window
+
+
+def test_source_and_sink_handle_all_frames_beside_a_segment_that_does_not() -> None:
+    wiring = wire(in_turns(line_graph("a: x -> y", outputs="y"), {"a": 0}, {0: (1, 1)}), 0, 99)
+    assert wiring.source is not None
+    assert wiring.sink is not None
+    ((_, stage),) = wiring.segments
+    assert [("x", Steps(0, (2, 0)))] == places(stage.readers, wiring)
+    assert [("x", Steps(1, (0, 2)))] == places([send.reader for send in wiring.sends], wiring)
+    assert "(0,) of 1" == rings_of(wiring, "x")[0][0]
+    (results,) = wiring.sink.inputs
+    assert [("y", EACH), ("y", EACH)] == places(results, wiring)
+    assert ["(0,) of 2", "(1,) of 2"] == [turns for turns, _ in rings_of(wiring, "y")]
+
+
+def test_a_ring_of_some_frames_has_steps_among_those() -> None:
+    job = in_turns(CHAIN, {"a": 0, "b": 1, "c": 2}, {0: (1, 1), 1: (1, 1, 1, 1)})
+    wiring = wire(job, 1, 99)
+    # Rank 1 makes s in frames 1, 3, 5, ...; rank 3 needs 1, 5, ..., and rank 5 needs 3, 7, ....
+    found = [send for send in wiring.sends if wiring.rings[send.reader.ring].tensor.name == "s"]
+    assert [(3, Steps(0, (2, 0))), (5, Steps(1, (0, 2)))] == [
+        (send.destination, places([send.reader], wiring)[0][1]) for send in found
+    ]
+
+
+SHOWN = line_graph("a: x -> s\nb: s -> t\nc: s t -> y", outputs="s y")
+
+
+def test_a_message_comes_once_to_a_board_with_a_rank_that_handles_all_frames() -> None:
+    job = in_turns(SHOWN, {"a": 0, "b": 1, "c": 2}, {1: (1, 1)})
+    direct = pairs((1, 2), (1, 3), (2, 3))
+    assert [3] == [s.destination for s in wire(job, 0, 99, direct).sends if s.channel]
+    home = wire(job, 3, 99, direct)
+    shares = [share for share in home.shares if share.channel != CREDIT_CHANNEL]
+    found = [(share.destination, *places([share.reader], home)) for share in shares]
+    assert [(1, ("s", Steps(0, (2, 0)))), (2, ("s", Steps(1, (0, 2))))] == found
+    for rank in (1, 2):
+        shown = [each for each in wire(job, rank, 99, direct).rings if each.tensor.name == "s"]
+        assert [(3, Turns())] == [(each.home, each.turns) for each in shown]
+
+
+def test_messages_come_to_each_rank_of_a_board_if_none_handles_the_frames_of_another() -> None:
+    direct = pairs((1, 2))
+    assert [1, 2] == [send.destination for send in wire(MIDDLE, 0, 99, direct).sends]
+    assert [] == [each for each in wire(MIDDLE, 2, 99, direct).views if each.channel > 0]
+
+
+def test_a_rank_that_takes_turns_keeps_source_and_sink_in_threads_of_their_own() -> None:
+    alone = job_of(planned(CHAIN, {"a": 0, "b": 0, "c": 0})).ranks[0]
+    job = in_turns(CHAIN, {"a": 0, "b": 0, "c": 0}, {0: (1, 1)})
+    assert {"source", "sink"} == threadless_stages(alone, is_timed=False)
+    assert [set(), set()] == [{*threadless_stages(rank, is_timed=False)} for rank in job.ranks]
+
+
+@settings(max_examples=40)
+@given(jobs_and_pairs(), st.integers(1, 9))
+def test_a_stage_finds_each_of_its_frames_in_exactly_one_ring(
+    drawn: tuple[Job, Pairs], window: int
+) -> None:
+    job, direct = drawn
+    for rank, wiring in enumerate(wire_all(job, window, direct)):
+        read = [
+            (name, job.ranks[rank].turns, parts)
+            for segment, stage in wiring.segments
+            for name, parts in zip(segment.inputs, stage.inputs, strict=True)
+        ]
+        if wiring.sink is not None:
+            results = zip(job.outputs, wiring.sink.inputs, strict=True)
+            read += [(each.name, Turns(), parts) for each, parts in results]
+        for name, turns, parts in read:
+            found = []
+            for reader in parts:
+                ring = wiring.rings[reader.ring]
+                assert name == ring.tensor.name
+                index = (steps := ring.readers[reader.index]).first
+                while (frame := ring.turns.frame(index)) < TOTAL:
+                    found.append(frame)
+                    index = steps.after(index)
+            expected = [f for f in range(TOTAL) if f % turns.period in turns.positions]
+            assert expected == sorted(found)
+
+
+@settings(max_examples=40)
+@given(jobs_and_pairs(), st.integers(1, 9))
+def test_both_ends_of_a_channel_mean_the_same_frames(drawn: tuple[Job, Pairs], window: int) -> None:
+    job, direct = drawn
+    wirings = wire_all(job, window, direct)
+    for rank, wiring in enumerate(wirings):
+        for end in (*wiring.receives, *wiring.views):
+            ring = wiring.rings[end.ring]
+            (send,) = (
+                each
+                for each in (*wirings[end.sender].sends, *wirings[end.sender].shares)
+                if (each.channel, each.destination) == (end.channel, rank)
+            )
+            theirs = wirings[end.sender].rings[send.reader.ring]
+            if ring.home is not None:
+                # They are the same slots, so the same frames have to be in them.
+                assert theirs.turns == ring.turns
+                continue
+            index = (steps := theirs.readers[send.reader.index]).first
+            for received in range(9):
+                assert theirs.turns.frame(index) == ring.turns.frame(received)
+                index = steps.after(index)
+
+
+TOTAL = 2 * 72
+"""Frames: those of periods up to 9 repeat after 72 at the latest."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import Job, TensorSpec, load_job
+from rankslice.backend.runtime.tables import check_tables, tables
+from rankslice.backend.runtime.turns import ALL, Turns
 from rankslice.framework.plan import plan_to_json
 
 TEXT = plan_to_json(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS))
@@ -43,6 +47,43 @@ def test_a_job_says_what_the_plan_says(tmp_path: Path) -> None:
     expected = [(1, "Buff1", 0, 1), (2, "Buff1", 0, 2), (3, "Buff3", 2, 0), (4, "Buff2", 1, 0)]
     found = [(c.number, c.tensor, c.sender, c.destination) for c in job.channels]
     assert {entry[1:] for entry in expected} < {entry[1:] for entry in found}
+
+
+def in_turn(tmp_path: Path) -> Job:
+    graph = line_graph("a: x -> s\nb: x s -> y", outputs="y")
+    plan = planned(graph, {"a": 0, "b": 1}, weights={0: (2, 1), 1: (1, 1)})
+    (tmp_path / "plan.json").write_text(plan_to_json(plan))
+    return load_job(tmp_path / "plan.json")
+
+
+def test_a_job_has_the_turns_of_its_ranks(tmp_path: Path) -> None:
+    job = in_turn(tmp_path)
+    turns = [Turns(3, (0, 2)), Turns(3, (1,)), Turns(2, (0,)), Turns(2, (1,))]
+    assert turns == [rank.turns for rank in job.ranks]
+    assert [2, 3, 2, 2] == [segment.levels for segment in job.segments]
+
+
+def test_inputs_are_there_in_all_frames_at_the_source_alone(tmp_path: Path) -> None:
+    job = in_turn(tmp_path)
+    assert (0, ALL) == (job.source_rank, job.turns_of_maker(0, "x"))
+    assert [Turns(3, (0, 2)), Turns(3, (1,))] == [job.turns_of_maker(rank, "s") for rank in (0, 1)]
+    assert Turns(3, (0, 2)) == job.turns_of_reader(0, "x")
+
+
+def test_results_are_needed_in_all_frames_at_the_sink_alone(tmp_path: Path) -> None:
+    job = in_turn(tmp_path)
+    assert (2, ALL) == (job.sink_rank, job.turns_of_reader(2, "y"))
+    assert Turns(2, (0,)) == job.turns_of_reader(2, "s")
+    assert Turns(2, (1,)) == job.turns_of_reader(3, "y")
+
+
+def test_a_driver_that_says_other_turns_than_the_plan_is_refused(tmp_path: Path) -> None:
+    job = in_turn(tmp_path)
+    ranks = dict(enumerate(tables(job)))
+    check_tables(job, job.sha256, ranks)
+    ranks[1] = replace(ranks[1], turns=Turns(3, (2,)))
+    with pytest.raises(JobError, match=r"driver.py and plan.json differ on rank 1"):
+        check_tables(job, job.sha256, ranks)
 
 
 def test_a_missing_plan_is_told(tmp_path: Path) -> None:

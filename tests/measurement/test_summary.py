@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, ComputeTimes
+from rankslice.backend.runtime.turns import Turns
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
 from rankslice.measurement.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.verify import Verification
@@ -129,6 +130,18 @@ def computing(frames: int, *, first_s: float, runs_s: Sequence[float], waits_s: 
             clock.now_s += waits_s + taken_s
             times.add(frame, taken_s)
     return times.steady()
+
+
+def test_of_a_rank_that_takes_turns_its_share_of_the_first_frames_is_left_out() -> None:
+    clock = Clock()
+    times = ComputeTimes(1, 20, clock, Turns(4, (1,)))
+    for frame in range(1, 100, 4):
+        clock.now_s += 4e-3
+        times.add(frame, 3e-3)
+    # 25 frames, of which 5 are among the first 20 of the stream.
+    found = times.steady()
+    assert found is not None
+    assert (20, pytest.approx(3 / 4)) == (found["frames"], found["compute_share"])
 
 
 def test_the_first_frames_are_not_in_a_ranks_steady_state() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..turns import ALL, Turns
 from .histogram import Histogram
 from .nvml import find_nvml
 
@@ -17,14 +18,19 @@ _helpers: set[int] = set()
 
 
 MIN_WARM_UP = 10
-"""The steady state begins after as many frames as the window holds, but at least after these."""
+"""The steady state begins after as many frames as the window holds, but at least after these; on a
+rank that takes turns, after those of them that it handles."""
 
 
 class ComputeTimes:
     """The time that the segments of a rank take, by frame and in the steady state."""
 
     def __init__(
-        self, segments: int, window: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        segments: int,
+        window: int,
+        clock: Callable[[], float] = time.perf_counter,
+        turns: Turns = ALL,
     ) -> None:
         """Count from now on.
 
@@ -32,11 +38,12 @@ class ComputeTimes:
             segments: how many the rank has.
             window: how many frames may be inside the pipeline.
             clock: seconds; the source of time.
+            turns: the frames that the rank handles.
         """
         self.histogram = Histogram()
         """Per frame, all segments together."""
         self._segments = segments
-        self._left_out = max(window, MIN_WARM_UP)
+        self._left_out = turns.most_in(max(window, MIN_WARM_UP))
         self._clock = clock
         self._open: dict[int, tuple[int, float]] = {}
         self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = 0.0

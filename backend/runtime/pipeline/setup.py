@@ -83,7 +83,7 @@ class LoadedSegments:
         """
         self._setup = setup
         self._memories = memories
-        self.times = ComputeTimes(len(wiring.segments), setup.window)
+        self.times = ComputeTimes(len(wiring.segments), setup.window, turns=setup.spec.turns)
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
         self._engines: list[Engine] = []
         self._warm_up = WarmUp()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -59,13 +61,27 @@ def shared_core_key(rank: int) -> str:
     return f"local_cpu{FIRST_CORE}" + (f".{rank + 1}" if rank else "")
 
 
-def write_mapping(path: Path, ranks: Mapping[str, int]) -> Path:
-    """Write a mapping file in which all ranks share one core of this machine."""
-    mapping: dict[str, list[str]] = {
-        shared_core_key(rank): [] for rank in range(max(ranks.values()) + 1)
-    }
-    for layer, rank in ranks.items():
-        mapping[shared_core_key(rank)].append(layer)
+Weights: TypeAlias = Mapping[int, Sequence[int]]
+"""By entry of a mapping: of the ranks that take turns there."""
+
+
+def write_mapping(
+    path: Path, entries: Mapping[str, int], weights: Weights = MappingProxyType({})
+) -> Path:
+    """Write a mapping file in which all ranks share one core of this machine.
+
+    An entry is one rank unless it has weights.
+    """
+    numbers = itertools.count()
+    keys = [
+        "|".join(f"{shared_core_key(next(numbers))}*{each}" for each in weights[entry])
+        if entry in weights
+        else shared_core_key(next(numbers))
+        for entry in range(max(entries.values()) + 1)
+    ]
+    mapping: dict[str, list[str]] = {key: [] for key in keys}
+    for layer, entry in entries.items():
+        mapping[keys[entry]].append(layer)
     path.write_text(json.dumps(mapping))
     return path
 
@@ -75,13 +91,14 @@ def build_folder(
     model: onnx.ModelProto | Path,
     ranks: Mapping[str, int],
     at_most: Mapping[str, tuple[int, ...]] | None = None,
+    weights: Weights = MappingProxyType({}),
 ) -> Path:
     """Slice a model for this machine; return the build folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = model if isinstance(model, Path) else folder / "model.onnx"
     if not isinstance(model, Path):
         onnx.save(model, path)
-    mapping = write_mapping(folder / "mapping.json", ranks)
+    mapping = write_mapping(folder / "mapping.json", ranks, weights)
     options = BuildOptions(share_cores=True, sizes=GivenSizes(at_most=at_most or {}))
     return build(path, mapping, "local", folder / "out", options).folder
 

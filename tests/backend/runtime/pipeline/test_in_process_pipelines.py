@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,14 @@ from jobs import (
     unsliced_outputs,
     use_null_engine,
 )
+from plans import turn_weights
 from strategies import Network, assignments, networks, pairs_of
+from twin import ThreadLinks
 
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.sinks.results import Results, read_results
 
 
@@ -84,6 +89,55 @@ def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
         for output, values in enumerate(zip(*expected, strict=True)):
             for before, after in zip(values, results.frames(output), strict=True):
                 np.testing.assert_array_equal(before, after, strict=True)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), network=networks())
+def test_ranks_that_take_turns_compute_what_the_unsliced_network_does(
+    data: st.DataObject, network: Network
+) -> None:
+    entries = data.draw(assignments(network.graph()))
+    count = 1 + max(entries.values())
+    weights = data.draw(turn_weights(count))
+    pairs = data.draw(pairs_of(sum(len(weights.get(entry, (1,))) for entry in range(count))))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
+        window = data.draw(st.integers(1, 9))
+        results = run(folder, pairs=pairs, frames=11, window=window)
+        expected = unsliced_outputs(folder, ["random"], 11)
+        assert list(range(11)) == results.records["frame"].tolist()
+        for output, values in enumerate(expected):
+            np.testing.assert_array_equal(values, results.values(output))
+
+
+@pytest.mark.parametrize("frames", [0, 1, 2, 9])
+def test_a_stream_of_any_length_ends_though_ranks_wait_for_their_turn(
+    tmp_path: Path, frames: int
+) -> None:
+    entries = dict.fromkeys(FIGURE_2_RANKS, 0)
+    folder = build_folder(tmp_path, figure_2(), entries, weights={0: (3, 1, 1)})
+    assert list(range(frames)) == run(folder, frames=frames).records["frame"].tolist()
+
+
+def test_steps_of_ranks_that_take_turns_name_the_frames_of_the_stream(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS, weights={1: (2, 1)})
+    use_null_engine(folder)
+    job = load_job(folder / "plan.json")
+    options = RunOptions(results=folder / "results.bin", frames=6, bind=False)
+    links = ThreadLinks(len(job.ranks))
+    steps: list[list[str]] = [[] for _ in job.ranks]
+    with ThreadPoolExecutor(len(job.ranks)) as pool:
+        ended = [
+            pool.submit(
+                run_rank, job, folder, options, links.transport(rank), on_step=steps[rank].append
+            )
+            for rank in range(len(job.ranks))
+        ]
+        for each in ended:
+            each.result(60)
+    # The last step of each is to notice the end of the stream.
+    assert [f"segment 0, frame {frame}" for frame in (0, 2, 3, 5, 6)] == steps[1]
+    assert [f"segment 0, frame {frame}" for frame in (1, 4, 7)] == steps[2]
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 20])
@@ -190,11 +244,6 @@ def test_a_source_that_fails_later_ends_the_job_with_its_frame(
 
 def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
     import threading
-
-    from twin import ThreadLinks
-
-    from rankslice.backend.runtime.job import load_job
-    from rankslice.backend.runtime.pipeline.rank import run_rank
 
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     job = load_job(folder / "plan.json")

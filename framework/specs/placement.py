@@ -98,12 +98,15 @@ def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
                 keys.append(_Keyed(number, turns, parse_key(text, where)))
             except RankSliceError as error:
                 mistakes += error.mistakes
+    first: dict[str, _Keyed] = {}
+    for each in keys:
+        first.setdefault(each.key.text, each)
     times = Counter(each.key.text for each in keys)
     for key in (key for key, count in times.items() if count > 1):
         found = f"it is there {times[key]} times"
         hint = f"give each rank a key of its own: {bare(key)}.2 shares what {bare(key)} names"
         mistakes.append(Mistake(_where(mapping, key), found, hint))
-    return keys, mistakes
+    return [*first.values()], mistakes
 
 
 def _where(mapping: Mapping, key: str) -> str:

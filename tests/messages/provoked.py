@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -155,6 +156,19 @@ def _keys() -> Iterator[Provoked]:
         parts = np.array_split(LAYERS, len(keys))
         mapping = {key: part.tolist() for key, part in zip(keys, parts, strict=True)}
         yield _mapping(title, json.dumps(mapping))
+    for title, key in {
+        "weights that are none": "edge01_cpu0*0|edge01_cpu1*x|pi-4_b_arm45*",
+        "weights without a small common measure": "edge01_cpu0*999999|edge01_cpu1*5",
+        "a key too much among those of ranks in turn": "edge01_cpu0||edge01_cpu1",
+        "two mistakes among the keys of ranks in turn": "edge01_tpu*2|edge01_cpu0|jetson",
+        "a rank that takes turns with itself": "edge01_cpu0*2|edge01_cpu0",
+        "one core in two ranks in turn": "edge01_cpu0-1|edge01_cpu1-2",
+    }.items():
+        yield _mapping(title, json.dumps({key: LAYERS}))
+    yield _mapping(
+        "a rank in turn that is a rank of its own, too",
+        json.dumps({"edge01_cpu0|edge01_cpu1": LAYERS[:2], "edge01_cpu1": LAYERS[2:]}),
+    )
     sixteen = "boards: {pc: {cores: 16}}"
     yield Provoked(
         "a core of two digits that may be two cores",
@@ -518,6 +532,23 @@ def _options() -> Iterator[Provoked]:
         one = {"mapping.json": '{"edge01_cpu0": ["Neg_0"]}'}
         command = f"{BUILD.replace('model.onnx', 'open.onnx')} {option}".rstrip()
         yield Provoked(title, command, {**opened, **one})
+    noisy = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3] x) => (float[1, 3] y)'
+        " { [noise] n = RandomNormalLike(x) [sum] y = Add(x, n) }"
+    ).SerializeToString()
+    yield Provoked(
+        "random numbers on ranks that take turns",
+        BUILD.replace("model.onnx", "noisy.onnx"),
+        {"noisy.onnx": noisy, "mapping.json": '{"edge01_cpu0|edge01_cpu1": ["noise", "sum"]}'},
+    )
+    yield Provoked(
+        "a variable on ranks that take turns",
+        BUILD.replace("model.onnx", "variable.tflite"),
+        {
+            "variable.tflite": model_file("variable").read_bytes(),
+            "mapping.json": '{"edge01_cpu0|edge01_cpu1": ["CALL_ONCE_0..ASSIGN_VARIABLE_9"]}',
+        },
+    )
     yield Provoked("a source board without ranks", f"{BUILD} --source-board pi-4b")
     yield Provoked("a source board that is unknown", f"{BUILD} --source-board mars")
     yield Provoked("results that go into a folder", f"{BUILD} --json folder")
@@ -534,6 +565,25 @@ def _folders() -> Iterator[Provoked]:
     def replaced(*words: str) -> Callable[[str], str]:
         return lambda text: text.replace(*words, 1)
 
+    def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+        def edit(text: str) -> str:
+            record = json.loads(text)
+            change(record)
+            return json.dumps(record)
+
+        return edit
+
+    def turns(record: dict[str, Any], rank: int, period: int, *positions: int) -> None:
+        record["ranks"][rank]["turns"] = {"period": period, "positions": positions}
+
+    def parted(record: dict[str, Any]) -> None:
+        turns(record, 0, 2, 0)
+        turns(record, 1, 2, 1)
+
+    def doubled(record: dict[str, Any]) -> None:
+        last = record["channels"][-1]
+        record["channels"].append({**last, "number": last["number"] + 1})
+
     yield Provoked("no such folder", "run nothing")
     yield Provoked("a file", "run model.onnx")
     yield Provoked("a folder that is no build folder", "run folder")
@@ -546,6 +596,13 @@ def _folders() -> Iterator[Provoked]:
     yield plan("a plan with another type", replaced('"sink": 2', '"sink": "2"'))
     yield plan("a plan that names a file outside", replaced("submodels/", "../../"))
     yield plan("a plan with a rank too much", replaced('"source": 0', '"source": 99'))
+    yield plan("a plan with turns of no period", replaced('"period": 1', '"period": 0'))
+    yield plan("a plan with a long period", replaced('"period": 1', '"period": 101'))
+    yield plan("a plan with no turns", replaced('"positions": [\n     0\n    ]', '"positions": []'))
+    yield plan("a plan with turns out of order", edited(lambda plan: turns(plan, 0, 3, 2, 0)))
+    yield plan("a plan whose ranks have no frame in common", edited(parted))
+    yield plan("a plan with a segment of too many levels", replaced('"levels": 1', '"levels": 9'))
+    yield plan("a plan with a tensor that comes twice", edited(doubled))
     yield plan("a plan of deep nesting", lambda text: "[" * 100_000)
     yield plan("a plan with a huge number", replaced('"sink": 2', '"sink": ' + "9" * 5000))
     yield plan("a plan that is not a number", replaced('"sink": 2', '"sink": NaN'))
@@ -734,6 +791,10 @@ def _profiles() -> Iterator[Provoked]:
     yield profile("a file in a folder that is not there", "model.onnx -o none/profile.json")
     keys = "model.onnx --platform platform.yaml -o new --accelerators"
     yield profile("accelerators that the boards lack", f"{keys} 'edge01_gpu;edge02_cpu0;edge01'")
+    yield profile(
+        "accelerators that take turns",
+        f"{keys} 'edge01_cpu0|edge01_cpu1;edge01_cpu2*2,edge01_cpu3'",
+    )
     yield profile("an accelerator twice", f"{keys} 'edge01_cpu0;edge01_cpu1;edge01_cpu0'")
     other = "boards: {edge01: {host: localhost, cores: 1, engine: litert}}"
     yield profile(
@@ -750,6 +811,9 @@ def _explorations() -> Iterator[Provoked]:
         return Provoked(title, f"explore model.onnx --platform platform.yaml {arguments}", files)
 
     yield explore("a configuration for ssh that is not there", "--out new --ssh-config none")
+    yield explore(
+        "accelerators that take turns", "--out new --accelerators 'edge01_cpu0|edge01_cpu1'"
+    )
     yield explore("no such profile", "--profile profle.json --out new")
     yield explore(
         "a profile that is none", "--profile mapping.json --out new --method nsga2 --generations 2"

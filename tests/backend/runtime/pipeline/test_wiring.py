@@ -306,10 +306,15 @@ def test_each_rank_that_takes_turns_is_sent_its_frames_of_a_ring() -> None:
 
 def test_a_rank_that_takes_turns_has_rings_of_its_own_frames() -> None:
     wiring = wire(MIDDLE, 1, 99)
-    # s comes at level 2, and b takes it by level 4; t is written by then, and has left at 5: the
-    # first of the levels that a segment takes counts.
     assert [("(0, 2) of 3", 2)] == rings_of(wiring, "s")
     assert [("(0, 2) of 3", 2)] == rings_of(wiring, "t")
+
+
+def test_a_result_may_be_written_from_the_first_of_a_segments_levels_on() -> None:
+    job = in_turns(CHAIN, {"a": 0, "b": 1, "c": 2}, {1: (1, 1, 1)})
+    # b takes the levels 3 to 5, and its result has left at 6: of four frames two may be its own.
+    assert (5, 3) == (job.segments[1].level, job.segments[1].levels)
+    assert [("(0,) of 3", 2)] == rings_of(wire(job, 1, 99), "t")
 
 
 def test_a_skip_over_ranks_that_take_turns_is_as_deep_as_their_levels_ask_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -62,23 +62,20 @@ def shared_core_key(rank: int) -> str:
 
 
 Weights: TypeAlias = Mapping[int, Sequence[int]]
-"""By entry of a mapping: of the ranks that take turns there."""
+"""By entry of a mapping, the weights of the ranks that take turns; each other entry is one rank."""
+
+NO_TURNS: Weights = MappingProxyType({})
 
 
-def write_mapping(
-    path: Path, entries: Mapping[str, int], weights: Weights = MappingProxyType({})
-) -> Path:
+def write_mapping(path: Path, entries: Mapping[str, int], weights: Weights = NO_TURNS) -> Path:
     """Write a mapping file in which all ranks share one core of this machine.
 
-    An entry is one rank unless it has weights.
+    Args:
+        path: where.
+        entries: of the layers.
+        weights: of the ranks that take turns.
     """
-    numbers = itertools.count()
-    keys = [
-        "|".join(f"{shared_core_key(next(numbers))}*{each}" for each in weights[entry])
-        if entry in weights
-        else shared_core_key(next(numbers))
-        for entry in range(max(entries.values()) + 1)
-    ]
+    keys = turn_keys(max(entries.values()) + 1, weights, shared_core_key)
     mapping: dict[str, list[str]] = {key: [] for key in keys}
     for layer, entry in entries.items():
         mapping[keys[entry]].append(layer)
@@ -86,19 +83,30 @@ def write_mapping(
     return path
 
 
+def turn_keys(entries: int, weights: Weights, key: Callable[[int], str]) -> list[str]:
+    """Return the keys of entries; ``key`` gives that of a rank, by its number."""
+    numbers = itertools.count()
+    return [
+        "|".join(f"{key(next(numbers))}*{weight}" for weight in weights[entry])
+        if entry in weights
+        else key(next(numbers))
+        for entry in range(entries)
+    ]
+
+
 def build_folder(
     folder: Path,
     model: onnx.ModelProto | Path,
-    ranks: Mapping[str, int],
+    entries: Mapping[str, int],
     at_most: Mapping[str, tuple[int, ...]] | None = None,
-    weights: Weights = MappingProxyType({}),
+    weights: Weights = NO_TURNS,
 ) -> Path:
-    """Slice a model for this machine; return the build folder."""
+    """Slice a model for this machine, as :func:`write_mapping` says; return the build folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = model if isinstance(model, Path) else folder / "model.onnx"
     if not isinstance(model, Path):
         onnx.save(model, path)
-    mapping = write_mapping(folder / "mapping.json", ranks, weights)
+    mapping = write_mapping(folder / "mapping.json", entries, weights)
     options = BuildOptions(share_cores=True, sizes=GivenSizes(at_most=at_most or {}))
     return build(path, mapping, "local", folder / "out", options).folder
 

@@ -92,8 +92,9 @@ def plans(draw: st.DrawFn) -> Plan:
     return planned(graph, ranks, source_rank=source, weights=weights)
 
 
-def turn_weights(entries: int) -> st.SearchStrategy[dict[int, tuple[int, ...]]]:
+def turn_weights(entries: int, at_least: int = 0) -> st.SearchStrategy[dict[int, tuple[int, ...]]]:
     """Draw for some entries of a mapping the weights of the ranks that take turns."""
     weights = st.lists(st.integers(1, 3), min_size=2, max_size=3).map(tuple)
-    some = st.dictionaries(st.integers(0, entries - 1), weights, max_size=2)
-    return st.just({}) | some
+    most = min(2, entries)
+    some = st.dictionaries(st.integers(0, entries - 1), weights, min_size=at_least, max_size=most)
+    return some if at_least else st.just({}) | some

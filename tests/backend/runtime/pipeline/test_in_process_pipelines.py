@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -91,23 +91,48 @@ def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
                 np.testing.assert_array_equal(before, after, strict=True)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), network=networks())
-def test_ranks_that_take_turns_compute_what_the_unsliced_network_does(
+def test_ranks_that_take_turns_compute_what_the_unsliced_model_does(
     data: st.DataObject, network: Network
 ) -> None:
-    entries = data.draw(assignments(network.graph()))
-    count = 1 + max(entries.values())
-    weights = data.draw(turn_weights(count))
-    pairs = data.draw(pairs_of(sum(len(weights.get(entry, (1,))) for entry in range(count))))
+    entries = data.draw(assignments(network.graph(), max_ranks=3))
+    weights = data.draw(turns_of(entries))
+    window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
+    frames = data.draw(st.integers(0, 13))
+    eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
-        window = data.draw(st.integers(1, 9))
-        results = run(folder, pairs=pairs, frames=11, window=window)
-        expected = unsliced_outputs(folder, ["random"], 11)
-        assert list(range(11)) == results.records["frame"].tolist()
-        for output, values in enumerate(expected):
+        pairs = data.draw(pairs_of(len(load_job(folder / "plan.json").ranks)))
+        results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=frames, window=window)
+        assert list(range(frames)) == results.records["frame"].tolist()
+        for output, values in enumerate(unsliced_outputs(folder, ["random"], frames)):
             np.testing.assert_array_equal(values, results.values(output))
+
+
+@pytest.mark.ci
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), network=networks(rows="n"))
+def test_ranks_that_take_turns_with_an_open_size_compute_what_the_unsliced_model_does(
+    data: st.DataObject, network: Network
+) -> None:
+    entries = data.draw(assignments(network.graph(), max_ranks=3))
+    weights = data.draw(turns_of(entries))
+    window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = build_folder(Path(temporary), network.model(), entries, {"n": (5,)}, weights)
+        pairs = data.draw(pairs_of(len(load_job(folder / "plan.json").ranks)))
+        results = run(folder, pairs=pairs, frames=11, window=window)
+        expected = unsliced_frames(folder, ["random"], 11)
+        assert list(range(11)) == results.records["frame"].tolist()
+        for output, values in enumerate(zip(*expected, strict=True)):
+            for before, after in zip(values, results.frames(output), strict=True):
+                np.testing.assert_array_equal(before, after, strict=True)
+
+
+def turns_of(entries: Mapping[str, int]) -> st.SearchStrategy[dict[int, tuple[int, ...]]]:
+    """Draw weights for one entry at least."""
+    return turn_weights(1 + max(entries.values()), at_least=1)
 
 
 @pytest.mark.parametrize("frames", [0, 1, 2, 9])

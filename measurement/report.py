@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.framework.turns import Turns
 from rankslice.framework.wording import described
 
 MAX_REPORT_BYTES = 64 << 20
@@ -41,6 +42,11 @@ class _Steady(_Record):
     frames: _Count
     compute_share: _Figure
     cpu_share: _Figure
+
+
+class _Turns(_Record):
+    period: _Count
+    positions: list[_Count]
 
 
 class _Accelerated(_Record):
@@ -85,6 +91,8 @@ class _Rank(_Record):
     host: str
     cores: list[_Count]
     engine: str
+    turns: _Turns
+    frames: _Count
     accelerated: _Accelerated | None
     compute_ms: _Spread
     wait_ms: _Figure
@@ -156,6 +164,9 @@ def _contradictions(report: _Report, plan: Plan) -> Iterator[str]:
     for number, (rank, planned) in enumerate(zip(report.ranks, plan.ranks, strict=True)):
         if (rank.rank, rank.key) != (number, planned.key):
             yield f"ranks[{number}] is rank {rank.rank} ({rank.key})"
+        turns = Turns(rank.turns.period, tuple(rank.turns.positions))
+        if turns != planned.turns:
+            yield f"ranks[{number}] takes other turns than the plan says"
         for name, owner in (("source", plan.source), ("sink", plan.sink)):
             if (getattr(rank, name) is not None) != (number == owner):
                 yield f"ranks[{number}] is {'not ' if number == owner else ''}the {name}"

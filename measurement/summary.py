@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.throughput import STEADY, TOO_FEW, throughput_fps, too_few_text
 from rankslice.measurement.verify import Verification
 
@@ -19,7 +20,7 @@ _BUSY = 0.7
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """One rank's part in a run; times are per frame.
+    """One rank's part in a run; times are per frame that it handles.
 
     What a rank tells has its form in ``report.py``, too.
     """
@@ -29,6 +30,8 @@ class RankSummary:
     host: str
     cores: tuple[int, ...]
     engine: str
+    frames: int
+    """How many it handled."""
     compute_ms: dict[str, float]
     """``mean``, ``p50``, ``p99`` and ``max``, all segments of the rank together."""
     wait_ms: float
@@ -39,6 +42,8 @@ class RankSummary:
     """Mean processor time, of all threads."""
     memory_mb: float
     """Peak resident memory in 10^6 bytes."""
+    turns: Turns = ALL
+    """Which frames it handles: not all if several ranks take turns."""
     warm_up_ms: float = 0.0
     """Time of the runs on zeros before frame 0, of all its segments together."""
     not_warmed_up: tuple[str, ...] = ()
@@ -121,10 +126,7 @@ class RunSummary:
             "bottleneck": self.bottleneck,
             "verify": self.verify.to_json() if self.verify else None,
             "energy": [asdict(board) for board in self.energy],
-            "ranks": [
-                {name: getattr(rank, name) for name in RankSummary.__dataclass_fields__}
-                for rank in self.ranks
-            ],
+            "ranks": [asdict(rank) for rank in self.ranks],
         }
 
 
@@ -184,22 +186,27 @@ def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
     tuples = {name: tuple(record[name]) for name in ("cores", "not_warmed_up")}
     values["not_direct"] = record.get("not_direct", "")
+    values["turns"] = Turns(record["turns"]["period"], tuple(record["turns"]["positions"]))
     return RankSummary(**{**values, **tuples})
 
 
 def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) -> str:
     """Say what limits the rate in the steady state: a rank, a core that ranks share, or the frames.
 
-    Times are shares of the time per frame, so none exceeds it.
+    Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
+    takes turns, too, though it may take longer for a frame.
     """
     period_ms = 1e3 / rate
     slowest = max(ranks, key=_compute_share)
     where = f"rank {slowest.rank} ({slowest.key})"
+    if slowest.turns != ALL:
+        where += f", which handles the frames {slowest.turns},"
     share = f"{_compute_share(slowest) * period_ms:.3g} ms of the {period_ms:.3g} ms per frame"
     core, busy, crowd = _busiest_core(ranks)
     is_crowded = len(crowd) > 1 and busy >= _BUSY and _core_share(slowest) < _BUSY
     if _compute_share(slowest) >= _BUSY and not is_crowded:
-        advice = "; fewer layers there would make it faster" if len(ranks) > 1 else ""
+        fewer = "fewer layers" if slowest.turns == ALL else "fewer layers or frames"
+        advice = f"; {fewer} there would make it faster" if len(ranks) > 1 else ""
         return f"{where} computes {share}{advice}"
     if fps is not None and rate >= _BUSY * fps:
         return f"the source: {fps:g} frames/s arrive; the busiest, {where}, computes {share}"

@@ -35,6 +35,11 @@ class Turns:
             len(other.positions) * math.lcm(self.period, other.period)
         )
 
+    def count_in(self, frames: int) -> int:
+        """Return how many are handled among the first ``frames`` of the stream."""
+        rounds, rest = divmod(frames, self.period)
+        return rounds * len(self.positions) + sum(each < rest for each in self.positions)
+
     def most_in(self, frames: int) -> int:
         """Return how many are handled at most among so many that follow each other."""
         rounds, rest = divmod(frames, self.period)

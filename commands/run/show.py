@@ -16,6 +16,7 @@ from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
 from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, on_one_line
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def print_run(summary: RunSummary, console: Console) -> None:
         right=range(3, 8),
         caption="milliseconds per frame; peak memory in MB",
     )
+    takes_turns = any(rank.turns != ALL for rank in summary.ranks)
+    if takes_turns:
+        table.add_column("frames")
     has_gpu_memory = any(rank.gpu_memory_mb is not None for rank in summary.ranks)
     if has_gpu_memory:
         table.add_column("of the GPU")
@@ -50,6 +54,7 @@ def print_run(summary: RunSummary, console: Console) -> None:
             f"{rank.wait_ms:.2f}",
             f"{rank.send_ms:.2f}",
             f"{rank.memory_mb:.0f}",
+            *([str(rank.turns)] if takes_turns else []),
             *([_megabytes(rank.gpu_memory_mb)] if has_gpu_memory else []),
         )
     console.print(table)

@@ -94,6 +94,14 @@ def test_a_report_of_another_job_is_refused(
         read_report(folder / "told.json", plan, 7)
 
 
+def test_a_report_of_ranks_that_take_other_turns_is_refused(folder: Path, plan: Plan) -> None:
+    record = json.loads((folder / "report.json").read_text())
+    record["ranks"][1]["turns"] = {"period": 2, "positions": [1]}
+    (folder / "told.json").write_text(json.dumps(record))
+    with pytest.raises(RankSliceError, match=r"ranks\[1\] takes other turns than the plan says"):
+        read_report(folder / "told.json", plan, FRAMES)
+
+
 def test_results_of_another_job_or_out_of_order_are_refused(folder: Path, tmp_path: Path) -> None:
     job = load_job(folder / "plan.json")
     whole = (folder / "results.bin").read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, ComputeTimes
-from rankslice.backend.runtime.turns import Turns
+from rankslice.backend.runtime.turns import ALL as EVERY_FRAME
+from rankslice.backend.runtime.turns import Turns as RuntimeTurns
+from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
 from rankslice.measurement.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.verify import Verification
 
 
-def rank(number: int, *, compute: float = 1.0, cpu: float = 1.0, core: int | None = None) -> Any:
+def rank(
+    number: int,
+    *,
+    compute: float = 1.0,
+    cpu: float = 1.0,
+    core: int | None = None,
+    turns: Turns = ALL,
+) -> Any:
     """Return what a rank reports; times in ms per frame, of which there is one each 10 ms."""
     return {
         "rank": number,
@@ -27,6 +37,8 @@ def rank(number: int, *, compute: float = 1.0, cpu: float = 1.0, core: int | Non
         "host": "board",
         "cores": [number if core is None else core],
         "engine": "onnxruntime",
+        "frames": 100,
+        "turns": asdict(turns),
         "compute_ms": {"mean": compute, "p50": compute, "p99": compute, "max": compute},
         "wait_ms": 0.0,
         "send_ms": 0.5,
@@ -113,28 +125,36 @@ class Clock:
         return self.now_s
 
 
-def computing(frames: int, *, first_s: float, runs_s: Sequence[float], waits_s: float) -> Any:
+def computing(
+    frames: int,
+    *,
+    first_s: float,
+    runs_s: Sequence[float],
+    waits_s: float,
+    turns: RuntimeTurns = EVERY_FRAME,
+) -> Any:
     """Return what a rank tells of its steady state, with a window of 3.
 
     Args:
-        frames: how many pass.
+        frames: how many it handles.
         first_s: how long the first run takes in addition.
         runs_s: how long each segment takes.
         waits_s: how long it waits before each run.
+        turns: which frames it handles.
     """
     clock = Clock()
-    times = ComputeTimes(len(runs_s), 3, clock)
-    for frame in range(frames):
+    times = ComputeTimes(len(runs_s), 3, turns, clock)
+    for index in range(frames):
         for number, run_s in enumerate(runs_s):
-            taken_s = run_s + (first_s if frame == number == 0 else 0.0)
+            taken_s = run_s + (first_s if index == number == 0 else 0.0)
             clock.now_s += waits_s + taken_s
-            times.add(frame, taken_s)
+            times.add(turns.frame(index), taken_s)
     return times.steady()
 
 
 def test_of_a_rank_that_takes_turns_its_share_of_the_first_frames_is_left_out() -> None:
     clock = Clock()
-    times = ComputeTimes(1, 20, clock, Turns(4, (1,)))
+    times = ComputeTimes(1, 20, RuntimeTurns(4, (1,)), clock)
     for frame in range(1, 100, 4):
         clock.now_s += 4e-3
         times.add(frame, 3e-3)
@@ -147,6 +167,19 @@ def test_of_a_rank_that_takes_turns_its_share_of_the_first_frames_is_left_out() 
 def test_the_first_frames_are_not_in_a_ranks_steady_state() -> None:
     found = computing(50, first_s=100.0, runs_s=[3e-3, 1e-3], waits_s=1e-3)
     assert (40, pytest.approx(4 / 6)) == (found["frames"], found["compute_share"])
+
+
+@pytest.mark.parametrize(
+    ("period", "positions", "left_out"),
+    [(2, (0,), 5), (2, (1,), 5), (3, (0, 2), 7), (4, (3,), 2), (50, (0,), 1), (50, (49,), 1)],
+)
+def test_the_steady_state_begins_for_ranks_that_take_turns_at_the_same_frame_of_the_stream(
+    period: int, positions: tuple[int, ...], left_out: int
+) -> None:
+    turns = RuntimeTurns(period, positions)
+    assert left_out == max(1, sum(turns.frame(index) < MIN_WARM_UP for index in range(10)))
+    found = computing(50, first_s=100.0, runs_s=[3e-3, 1e-3], waits_s=1e-3, turns=turns)
+    assert (50 - left_out, pytest.approx(4 / 6)) == (found["frames"], found["compute_share"])
 
 
 @pytest.mark.parametrize("frames", [0, 1, 10])
@@ -221,6 +254,31 @@ def test_a_rank_that_computes_most_of_the_time_is_the_bottleneck() -> None:
 def test_a_rank_alone_has_nobody_to_give_layers_to() -> None:
     expected = "rank 0 (board_cpu0) computes 8 ms of the 10 ms per frame"
     assert expected == summary(rank(0, compute=8)).bottleneck
+
+
+def test_a_rank_that_takes_turns_is_as_busy_as_its_share_of_the_time() -> None:
+    # Each takes 18 ms for a frame; one comes out each 10 ms.
+    ranks = [rank(1, compute=9, turns=Turns(2, (0,))), rank(2, compute=8.8, turns=Turns(2, (1,)))]
+    assert (
+        "rank 1 (board_cpu1), which handles the frames 0 of 2, computes 9 ms of the 10 ms per"
+        " frame; fewer layers or frames there would make it faster"
+        == summary(rank(0, compute=6), *ranks).bottleneck
+    )
+
+
+def test_a_rank_with_all_frames_is_the_bottleneck_of_faster_ones_that_take_turns() -> None:
+    ranks = [rank(1, compute=6, turns=Turns(2, (0,))), rank(2, compute=6, turns=Turns(2, (1,)))]
+    assert (
+        "rank 0 (board_cpu0) computes 9 ms of the 10 ms per frame;"
+        " fewer layers there would make it faster" == summary(rank(0, compute=9), *ranks).bottleneck
+    )
+
+
+def test_a_summary_tells_which_frames_ranks_handle_and_how_many() -> None:
+    found = summary(rank(0), rank(1, turns=Turns(3, (0, 2)))).to_json()["ranks"]
+    assert [1, 3] == [each["turns"]["period"] for each in found]
+    assert [[0], [0, 2]] == [list(each["turns"]["positions"]) for each in found]
+    assert [100, 100] == [each["frames"] for each in found]
 
 
 def test_a_source_that_gives_no_more_frames_is_the_bottleneck() -> None:

@@ -29,21 +29,22 @@ class ComputeTimes:
         self,
         segments: int,
         window: int,
-        clock: Callable[[], float] = time.perf_counter,
         turns: Turns = ALL,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Count from now on.
 
         Args:
             segments: how many the rank has.
             window: how many frames may be inside the pipeline.
-            clock: seconds; the source of time.
             turns: the frames that the rank handles.
+            clock: seconds; the source of time.
         """
         self.histogram = Histogram()
-        """Per frame, all segments together."""
+        """Per frame that it handles, all segments together."""
         self._segments = segments
-        self._left_out = turns.most_in(max(window, MIN_WARM_UP))
+        # The first frame of its own is not in its steady state in any case.
+        self._left_out = max(1, turns.count_in(max(window, MIN_WARM_UP)))
         self._clock = clock
         self._open: dict[int, tuple[int, float]] = {}
         self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = 0.0

@@ -83,7 +83,7 @@ class LoadedSegments:
         """
         self._setup = setup
         self._memories = memories
-        self.times = ComputeTimes(len(wiring.segments), setup.window, turns=setup.spec.turns)
+        self.times = ComputeTimes(len(wiring.segments), setup.window, setup.spec.turns)
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
         self._engines: list[Engine] = []
         self._warm_up = WarmUp()
@@ -115,6 +115,7 @@ class LoadedSegments:
         """Return the segments' part of the rank's measurements."""
         gpu_bytes = self._gpu_memory.bytes()
         return {
+            "frames": self.times.histogram.count,
             "accelerated": total(engine.acceleration() for engine in self._engines),
             "compute_ms": self.times.histogram.with_mean_ms(50, 99),
             "warm_up_ms": 1e3 * self._warm_up.seconds,

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.summary import RankSummary, RunSummary
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
@@ -25,6 +26,7 @@ def ran(*compute_ms: float) -> RunSummary:
             host="board",
             cores=(number,),
             engine="onnxruntime",
+            frames=5,
             compute_ms={**TIMES, "mean": mean},
             wait_ms=0.0,
             send_ms=0.0,
@@ -60,6 +62,17 @@ def test_one_rank_has_three_steps_and_their_sum_and_queues() -> None:
         "means: preprocessing 4.93 ms, inference 43.19 ms, postprocessing 0.00 ms;"
         " from end to end 48.72 ms\n"
     ) in printed(ran(43.188))
+
+
+def test_ranks_that_take_turns_have_a_column_that_says_which_frames_they_handle() -> None:
+    summary = ran(1.0, 2.0, 3.0)
+    turns = (ALL, Turns(3, (0, 2)), Turns(3, (1,)))
+    ranks = tuple(map(lambda rank, each: replace(rank, turns=each), summary.ranks, turns))
+    rows = [line.split("│") for line in printed(replace(summary, ranks=ranks)).splitlines()]
+    assert ["all", "0, 2 of 3", "1 of 3"] == [
+        row[-2].strip() for row in rows if "board" in str(row)
+    ]
+    assert "frames ┃" not in printed(summary)
 
 
 def test_the_warm_up_is_told_and_who_had_none() -> None:

@@ -12,7 +12,10 @@ import pytest
 from command_line import rankslice
 from jobs import turn_keys
 from litert_engines import needs_litert
-from real_jobs import debians_mpirun, shared_keys
+from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, shared_keys
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.run.run import prepare, run
 
 MODELS = Path(__file__).parents[2] / "models"
 FRAMES = 50
@@ -152,3 +155,19 @@ def test_some_ranks_may_have_no_frame_at_all(frames: int, folders: dict[str, Pat
     assert (0, "") == (ended.code, ended.err)
     handled = [rank["frames"] for rank in json.loads(figures.read_text())["ranks"]]
     assert [int(turn < frames) for turn in (0, 1, 0, 1, 2)] == handled
+
+
+@pytest.mark.ci
+def test_the_slowest_of_ranks_in_turn_is_the_bottleneck_for_its_share_of_the_time(
+    tmp_path: Path,
+) -> None:
+    folder = chain_folder(tmp_path, 2, weights={1: (1, 1)})
+    let_ranks_sleep(folder, 5, options={1: {"sleep_ms": "30"}, 2: {"sleep_ms": "20"}})
+    summary = run(prepare(folder, RunOptions(frames=60))).summary
+    first, slow, quick = (rank.steady["compute_share"] for rank in summary.ranks if rank.steady)
+    assert slow > 0.9
+    assert 2 / 3 == pytest.approx(quick / slow, rel=0.2)
+    assert 1 / 3 == pytest.approx(first / slow, rel=0.2)
+    assert summary.bottleneck.startswith("rank 1 (")
+    assert "), which handles the frames 0 of 2, computes 1" in summary.bottleneck
+    assert "fewer layers or frames there would make it faster" in summary.bottleneck

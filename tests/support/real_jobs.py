@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 import psutil
 import pytest
+from jobs import NO_TURNS, Weights, turn_keys
 from onnx import TensorProto, helper
 
 from rankslice.backend.codegen import render_driver
@@ -80,11 +81,21 @@ def shared_keys(ranks: int) -> list[str]:
     return keys
 
 
-def chain_folder(folder: Path, ranks: int, model: onnx.ModelProto | None = None) -> Path:
-    """Slice a chain, one layer a rank; return the build folder."""
+def chain_folder(
+    folder: Path,
+    entries: int,
+    model: onnx.ModelProto | None = None,
+    weights: Weights = NO_TURNS,
+) -> Path:
+    """Slice a chain, one layer an entry of the mapping; return the build folder.
+
+    An entry is one rank, or several that take turns by their weights.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(model or chain(ranks), folder / "model.onnx")
-    mapping = {key: [f"L{rank}"] for rank, key in enumerate(shared_keys(ranks))}
+    onnx.save(model or chain(entries), folder / "model.onnx")
+    ranks = sum(len(weights.get(entry, (1,))) for entry in range(entries))
+    keys = turn_keys(entries, weights, shared_keys(ranks).__getitem__)
+    mapping = {key: [f"L{entry}"] for entry, key in enumerate(keys)}
     (folder / "mapping.json").write_text(json.dumps(mapping))
     return build(
         folder / "model.onnx",

@@ -331,6 +331,10 @@ def one_board_of_another_build(folder: Path, victim: int) -> tuple[str, ...]:
 
 
 FIRST, LAST = (0,), (RANKS - 1,)
+IN_TURN = (1, 2)
+"""Those that take turns, of the job with such ranks."""
+SECOND_IN_TURN = (2,)
+"""Its frame 20, counted from 0, is frame 41 of the stream."""
 STEP = r"(source|segment 0|sink), frame \d+"
 
 FAULTS = {
@@ -378,6 +382,49 @@ FAULTS = {
         r"VICTIM: segment 0, frame 20: no end after \d s \(--frame-timeout sets the limit\)",
         faulty_engine("hang", "--frame-timeout", "2"),
         within_s=15,
+    ),
+    "killed, in turn": Fault(
+        signalled(signal.SIGKILL),
+        rf"VICTIM: the process was killed or crashed, last at {STEP}",
+        ranks=IN_TURN,
+        prepared="in turn",
+    ),
+    "killed in a step, in turn": Fault(
+        strikes_itself,
+        "VICTIM: the process was killed or crashed, last at segment 0, frame 41;",
+        faulty_engine("kill"),
+        SECOND_IN_TURN,
+        prepared="in turn",
+    ),
+    "stopped, in turn": Fault(
+        stopped,
+        rf"no sign of life for \d s from VICTIM, last heard at {STEP}",
+        ranks=IN_TURN,
+        within_s=15,
+        prepared="in turn",
+    ),
+    "stopped, in turn, by messages": Fault(
+        stopped,
+        rf"no sign of life for \d s from VICTIM, last heard at {STEP}",
+        by_messages,
+        SECOND_IN_TURN,
+        within_s=15,
+        prepared="in turn",
+    ),
+    "engine raises, in turn": Fault(
+        strikes_itself,
+        "VICTIM: segment 0, frame 41: RuntimeError: the accelerator is gone",
+        faulty_engine("raise"),
+        SECOND_IN_TURN,
+        prepared="in turn",
+    ),
+    "engine hangs, in turn": Fault(
+        strikes_itself,
+        r"VICTIM: segment 0, frame 41: no end after \d s \(--frame-timeout sets the limit\)",
+        faulty_engine("hang", "--frame-timeout", "2"),
+        SECOND_IN_TURN,
+        within_s=15,
+        prepared="in turn",
     ),
     "warm-up hangs": Fault(
         at_start,
@@ -470,6 +517,11 @@ FAST = {
     ("stopped, frames by the clock", 1, "4.1"),
     ("stopped, frames by the clock", 2, "5.0"),
     ("engine raises", 1, "4.1"),
+    ("killed, in turn", 1, "4.1"),
+    ("killed in a step, in turn", 2, "5.0"),
+    ("stopped, in turn", 2, "5.0"),
+    ("engine raises, in turn", 2, "5.0"),
+    ("engine hangs, in turn", 2, "4.1"),
 }
 
 Case = tuple[str, int, str]
@@ -556,10 +608,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     let_ranks_sleep(of_images, SLEEP_MS)
     large = chain_folder(place / "large", RANKS, chain(RANKS, 3_000_000))
     let_ranks_sleep(large, SLEEP_MS)
+    in_turn = chain_folder(place / "in-turn", RANKS, weights={1: (1,) * len(IN_TURN)})
+    let_ranks_sleep(in_turn, SLEEP_MS)
     sleeping = copy(computing, place / "sleeping")
     let_ranks_sleep(sleeping, SLEEP_MS)
     return {
         "computing": computing,
+        "in turn": in_turn,
         "of images": of_images,
         "of large tensors": large,
         "sleeping": sleeping,

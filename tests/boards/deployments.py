@@ -63,8 +63,37 @@ def chain_for(boards: Boards, folder: Path, width: int = 16) -> Path:
 
 def sleeping_chain(boards: Boards, folder: Path, sleep_ms: float, width: int = 16) -> Path:
     """Return a build folder of a chain, a layer and a rank a board, that sleep."""
-    out = chain_for(boards, folder, width)
-    let_ranks_sleep(out, sleep_ms)
+    return asleep(chain_for(boards, folder, width), sleep_ms)
+
+
+def chain_in_turn(boards: Boards, folder: Path, width: int = 16) -> Path:
+    """Return a build folder of three layers, the second of which two boards have in turn.
+
+    The first board has the source, the second one rank 1, the third one ranks 2 and 3, the sink.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(chain(3, width), folder / "model.onnx")
+    first, second, third = (board.name for board in boards)
+    mapping = {
+        f"{first}_cpu0": ["L0"],
+        f"{second}_cpu0|{third}_cpu0": ["L1"],
+        f"{third}_cpu1": ["L2"],
+    }
+    return build_for(boards, folder, folder / "model.onnx", mapping)
+
+
+def asleep(
+    out: Path,
+    sleep_ms: float,
+    *,
+    engine: str = "",
+    options: dict[int, dict[str, str]] | None = None,
+) -> Path:
+    """Change a build folder and its packages so that its ranks sleep; return it.
+
+    ``engine`` and ``options`` are those of :func:`real_jobs.let_ranks_sleep`.
+    """
+    let_ranks_sleep(out, sleep_ms, engine=engine, options=options)
     shutil.rmtree(out / "packages")
     write_packages(out, plan_from_json((out / "plan.json").read_text()))
     return out

@@ -17,7 +17,7 @@ class End:
 
     fault: str
     place: str
-    """Of the board: source, middle or sink."""
+    """Of the board: source, middle, sink, or one of two that take turns."""
     open_mpi: str
     seconds: float
     """From the fault to the launcher's end; before the start: the time of the whole command."""

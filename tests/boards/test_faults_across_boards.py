@@ -21,7 +21,9 @@ from real_jobs import debians_mpirun, wheels_mpirun
 from boards import Board, Boards
 from boards.deployments import (
     Launcher,
+    asleep,
     chain_for,
+    chain_in_turn,
     damage,
     deploy,
     forget_results,
@@ -49,6 +51,25 @@ CUT_OFF = (
     r"no sign of life for 5 s from VICTIM, last heard at STEP.*; board BOARD"
     r" \(HOST\) did not answer: is it on, and is its cable plugged in"
 )
+
+FAILS_AT_ITS_FRAME_20 = '''
+
+class _Failing(NullEngine):
+    """Fails at the rank's own frame 20, counted from 0."""
+
+    frame = 0
+
+    def run(self, inputs, outputs):
+        if self.frame == 20:
+            raise RuntimeError("the accelerator is gone")
+        super().run(inputs, outputs)
+        self.frame += 1
+
+
+def open_engine(settings):
+    engine = _Failing if "fails" in settings.options else NullEngine
+    return engine(float(settings.options["sleep_ms"]) / 1e3)
+'''
 
 
 def signal_rank(board: Board, number: signal.Signals) -> None:
@@ -190,6 +211,12 @@ def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def in_turn(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of four ranks that sleep, two of which take turns on two boards."""
+    return asleep(chain_in_turn(rack, tmp_path_factory.mktemp("in-turn"), WIDTH), SLEEP_MS)
+
+
+@pytest.fixture(scope="module")
 def computing(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder of a chain of three ranks with an engine, on their boards."""
     return chain_for(rack, tmp_path_factory.mktemp("computing"))
@@ -263,9 +290,18 @@ def frames_in(results: Path) -> list[int]:
 
 
 def check_fault(
-    rack: Boards, out: Path, name: str, place: int, mpirun: Path, ends: list[End]
+    rack: Boards,
+    out: Path,
+    name: str,
+    place: int,
+    mpirun: Path,
+    ends: list[End],
+    part: str = "",
 ) -> None:
-    """Let a job come to harm while frames flow; check how it ends."""
+    """Let a job come to harm while frames flow; check how it ends.
+
+    ``part``: what the struck board does, if not what its place says.
+    """
     fault, board, sink = FAULTS[name], rack[place], rack[SINK]
     assert 0 == deploy(rack, out).code
     forget_results(sink)
@@ -295,7 +331,17 @@ def check_fault(
     version = "4.1" if mpirun == Path("/usr/bin/mpirun") else "5.0"
     told = told_in(errors)
     ends.append(
-        End(name, PLACES[place], version, seconds, clean_s, len(left), len(kept), crowded, told)
+        End(
+            name,
+            part or PLACES[place],
+            version,
+            seconds,
+            clean_s,
+            len(left),
+            len(kept),
+            crowded,
+            told,
+        )
     )
     assert 1 == code
     assert re.search(pattern_of(fault, place, board), errors), errors
@@ -323,6 +369,41 @@ def test_it_is_the_same_with_open_mpi_4(
     rack: Boards, out: Path, name: str, ends: list[End]
 ) -> None:
     check_fault(rack, out, name, MIDDLE, debians_mpirun(), ends)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rank killed",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("rank stopped", "power cut")),
+    ],
+)
+def test_it_is_the_same_with_a_board_of_two_in_turn(
+    rack: Boards, in_turn: Path, name: str, ends: list[End]
+) -> None:
+    check_fault(rack, in_turn, name, MIDDLE, wheels_mpirun(), ends, "in turn")
+
+
+def test_a_fault_of_a_rank_in_turn_names_the_frame_of_the_stream(
+    rack: Boards, tmp_path: Path, ends: list[End]
+) -> None:
+    out = chain_in_turn(rack, tmp_path)
+    asleep(out, 1, engine=FAILS_AT_ITS_FRAME_20, options={2: {"fails": "yes"}})
+    assert 0 == deploy(rack, out).code
+    began = time.monotonic()
+    ended = run(rack, out, "--frames", "1000")
+    seconds = time.monotonic() - began
+    left, kept = nothing_left(list(rack), BOUND_S), frames_in(out / "results.bin")
+    told = told_in(ended.err)
+    ends.append(
+        End("engine", "in turn", "5.0", seconds, seconds, len(left), len(kept), crowding(), told)
+    )
+    victim = f"rank 2 (board3_cpu0 on {rack[SINK].address})"
+    assert f"{victim}: segment 0, frame 41: RuntimeError: the accelerator is gone" == told
+    assert 1 == ended.code
+    assert list(range(len(kept))) == kept
+    assert 41 >= len(kept)
+    assert [] == left
 
 
 @cases(EARLY)

@@ -1,4 +1,4 @@
-"""Random networks on random ranks, whose messages and steps take randomly long."""
+"""Random networks on random ranks, some in turn, whose messages and steps take randomly long."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import build_folder, unsliced_outputs
+from plans import turn_weights
 from strategies import Network, assignments, networks, pairs_of
 from twin import ThreadLinks, TwinTransport
 
@@ -90,12 +91,13 @@ def test_whatever_takes_how_long_every_frame_comes_out_in_order_and_right(exampl
     @settings(max_examples=examples, deadline=None)
     @given(data=st.data(), network=networks(max_layers=10), seed=st.integers(0, 2**32))
     def check(data: st.DataObject, network: Network, seed: int) -> None:
-        ranks = data.draw(assignments(network.graph(), max_ranks=5))
+        entries = data.draw(assignments(network.graph(), max_ranks=5))
+        weights = data.draw(turn_weights(1 + max(entries.values())))
         window = data.draw(st.integers(1, 8))
         eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
-        direct = data.draw(pairs_of(1 + max(ranks.values())))
         with tempfile.TemporaryDirectory() as temporary:
-            folder = build_folder(Path(temporary), network.model(), ranks)
+            folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
+            direct = data.draw(pairs_of(len(load_job(folder / "plan.json").ranks)))
             results = run(folder, window, eager_bytes, direct, seed)
             expected = unsliced_outputs(folder, ["random"], FRAMES)
             assert list(range(FRAMES)) == results.records["frame"].tolist()

@@ -28,10 +28,11 @@ def _send_part(mpi, lane, slot, nbytes):
     mpi.sent = getattr(mpi, "sent", 0) + 1
     if mpi.sent == 20:
         LIE
-    end = mpi._sends[lane]
-    mpi._sends = [Lane(end.channel, end.peer, (whole,) * len(end.slots), True)]
+    sends, end = list(mpi._sends), mpi._sends[lane]
+    mpi._sends = list(sends)
+    mpi._sends[lane] = Lane(end.channel, end.peer, (whole,) * len(end.slots), True)
     _honest(mpi, lane, slot, nbytes)
-    mpi._sends = [end]
+    mpi._sends = sends
 
 
 MpiTransport.send_part = _send_part
@@ -43,9 +44,11 @@ def _sized(slot, source):
     return slot.shaped((1, 17))
 """
 
+BEYOND = "whole[20:24].view(np.int32)[0] = 17"
+
 FAULTS = {
     "a shape beyond the bound": (
-        "whole[20:24].view(np.int32)[0] = 17",
+        BEYOND,
         "",
         r"rank 1 .*message of rank 0, frame 19: tensor 't0' of shape \[1, 17\] is beyond its bound",
     ),
@@ -63,20 +66,20 @@ FAULTS = {
 }
 
 
+def with_open_sizes(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        tensors=tuple(
+            replace(tensor, symbols=("", "?")) if tensor.name == "t0" else tensor
+            for tensor in plan.tensors
+        ),
+    )
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of two ranks with an open tensor between them."""
     folder = chain_folder(tmp_path_factory.mktemp("open"), 2)
-
-    def with_open_sizes(plan: Plan) -> Plan:
-        return replace(
-            plan,
-            tensors=tuple(
-                replace(tensor, symbols=("", "?")) if tensor.name == "t0" else tensor
-                for tensor in plan.tensors
-            ),
-        )
-
     change_plan(folder, with_open_sizes)
     return folder
 
@@ -88,21 +91,25 @@ def test_a_rank_that_breaks_a_bound_ends_the_job_with_one_message(
     lie, engine, message = FAULTS[fault]
     folder = tmp_path / "out"
     shutil.copytree(built, folder)
+    assert_ends_with(message, folder, lie, engine)
+
+
+def test_a_receiver_that_takes_turns_names_the_frame_of_the_stream(tmp_path: Path) -> None:
+    folder = chain_folder(tmp_path, 2, weights={1: (1, 1)})
+    change_plan(folder, with_open_sizes)
+    message = r"rank 2 .*message of rank 0, frame 19: tensor 't0' of shape \[1, 17\] is beyond"
+    assert_ends_with(message, folder, BEYOND, "")
+
+
+def assert_ends_with(message: str, folder: Path, lie: str, engine: str) -> None:
+    """Let a job break a bound, and compare the only message with a pattern."""
     let_ranks_sleep(folder, 0, engine=engine)
     if lie:
         code = folder / "runtime" / "transport" / "mpi.py"
         replace_file(code, code.read_bytes() + LYING.replace("LIE", lie).encode())
+    options = ("--frames", "200", "--no-direct", "--results", folder.parent / "r.bin")
     ended = subprocess.run(
-        [
-            *COMMAND,
-            "run",
-            folder,
-            "--frames",
-            "200",
-            "--no-direct",
-            "--results",
-            tmp_path / "r.bin",
-        ],
+        [*COMMAND, "run", folder, *options],
         capture_output=True,
         text=True,
         check=False,
@@ -111,5 +118,5 @@ def test_a_rank_that_breaks_a_bound_ends_the_job_with_one_message(
     assert 1 == ended.returncode, ended.stderr
     errors = [line for line in ended.stderr.splitlines() if line.startswith("error: rank")]
     assert 1 == len(errors)
-    assert re.search(message, errors[0])
+    assert re.search(message, errors[0]), errors[0]
     assert "Traceback" not in ended.stderr

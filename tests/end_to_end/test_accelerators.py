@@ -158,6 +158,21 @@ def wait_until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def test_ranks_in_turn_with_compiled_models_give_every_frame_once_and_right(
+    tmp_path: Path,
+) -> None:
+    turns = {
+        "cpu0|virtual_cpu0.2": "CONV_2D_0..RESHAPE_8",
+        "cpu0.3|virtual_cpu0.4*2": "FULLY_CONNECTED_9..SOFTMAX_12",
+    }
+    done = finished(folder_of(tmp_path, COMPILED, turns))
+    assert list(range(FRAMES)) == done.results.records["frame"].tolist()
+    assert [6, 6, 4, 8] == [rank.frames for rank in done.summary.ranks]
+    assert done.summary.verify is not None
+    assert done.summary.verify.passed, done.summary.verify.complaint
+    assert [] == processes_of(tmp_path / "out")
+
+
 def test_segments_of_one_rank_have_a_process_each_and_all_end_with_the_job(tmp_path: Path) -> None:
     folder = folder_of(
         tmp_path,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from jobs import Weights, build_folder, unsliced_outputs
 from plans import turn_weights
@@ -101,11 +101,13 @@ def test_ten_thousand_frames_over_ranks_in_turn_come_out_once_in_order_and_right
 ) -> None:
     mpirun = wheels_mpirun()
     replicas = st.integers(max(2, -(-window // 2)), 3)
+    some_layers = networks(max_layers=8).filter(lambda network: len(network.nodes) > 3)
 
     @settings(max_examples=3, deadline=None, phases=[Phase.generate])
-    @given(data=st.data(), network=networks(max_layers=8), seed=st.integers(0, 2**32))
+    @given(data=st.data(), network=some_layers, seed=st.integers(0, 2**32))
     def check(data: st.DataObject, network: Network, seed: int) -> None:
         entries = data.draw(assignments(network.graph(), max_ranks=3))
+        assume(window < 3 or len(set(entries.values())) > 1)
         count = data.draw(replicas)
         weights = st.lists(st.integers(1, 3), min_size=count, max_size=count).map(tuple)
         places = st.integers(0, max(entries.values()))

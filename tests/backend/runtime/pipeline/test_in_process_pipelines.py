@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Collection, Mapping
@@ -30,7 +31,9 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
+from rankslice.backend.runtime.pipeline.wiring import pairs_within_boards
 from rankslice.backend.runtime.sinks.results import Results, read_results
+from rankslice.commands.build.build import BuildOptions, build
 
 
 def run(
@@ -163,6 +166,31 @@ def test_steps_of_ranks_that_take_turns_name_the_frames_of_the_stream(tmp_path: 
     # The last step of each is to notice the end of the stream.
     assert [f"segment 0, frame {frame}" for frame in (0, 2, 3, 5, 6)] == steps[1]
     assert [f"segment 0, frame {frame}" for frame in (1, 4, 7)] == steps[2]
+
+
+@pytest.mark.parametrize("window", [1, None])
+@pytest.mark.parametrize(("board", "source"), [("a", 0), ("b", 1), ("c", 3)])
+def test_frames_may_enter_at_any_of_the_ranks_that_take_turns(
+    board: str, source: int, window: int | None, tmp_path: Path
+) -> None:
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    mapping = {
+        "a_cpu0|b_cpu0*2": ["MaxPool1", "FC1", "Conv1"],
+        "b_cpu1|c_cpu0|c_cpu1": ["Add1"],
+        "a_cpu1": ["Relu1"],
+    }
+    boards = {name: {"host": f"host-{name}", "cores": 2} for name in "abc"}
+    (tmp_path / "mapping.json").write_text(json.dumps(mapping))
+    (tmp_path / "platform.yaml").write_text(json.dumps({"boards": boards}))
+    paths = (tmp_path / "mapping.json", tmp_path / "platform.yaml", tmp_path / "out")
+    options = BuildOptions(source_board=board)
+    folder = build(tmp_path / "model.onnx", paths[0], str(paths[1]), paths[2], options).folder
+    job = load_job(folder / "plan.json")
+    assert source == job.source_rank
+    results = run(folder, frames=20, window=window, pairs=pairs_within_boards(job))
+    assert list(range(20)) == results.records["frame"].tolist()
+    (expected,) = unsliced_outputs(folder, ["random"], 20)
+    np.testing.assert_array_equal(expected, results.values(0))
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 20])

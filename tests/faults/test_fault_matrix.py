@@ -389,6 +389,19 @@ FAULTS = {
         ranks=IN_TURN,
         prepared="in turn",
     ),
+    "killed, the whole in turn": Fault(
+        signalled(signal.SIGKILL),
+        rf"VICTIM: the process was killed or crashed, last at {STEP}",
+        ranks=(0, 1),
+        prepared="the whole in turn",
+    ),
+    "stopped, the whole in turn": Fault(
+        stopped,
+        rf"no sign of life for \d s from VICTIM, last heard at {STEP}",
+        ranks=(0, 1),
+        within_s=15,
+        prepared="the whole in turn",
+    ),
     "killed in a step, in turn": Fault(
         strikes_itself,
         "VICTIM: the process was killed or crashed, last at segment 0, frame 41;",
@@ -610,11 +623,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     let_ranks_sleep(large, SLEEP_MS)
     in_turn = chain_folder(place / "in-turn", RANKS, weights={1: (1,) * len(IN_TURN)})
     let_ranks_sleep(in_turn, SLEEP_MS)
+    whole_in_turn = chain_folder(place / "whole-in-turn", 1, weights={0: (1, 1)})
+    let_ranks_sleep(whole_in_turn, SLEEP_MS)
     sleeping = copy(computing, place / "sleeping")
     let_ranks_sleep(sleeping, SLEEP_MS)
     return {
         "computing": computing,
         "in turn": in_turn,
+        "the whole in turn": whole_in_turn,
         "of images": of_images,
         "of large tensors": large,
         "sleeping": sleeping,

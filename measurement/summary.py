@@ -198,9 +198,8 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) ->
     """
     period_ms = 1e3 / rate
     slowest = max(ranks, key=_compute_share)
-    where = f"rank {slowest.rank} ({slowest.key})"
-    if slowest.turns != ALL:
-        where += f", which handles the frames {slowest.turns},"
+    turns = "" if slowest.turns == ALL else f"; frames {slowest.turns}"
+    where = f"rank {slowest.rank} ({slowest.key}{turns})"
     share = f"{_compute_share(slowest) * period_ms:.3g} ms of the {period_ms:.3g} ms per frame"
     core, busy, crowd = _busiest_core(ranks)
     is_crowded = len(crowd) > 1 and busy >= _BUSY and _core_share(slowest) < _BUSY

@@ -169,5 +169,5 @@ def test_the_slowest_of_ranks_in_turn_is_the_bottleneck_for_its_share_of_the_tim
     assert 2 / 3 == pytest.approx(quick / slow, rel=0.2)
     assert 1 / 3 == pytest.approx(first / slow, rel=0.2)
     assert summary.bottleneck.startswith("rank 1 (")
-    assert "), which handles the frames 0 of 2, computes 1" in summary.bottleneck
+    assert "; frames 0 of 2) computes 1" in summary.bottleneck
     assert "fewer layers or frames there would make it faster" in summary.bottleneck

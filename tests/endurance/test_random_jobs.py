@@ -53,8 +53,15 @@ class Drawn:
     entries: Mapping[str, int]
     weights: Weights
     window: int
-    latency: bool
     seed: int
+
+    @property
+    def latency(self) -> bool:
+        return bool(self.seed % 2)
+
+    @property
+    def direct(self) -> bool:
+        return self.seed % 3 > 0
 
 
 def assert_runs_right(
@@ -66,7 +73,13 @@ def assert_runs_right(
         code = folder / "runtime" / "engines" / "onnxruntime_engine.py"
         late = LATE_ENGINE.format(seed=drawn.seed, delays_s=tuple(delays_s))
         replace_file(code, code.read_bytes() + late.encode())
-        options = RunOptions(frames=frames, window=drawn.window, latency=drawn.latency, exact=True)
+        options = RunOptions(
+            frames=frames,
+            window=drawn.window,
+            latency=drawn.latency,
+            direct=drawn.direct,
+            exact=True,
+        )
         results = run(prepare(folder, options, mpirun=mpirun)).results
         expected = unsliced_outputs(folder, ["random"], frames)
         assert list(range(frames)) == results.records["frame"].tolist()
@@ -88,8 +101,7 @@ def test_whatever_takes_how_long_under_mpirun_every_frame_comes_out_right(
         entries = data.draw(assignments(network.graph(), max_ranks=5))
         weights = data.draw(turn_weights(1 + max(entries.values())))
         window = random.Random(seed).choice([1, 2, 3, 8])
-        latency = bool(seed % 2)
-        assert_runs_right(Drawn(network, entries, weights, window, latency, seed), mpirun)
+        assert_runs_right(Drawn(network, entries, weights, window, seed), mpirun)
 
     check()
 
@@ -112,8 +124,10 @@ def test_ten_thousand_frames_over_ranks_in_turn_come_out_once_in_order_and_right
         weights = st.lists(st.integers(1, 3), min_size=count, max_size=count).map(tuple)
         places = st.integers(0, max(entries.values()))
         chosen = data.draw(st.dictionaries(places, weights, min_size=1, max_size=1))
-        drawn = Drawn(network, entries, chosen, window, bool(seed % 2), seed)
-        print(f"JOB window {window}; {len(network.nodes)} layers; {entries}; weights {chosen}")
+        drawn = Drawn(network, entries, chosen, window, seed)
+        print(
+            f"JOB window {window}; {len(network.nodes)} layers; {entries}; weights {chosen}; {seed}"
+        )
         assert_runs_right(drawn, mpirun, MANY, SHORT_DELAYS_S)
 
     check()

@@ -260,9 +260,18 @@ def test_a_rank_that_takes_turns_is_as_busy_as_its_share_of_the_time() -> None:
     # Each takes 18 ms for a frame; one comes out each 10 ms.
     ranks = [rank(1, compute=9, turns=Turns(2, (0,))), rank(2, compute=8.8, turns=Turns(2, (1,)))]
     assert (
-        "rank 1 (board_cpu1), which handles the frames 0 of 2, computes 9 ms of the 10 ms per"
-        " frame; fewer layers or frames there would make it faster"
+        "rank 1 (board_cpu1; frames 0 of 2) computes 9 ms of the 10 ms per frame;"
+        " fewer layers or frames there would make it faster"
         == summary(rank(0, compute=6), *ranks).bottleneck
+    )
+
+
+def test_of_ranks_in_turn_that_wait_for_frames_the_busiest_is_told() -> None:
+    ranks = [rank(1, compute=3, turns=Turns(2, (0,))), rank(2, compute=2, turns=Turns(2, (1,)))]
+    assert (
+        "the source: 100 frames/s arrive;"
+        " the busiest, rank 1 (board_cpu1; frames 0 of 2), computes 3 ms of the 10 ms per frame"
+        == summary(rank(0), *ranks, fps=100.0).bottleneck
     )
 
 

@@ -164,7 +164,9 @@ def test_the_slowest_of_ranks_in_turn_is_the_bottleneck_for_its_share_of_the_tim
     folder = chain_folder(tmp_path, 2, weights={1: (1, 1)})
     let_ranks_sleep(folder, 5, options={1: {"sleep_ms": "30"}, 2: {"sleep_ms": "20"}})
     summary = run(prepare(folder, RunOptions(frames=60))).summary
-    first, slow, quick = (rank.steady["compute_share"] for rank in summary.ranks if rank.steady)
+    steady = [rank.steady for rank in summary.ranks if rank.steady]
+    assert steady[0]["frames"] == steady[1]["frames"] + steady[2]["frames"]
+    first, slow, quick = (each["compute_share"] for each in steady)
     assert slow > 0.9
     assert 2 / 3 == pytest.approx(quick / slow, rel=0.2)
     assert 1 / 3 == pytest.approx(first / slow, rel=0.2)

@@ -53,6 +53,8 @@ class Turns:
         return math.ceil(latest)
 
 
+_MOST_SHOWN = 6
+
 ALL = Turns()
 """All frames."""
 

@@ -54,7 +54,7 @@ def print_run(summary: RunSummary, console: Console) -> None:
             f"{rank.wait_ms:.2f}",
             f"{rank.send_ms:.2f}",
             f"{rank.memory_mb:.0f}",
-            *([shortened(str(rank.turns))] if takes_turns else []),
+            *([str(rank.turns)] if takes_turns else []),
             *([_megabytes(rank.gpu_memory_mb)] if has_gpu_memory else []),
         )
     console.print(table)

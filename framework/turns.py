@@ -53,8 +53,6 @@ class Turns:
         return math.ceil(latest)
 
 
-_MOST_SHOWN = 6
-
 ALL = Turns()
 """All frames."""
 

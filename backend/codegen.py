@@ -54,7 +54,9 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         sink=plan.sink,
         window=plan.window,
         ranks=[_rank(plan, placement) for placement in plan.ranks],
-        takes_turns=any(placement.turns != ALL for placement in plan.ranks),
+        takes_turns=any(rank.turns != ALL for route in plan.routes for rank in route.ranks),
+        has_surge=plan.surge is not None,
+        spaces=lambda count: _Prose(" " * count),
     )
 
 
@@ -81,15 +83,29 @@ def _source(value: Any) -> Any:
 
 def _rank(plan: Plan, placement: Placement) -> dict[str, Any]:
     """Return what the template needs for the block of a rank."""
-    segments = plan.of_rank(placement.rank)
-    layers = [layer for segment in segments for layer in segment.layers]
     return {
         "placement": placement,
-        "layer_count": len(layers),
-        "first_layer": layers[0][:_LONGEST_NAME_IN_COMMENT],
-        "last_layer": layers[-1][:_LONGEST_NAME_IN_COMMENT],
-        "receives": [each for each in plan.channels if each.destination == placement.rank],
-        "segments": segments,
-        "sends": [each for each in plan.channels if each.source == placement.rank],
-        "takes_turns": placement.turns != ALL,
+        "layers": _layers(plan, placement.rank),
+        "ways": [_way(route, placement.rank) for route in plan.routes],
+    }
+
+
+def _layers(plan: Plan, rank: int) -> _Prose:
+    """Say which layers a rank has."""
+    layers = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
+    if not layers:
+        return _Prose("only on the route for a surge")
+    first, last = (Literal(layers[at][:_LONGEST_NAME_IN_COMMENT]) for at in (0, -1))
+    return _Prose(f"{len(layers)} layers, {first} to {last}")
+
+
+def _way(route: Plan, rank: int) -> dict[str, Any]:
+    """Return what a rank does on a route."""
+    turns = route.ranks[rank].turns
+    return {
+        "receives": [each for each in route.channels if each.destination == rank],
+        "segments": route.of_rank(rank),
+        "sends": [each for each in route.channels if each.source == rank],
+        "takes_turns": turns != ALL,
+        "turns": turns,
     }

@@ -76,7 +76,8 @@ def _write_package(
     ranks = {placement.rank for placement in plan.ranks if placement.board == board}
     models = [
         path.relative_to(folder).as_posix()
-        for segment in plan.segments
+        for route in plan.routes
+        for segment in route.segments
         if segment.rank in ranks
         for path in sorted((folder / segment.file).parent.glob(f"{Path(segment.file).name}*"))
     ]

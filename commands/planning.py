@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
+from rankslice.frontend.plan.routes import join_ranks, with_surge
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -36,6 +37,13 @@ class Planned:
     partition: Partition
     plan: Plan
     warnings: tuple[str, ...]
+    surge: Partition | None = None
+    """What another mapping makes of it, for a surge."""
+
+    @property
+    def cuts(self) -> tuple[Partition, ...]:
+        """The partition of each of the plan's routes."""
+        return (self.partition, *((self.surge,) if self.surge is not None else ()))
 
 
 def plan_model(
@@ -44,6 +52,7 @@ def plan_model(
     platform: str | Path,
     *,
     where: Callable[[LayerMapping, Platform], Placements],
+    surge: Path | None = None,
     sizes: GivenSizes = NO_SIZES,
     source_board: str | None = None,
     literally: bool = False,
@@ -56,6 +65,7 @@ def plan_model(
         mapping: a JSON file: accelerators and their layers; or what makes it.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         where: finds the placements of the mapping's ranks.
+        surge: a second mapping file, for a surge.
         sizes: what is given of sizes that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
         literally: leave normalisations of a Keras model on the ranks that the mapping says.
@@ -68,6 +78,7 @@ def plan_model(
     specs = CollectedMistakes()
     loaded = specs.catch(lambda: read_model(model, sizes))
     wanted = specs.catch(lambda: read_mapping(mapping)) if isinstance(mapping, Path) else None
+    other = specs.catch(lambda: read_mapping(surge)) if surge is not None else None
     boards = specs.catch(lambda: read_platform(platform))
     if loaded and boards and not isinstance(mapping, Path):
         wanted = specs.catch(lambda: mapping(loaded.graph, boards))
@@ -75,6 +86,10 @@ def plan_model(
         placements = specs.catch(lambda: where(wanted, boards))
     if wanted and loaded:
         assignment = specs.catch(lambda: assign(wanted, loaded.graph))
+    if other and boards:
+        other_places = specs.catch(lambda: where(other, boards))
+    if other and loaded:
+        other_layers = specs.catch(lambda: assign(other, loaded.graph))
     specs.raise_all()
     assert loaded
     assert wanted
@@ -83,7 +98,43 @@ def plan_model(
     assert assignment
 
     on_step("partitioning")
-    return _planned(loaded, placements, assignment, source_board, literally)
+    planned = _planned(loaded, placements, assignment, source_board, literally)
+    if surge is None:
+        return planned
+    assert other_places
+    assert other_layers
+    return _with_surge(planned, placements, other_places, other_layers, literally)
+
+
+def _with_surge(
+    planned: Planned,
+    usual: Placements,
+    surge: Placements,
+    assignment: Assignment,
+    literally: bool,
+) -> Planned:
+    """Return a plan with a second route, from and to the same ranks."""
+    joined = join_ranks(usual, surge)
+    plan = planned.plan
+    cut, warnings = _cut(planned.model, surge, assignment, literally)
+    cut = replace(
+        cut,
+        segments=tuple(replace(each, rank=joined.number[each.rank]) for each in cut.segments),
+    )
+    other = make_plan(
+        plan.model,
+        cut,
+        joined.surge,
+        source_rank=plan.source,
+        sink_rank=plan.sink,
+        idle=joined.idle,
+    )
+    return replace(
+        planned,
+        plan=with_surge(plan, joined.usual, other),
+        surge=cut,
+        warnings=tuple(dict.fromkeys((*planned.warnings, *surge.warnings, *warnings))),
+    )
 
 
 def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) -> Planned:
@@ -107,14 +158,22 @@ def _planned(
     source_board: str | None,
     literally: bool,
 ) -> Planned:
+    cut, warnings = _cut(loaded, placements, assignment, literally)
+    source = _source_rank(cut, placements.ranks, source_board)
+    plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
+    return Planned(loaded, cut, plan, (*placements.warnings, *warnings))
+
+
+def _cut(
+    loaded: Model, placements: Placements, assignment: Assignment, literally: bool
+) -> tuple[Partition, tuple[str, ...]]:
+    """Return the segments of a mapping's ranks, and warnings."""
     entries = {layer: entries[0] for layer, entries in assignment.entries().items()}
     arrange = Arrangement if literally else format_of(loaded.graph).arrange
     arranged = arrange(loaded.graph, entries)
     ranks = [placements.ranks_of(entry) for entry in range(len(assignment.layers))]
     cut = in_turns(partition(arranged.graph, arranged.rank_of), ranks)
-    source = _source_rank(cut, placements.ranks, source_board)
-    plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
-    return Planned(loaded, cut, plan, (*placements.warnings, *arranged.warnings))
+    return cut, tuple(arranged.warnings)
 
 
 def _model_info(model: Model) -> ModelInfo:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -70,6 +70,20 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """A second way of frames through the ranks: for a surge, say."""
+
+    turns: tuple[Turns, ...]
+    """By rank: which frames of the route its segments handle."""
+    segments: tuple[Segment, ...]
+    """In a topological order; their indices in a rank follow those of the plan's own segments."""
+    channels: tuple[Channel, ...]
+    """Their numbers follow those of the plan's own channels."""
+    path_length: int
+    minimal: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to run where, and who sends what to whom."""
 
@@ -89,6 +103,27 @@ class Plan:
     """Longest path from source to sink, in levels."""
     minimal: bool
     """Whether the number of segments is proven to be the smallest possible."""
+    surge: Route | None = None
+    """The way that frames take while more come than the ranks can handle on the usual one."""
+
+    @property
+    def routes(self) -> tuple[Plan, ...]:
+        """The plan of each way of frames through the ranks, the usual one first."""
+        if self.surge is None:
+            return (self,)
+        surge = replace(
+            self,
+            ranks=tuple(
+                replace(rank, turns=turns)
+                for rank, turns in zip(self.ranks, self.surge.turns, strict=True)
+            ),
+            segments=self.surge.segments,
+            channels=self.surge.channels,
+            path_length=self.surge.path_length,
+            minimal=self.surge.minimal,
+            surge=None,
+        )
+        return replace(self, surge=None), surge
 
     @property
     def window(self) -> int:
@@ -152,12 +187,37 @@ def plan_from_json(text: str, where: str = "plan.json") -> Plan:
     if type(window) is not int or window != plan.window:
         found = f"found {described(window)}"
         raise RankSliceError(Mistake(f"{where}: window", found, f"expected {plan.window}"))
-    raise_mistakes(_name_mistakes(plan, where))
-    raise_mistakes(_flow_mistakes(plan, where))
+    if plan.surge is not None and len(plan.surge.turns) != len(plan.ranks):
+        found = f"found {len(plan.surge.turns)}"
+        expected = f"expected {len(plan.ranks)}, one for each rank"
+        raise RankSliceError(Mistake(f"{where}: surge.turns", found, expected))
+    named = [(where, _FROM_ZERO), (f"{where}: surge", _Counts.of(plan))]
+    for check in (_name_mistakes, _flow_mistakes):
+        for route, (here, before) in zip(plan.routes, named, strict=False):
+            raise_mistakes(check(route, here, before))
+    files = [segment.file for route in plan.routes for segment in route.segments]
+    if len({*files}) < len(files):
+        raise RankSliceError(Mistake(f"{where}: segments", "two segments have the same file"))
     return plan
 
 
-def _name_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What routes before another one have."""
+
+    channels: int
+    segments: Mapping[int, int]
+    """By rank."""
+
+    @staticmethod
+    def of(plan: Plan) -> _Counts:
+        return _Counts(len(plan.channels), Counter(each.rank for each in plan.segments))
+
+
+_FROM_ZERO = _Counts(0, {})
+
+
+def _name_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistake]:
     """Yield what names something that is not there, or that is there twice."""
     ranks = range(len(plan.ranks))
     tensors = {tensor.name for tensor in plan.tensors}
@@ -172,9 +232,10 @@ def _name_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
         used_ranks.append((f"channels[{number}].source", channel.source))
         used_ranks.append((f"channels[{number}].destination", channel.destination))
         used_tensors.append((f"channels[{number}].tensor", channel.tensor))
-        if channel.number != number + 1:
+        expected = before.channels + number + 1
+        if channel.number != expected:
             found = f"found {channel.number}"
-            yield Mistake(f"{where}: channels[{number}].number", found, f"expected {number + 1}")
+            yield Mistake(f"{where}: channels[{number}].number", found, f"expected {expected}")
     for field, rank in (("source", plan.source), ("sink", plan.sink), *used_ranks):
         if rank not in ranks:
             yield Mistake(f"{where}: {field}", f"there is no rank {rank}")
@@ -185,10 +246,10 @@ def _name_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     ):
         if tensor not in tensors:
             yield Mistake(f"{where}: {field}", f"there is no tensor {quoted(tensor)}")
-    yield from _record_mistakes(plan, where)
+    yield from _record_mistakes(plan, where, before)
 
 
-def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
+def _record_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistake]:
     """Yield ranks, tensors and segments that are wrong in themselves."""
     if plan.path_length < 1:
         yield Mistake(f"{where}: path_length", f"found {plan.path_length}")
@@ -209,7 +270,7 @@ def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
             yield Mistake(here, "a name has characters that cannot be printed")
     if len({tensor.name for tensor in plan.tensors}) < len(plan.tensors):
         yield Mistake(f"{where}: tensors", "two tensors have the same name")
-    seen: Counter[int] = Counter()
+    seen = Counter(before.segments)
     for number, segment in enumerate(plan.segments):
         if not _SUBMODEL.fullmatch(segment.file):
             found = f"{quoted(segment.file)} is not the name of a sub-model's file"
@@ -221,8 +282,6 @@ def _record_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
             yield Mistake(f"{where}: segments[{number}].level", f"found {segment.level}")
         if not 1 <= segment.levels <= segment.level:
             yield Mistake(f"{where}: segments[{number}].levels", f"found {segment.levels}")
-    if len({segment.file for segment in plan.segments}) < len(plan.segments):
-        yield Mistake(f"{where}: segments", "two segments have the same file")
 
 
 def _turns_mistakes(turns: Turns, here: str) -> Iterator[Mistake]:
@@ -237,7 +296,7 @@ def _turns_mistakes(turns: Turns, here: str) -> Iterator[Mistake]:
         yield Mistake(f"{here}.positions", found, expected)
 
 
-def _flow_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
+def _flow_mistakes(plan: Plan, where: str, _: _Counts) -> Iterator[Mistake]:
     """Yield tensors that are made twice, read before they are made, or do not arrive."""
     makers: dict[str, list[int]] = {name: [plan.source] for name in plan.model.inputs}
     arriving = {(c.tensor, c.source, c.destination) for c in plan.channels}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .driver import main
-    from .tables import Rank, Receive, Segment, Send
+    from .tables import Rank, Receive, Route, Segment, Send
     from .turns import Turns
 
-__all__ = ["Rank", "Receive", "Segment", "Send", "Turns", "main"]
+__all__ = ["Rank", "Receive", "Route", "Segment", "Send", "Turns", "main"]
 
 
 def __getattr__(name: str) -> Any:

@@ -126,7 +126,8 @@ class _Process:
             job = load_job(folder / "plan.json")
             rank = job.ranks[self._number]
             settings = engine_settings(rank, exact=self._options.exact)
-            prepare_engine(rank.engine, settings, len(job.segments_of(rank.rank)))
+            segments = sum(len(route.segments_of(rank.rank)) for route in job.routes)
+            prepare_engine(rank.engine, settings, segments)
 
     def _check_open_files(self) -> None:
         """Refuse a limit of open files that MPI and the channels to the other ranks may exceed."""

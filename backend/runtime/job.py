@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,13 @@ class Job:
     path_length: int
     window: int
     """Default number of frames inside the pipeline."""
+    surge: Job | None = None
+    """The same ranks and tensors, with the segments and channels of the route for a surge."""
+
+    @property
+    def routes(self) -> tuple[Job, ...]:
+        """The job of each way of frames through the ranks, the usual one first."""
+        return (self, *((self.surge,) if self.surge is not None else ()))
 
     def segments_of(self, rank: int) -> tuple[SegmentSpec, ...]:
         """Return the segments of one rank, in the order in which a frame passes them."""
@@ -232,23 +239,36 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
     """
     tensors = {item["name"]: read_spec(TensorSpec, item) for item in record["tensors"]}
     model = record["model"]
-    return Job(
+    job = Job(
         sha256=sha256,
         model=model["name"],
         inputs=tuple(tensors[name] for name in model["inputs"]),
         outputs=tuple(tensors[name] for name in model["outputs"]),
         tensors=tensors,
         ranks=tuple(read_spec(RankSpec, item) for item in record["ranks"]),
-        segments=tuple(read_spec(SegmentSpec, item) for item in record["segments"]),
-        channels=tuple(
+        source_rank=record["source"],
+        sink_rank=record["sink"],
+        **_way(record),
+    )
+    other = record["surge"]
+    if other is None:
+        return job
+    turns = [read_spec(Turns, item) for item in other["turns"]]
+    ranks = (replace(rank, turns=each) for rank, each in zip(job.ranks, turns, strict=True))
+    return replace(job, surge=replace(job, ranks=tuple(ranks), **_way(other)))
+
+
+def _way(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what is of a route's own."""
+    return {
+        "segments": tuple(read_spec(SegmentSpec, item) for item in record["segments"]),
+        "channels": tuple(
             ChannelSpec(item["number"], item["tensor"], item["source"], item["destination"])
             for item in record["channels"]
         ),
-        source_rank=record["source"],
-        sink_rank=record["sink"],
-        path_length=record["path_length"],
-        window=record["window"],
-    )
+        "path_length": record["path_length"],
+        "window": record["path_length"] + 1,
+    }
 
 
 def read_spec(kind: Any, item: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import JobError
 from .job import Job
@@ -37,6 +38,16 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """What one rank does with each frame that it handles on a second route."""
+
+    receives: tuple[Receive, ...]
+    segments: tuple[Segment, ...]
+    sends: tuple[Send, ...]
+    turns: Turns = ALL
+
+
+@dataclass(frozen=True, slots=True)
 class Rank:
     """What one rank does with each frame that it handles."""
 
@@ -50,6 +61,8 @@ class Rank:
     sends: tuple[Send, ...]
     turns: Turns = ALL
     """The frames that its segments handle: not all if several ranks take turns."""
+    surge: Route | None = None
+    """What it does instead while more frames come than the usual route can handle."""
 
 
 def check_tables(job: Job, plan_sha256: str, ranks: dict[int, Rank]) -> None:
@@ -73,20 +86,22 @@ def tables(job: Job) -> list[Rank]:
             accelerator=spec.accelerator,
             cores=spec.cores,
             engine=spec.engine,
-            receives=tuple(
-                Receive(c.tensor, c.sender, c.number)
-                for c in job.channels
-                if c.destination == spec.rank
-            ),
-            segments=tuple(
-                Segment(s.file, s.inputs, s.outputs) for s in job.segments_of(spec.rank)
-            ),
-            sends=tuple(
-                Send(c.tensor, c.destination, c.number)
-                for c in job.channels
-                if c.sender == spec.rank
-            ),
-            turns=spec.turns,
+            surge=Route(**_way(job.surge, spec.rank)) if job.surge is not None else None,
+            **_way(job, spec.rank),
         )
         for spec in job.ranks
     ]
+
+
+def _way(route: Job, rank: int) -> dict[str, Any]:
+    """Return what a rank does on a route."""
+    return {
+        "receives": tuple(
+            Receive(c.tensor, c.sender, c.number) for c in route.channels if c.destination == rank
+        ),
+        "segments": tuple(Segment(s.file, s.inputs, s.outputs) for s in route.segments_of(rank)),
+        "sends": tuple(
+            Send(c.tensor, c.destination, c.number) for c in route.channels if c.sender == rank
+        ),
+        "turns": route.ranks[rank].turns,
+    }

@@ -49,6 +49,8 @@ class BuildOptions:
     """Let several ranks have the same cores."""
     source_board: str | None = None
     """Board where frames enter; that of the first layer by default."""
+    surge: Path | None = None
+    """A second mapping file: the way of frames while more come than the usual one can handle."""
     literally: bool = False
     """Leave normalisations of a Keras model on the ranks that the mapping says, instead of on
     those of the layers into which converting would merge them."""
@@ -114,15 +116,17 @@ def build(
         model,
         mapping,
         platform,
+        surge=options.surge,
         sizes=seen.added_to(options.sizes),
         source_board=options.source_board,
         literally=options.literally,
         where=where,
         on_step=on_step,
     )
-    loaded, cut, plan = planned.model, planned.partition, planned.plan
+    loaded, plan = planned.model, planned.plan
     kind = format_of(loaded.graph)
-    raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
+    for cut in planned.cuts:
+        raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
     conversion = conversion_of(loaded, options.quantisation)
     with (
         new_folder(out, replaces=_foreign if options.force else None) as folder,
@@ -147,7 +151,8 @@ def build(
             _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
         (folder / REFERENCE).symlink_to(model.resolve())
     packages = tuple(out / package.relative_to(folder) for package in packages)
-    warnings = (*planned.warnings, *kind.warnings(cut), *seen.warnings(plan.tensors))
+    of_cuts = [warning for cut in planned.cuts for warning in kind.warnings(cut)]
+    warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *seen.warnings(plan.tensors))
     bounds = tuple(_bounds(plan, options.sizes, seen))
     return Build(out, plan, packages, (*warnings, *_large(bounds)), bounds)
 
@@ -245,7 +250,11 @@ def _write_submodels(
     on_step: Callable[[str], None],
 ) -> None:
     model = planned.model
-    parts = list(zip(planned.partition.segments, planned.plan.segments, strict=True))
+    parts = [
+        pair
+        for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
+        for pair in zip(cut.segments, route.segments, strict=True)
+    ]
     # What is hashed last should be small, so that no core waits.
     parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
     for number, (part, segment) in enumerate(parts, 1):

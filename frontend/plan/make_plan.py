@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -21,6 +21,8 @@ def make_plan(
     placements: Sequence[Placement],
     *,
     source_rank: int | None = None,
+    sink_rank: int | None = None,
+    idle: Collection[int] = (),
 ) -> Plan:
     """Return the plan of a partition on the accelerators where its ranks run.
 
@@ -39,16 +41,18 @@ def make_plan(
         partition: The segments; their ranks are positions in ``placements``.
         placements: Where the ranks run, by rank.
         source_rank: Where frames enter, if not at the first layer's rank.
+        sink_rank: Where results leave, if not at the last layer's rank.
+        idle: Ranks that need no segment.
 
     Raises:
         RankSliceError: A rank has no segment, or there is no rank ``source_rank``.
     """
-    raise_mistakes(_idle_ranks(partition, placements))
+    raise_mistakes(_idle_ranks(partition, placements, idle))
     source = _source(partition) if source_rank is None else source_rank
     if not 0 <= source < len(placements):
         found = f"there is no rank {source}"
         raise RankSliceError(Mistake("source", found, f"expected 0 to {len(placements) - 1}"))
-    sink = _sink(partition)
+    sink = _sink(partition) if sink_rank is None else sink_rank
     levels, last = _levels(partition, placements, source, sink)
     return Plan(
         model=model,
@@ -66,9 +70,11 @@ def make_plan(
     )
 
 
-def _idle_ranks(partition: Partition, placements: Sequence[Placement]) -> Iterator[Mistake]:
+def _idle_ranks(
+    partition: Partition, placements: Sequence[Placement], idle: Collection[int]
+) -> Iterator[Mistake]:
     """Yield the ranks for which nothing is left to run."""
-    busy = {segment.rank for segment in partition.segments}
+    busy = {segment.rank for segment in partition.segments}.union(idle)
     for placement in placements:
         if placement.rank not in busy:
             yield Mistake(
@@ -151,12 +157,17 @@ def _tensors(partition: Partition) -> tuple[Tensor, ...]:
     return tuple({t.name: t for t in (*partition.graph.inputs, *exchanged)}.values())
 
 
+def submodel_file(key: str, index: int, suffix: str) -> str:
+    """Return the path of a segment's sub-model in a build folder."""
+    return f"submodels/{safe_file_name(key)}.{index}.{suffix}"
+
+
 def _segment(segment: PartitionSegment, level: int, place: Placement, suffix: str) -> Segment:
     """Return a segment as the plan describes it."""
     return Segment(
         rank=segment.rank,
         index=segment.index,
-        file=f"submodels/{safe_file_name(place.key)}.{segment.index}.{suffix}",
+        file=submodel_file(place.key, segment.index, suffix),
         layers=tuple(layer.name for layer in segment.layers),
         inputs=tuple(tensor.name for tensor in segment.inputs),
         outputs=tuple(tensor.name for tensor in segment.outputs),

@@ -60,6 +60,22 @@ class _Accelerated(_Record):
     without: dict[str, str] = {}
 
 
+class _Switch(_Record):
+    model_config = ConfigDict(extra="forbid")
+
+    time_s: _Figure
+    frame: _Count
+    route: Literal["normal", "surge"]
+    waiting: _Count
+    reason: str
+
+
+class _Computed(_Record):
+    compute_ms: _Spread
+    steady: _Steady | None
+    frames: _Count
+
+
 class _Source(_Record):
     frames: _Count
     window: Annotated[int, Field(gt=0)]
@@ -67,6 +83,7 @@ class _Source(_Record):
     latency_ms: _Latency
     preprocess_ms: _Spread
     dropped: list[_Count]
+    switches: list[_Switch] = []
 
 
 class _Sink(_Record):
@@ -107,6 +124,7 @@ class _Rank(_Record):
     source: _Source | None = None
     sink: _Sink | None = None
     energy: _Energy | None = None
+    surge: _Computed | None = None
 
 
 class _Report(_Record):

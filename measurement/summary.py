@@ -108,6 +108,9 @@ class RunSummary:
     bottleneck: str
     """A sentence."""
     verify: Verification | None = None
+    switches: tuple[dict[str, Any], ...] = ()
+    """Changes of the route: ``time_s`` since the start, the first ``frame`` on the new ``route``,
+    how many were ``waiting``, and the ``reason``."""
     energy: tuple[EnergySummary, ...] = ()
     """By board, in the order of the ranks."""
 
@@ -117,6 +120,7 @@ class RunSummary:
             "frames": self.frames,
             "completed": self.completed,
             "dropped": list(self.dropped),
+            "switches": list(self.switches),
             "window": self.window,
             "throughput_fps": self.throughput_fps,
             "throughput_of": self.throughput_of,
@@ -150,6 +154,7 @@ def summarise(
         frames=source["frames"],
         completed=len(completed_s),
         dropped=tuple(source["dropped"]),
+        switches=tuple(source.get("switches", ())),
         window=source["window"],
         throughput_fps=rate,
         throughput_of=STEADY if rate else TOO_FEW,

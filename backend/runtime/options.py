@@ -47,12 +47,26 @@ class RunOptions:
     """Random seed of ``random``."""
     fps: float | None = None
     """Frames that arrive per second; ``None``: as fast as they are taken."""
+    trace: Path | None = None
+    """Instead: a file with the time of each arrival, in seconds, one a line."""
     overflow: str = "fail"
     """``fail`` or ``drop``: what happens to a timed frame that finds the queue full."""
     queue: int | None = None
     """How many timed frames may wait; ``None``: those of a second, or ``window`` if more."""
     window: int | None = None
     """Frames inside the pipeline at most; ``None``: the plan's default."""
+    switch: str = "auto"
+    """``auto``, ``normal`` or ``surge``: which route frames take, if the job has two."""
+    normal_fps: float | None = None
+    """Frames per second that the normal route can handle; ``None``: learnt while frames wait."""
+    surge_queue: int | None = None
+    """So many waiting frames begin a surge; ``None``: 8, or twice the window if that is more."""
+    surge_above: float = 0.9
+    """So does a rate of arrivals above this share of the normal route's rate."""
+    normal_below: float = 0.7
+    """A surge ends once the rate of arrivals has stayed below this share of it."""
+    normal_after_s: float = 1.0
+    """For this time, in seconds."""
     exact: bool = False
     """Engines run without graph optimisation, so that slicing changes no bit."""
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
@@ -91,7 +105,17 @@ def _settings() -> dict[str, dict[str, Any]]:
     return {
         "frames": {"type": _natural_int, "help": "number of frames"},
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
+        "trace": {"type": Path, "help": "file with the time of each arrival, in seconds"},
         "window": {"type": _positive_int, "help": "most frames inside the pipeline"},
+        "switch": {
+            "choices": ("auto", "normal", "surge"),
+            "help": "which route frames take, if there are two",
+        },
+        "normal_fps": {"type": _positive_float, "help": "what the normal route can handle"},
+        "surge_queue": {"type": _positive_int, "help": "so many waiting frames begin a surge"},
+        "surge_above": {"type": _positive_float, "help": "so do arrivals above this share of it"},
+        "normal_below": {"type": _positive_float, "help": "below this share a surge ends"},
+        "normal_after_s": {"type": _positive_float, "help": "after so many seconds"},
         "queue": {"type": _positive_int, "help": "frames that may wait with --fps"},
         "frame_timeout_s": {"type": _positive_float, "help": "seconds per segment and frame"},
         "start_timeout_s": {"type": _positive_float, "help": "seconds until frame 0"},

@@ -49,6 +49,14 @@ def build(
         Path | None,
         Option(readable=False, help="Mapping file (JSON): which accelerator runs which layers."),
     ] = None,
+    surge: Annotated[
+        Path | None,
+        Option(
+            readable=False,
+            help="A second mapping file: where frames go while more come than the ranks of"
+            " --mapping can handle.",
+        ),
+    ] = None,
     cuts: Annotated[
         str | None,
         Option(
@@ -124,6 +132,7 @@ def build(
                 sizes=sizes,
                 share_cores=share_cores,
                 source_board=source_board,
+                surge=surge,
                 literally=literally,
                 force=force,
                 archive=archive,

@@ -37,19 +37,32 @@ def print_build(build: Build, console: Console) -> None:
 
 
 def describe_plan(plan: Plan) -> str:
-    """Return the plan as text: a summary, and a line per rank."""
-    count = "the fewest possible" if plan.minimal else "perhaps not the fewest possible"
-    summary = (
-        f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; segments: {len(plan.segments)} "
-        f"({count}); channels: {len(plan.channels)}; window: {plan.window}",
-        f"frames enter at rank {plan.source}, results come out at rank {plan.sink}",
+    """Return the plan as text: a summary, and for each route a line per rank."""
+    routes = plan.routes
+    lines = [f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; {_counts(routes[0])}"]
+    lines.append(f"frames enter at rank {plan.source}, results come out at rank {plan.sink}")
+    lines += _table(routes[0])
+    for surge in routes[1:]:
+        lines += [f"for a surge: {_counts(surge)}", *_table(surge)]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(route: Plan) -> str:
+    count = "the fewest possible" if route.minimal else "perhaps not the fewest possible"
+    return (
+        f"segments: {len(route.segments)} ({count}); channels: {len(route.channels)};"
+        f" window: {route.window}"
     )
-    rows: Sequence[tuple[str, ...]] = (_COLUMNS, *_rows(plan))
-    if all(rank.turns == ALL for rank in plan.ranks):
+
+
+def _table(route: Plan) -> Iterator[str]:
+    """Yield a line per rank of a route."""
+    rows: Sequence[tuple[str, ...]] = (_COLUMNS, *_rows(route))
+    if all(rank.turns == ALL for rank in route.ranks):
         rows = [(*row[:2], *row[3:]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join((*summary, *lines)) + "\n"
+    for row in rows:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
@@ -57,6 +70,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     for rank, placement in enumerate(plan.ranks):
         segments = plan.of_rank(rank)
+        if not segments and rank not in (plan.source, plan.sink):
+            continue
         yield (
             str(rank),
             bare(placement.key),

@@ -26,8 +26,8 @@ def run_across(
     watches = Watches(boards, prepared.options.start_timeout_s)
     try:
         with watches:
-            if prepared.source.reads_files:
-                copy_inputs(boards, ranks[prepared.plan.source].board, prepared.options.inputs)
+            if prepared.copied:
+                copy_inputs(boards, ranks[prepared.plan.source].board, prepared.copied)
             command = prepared.command_in(folder)
             run_job(
                 command,

@@ -76,6 +76,12 @@ class _Overflow(str, Enum):
     drop = "drop"
 
 
+class _Switch(str, Enum):
+    auto = "auto"
+    normal = "normal"
+    surge = "surge"
+
+
 @command(
     "out --frames 200 --verify",
     "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
@@ -95,6 +101,12 @@ def run(
         float | None,
         Option(min=1e-6, max=1e6, help="Frame period of the source, instead of --fps."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        Option(
+            readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
+        ),
+    ] = None,
     overflow: Annotated[
         _Overflow, Option(help="What to do when frames arrive faster than they are processed.")
     ] = _Overflow.fail,
@@ -102,6 +114,44 @@ def run(
         int | None,
         Option(min=1, help="With --fps: maximum number of waiting frames (default: one second's)."),
     ] = None,
+    switch: Annotated[
+        _Switch,
+        Option(
+            help="For a build with --surge: which route frames take; auto: that for a surge while"
+            " more come than the normal one can handle."
+        ),
+    ] = _Switch.auto,
+    normal_fps: Annotated[
+        float | None,
+        Option(
+            min=1e-3,
+            max=1e9,
+            help="Frame rate that the normal route can handle (default: learnt while frames wait).",
+        ),
+    ] = None,
+    surge_queue: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="Number of waiting frames that begins a surge (default: 8, at least 2 x window).",
+        ),
+    ] = None,
+    surge_above: Annotated[
+        float,
+        Option(
+            min=0.01,
+            max=10,
+            help="A surge begins if frames arrive at more than this share of the normal route's"
+            " rate.",
+        ),
+    ] = 0.9,
+    normal_below: Annotated[
+        float,
+        Option(min=0.01, max=10, help="It ends once they arrive at less than this share,"),
+    ] = 0.7,
+    normal_after: Annotated[
+        float, Option(min=0.01, max=1e6, help="for so many seconds, and none waits.")
+    ] = 1.0,
     latency: Annotated[
         bool, Option("--latency", help="Wake before frames are due: lower latency, more CPU time.")
     ] = False,
@@ -238,8 +288,13 @@ def run(
 
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
-    if fps is not None and period_ms is not None:
-        refuse_with("--fps", period_ms=period_ms)
+    if fps is not None:
+        refuse_with("--fps", period_ms=period_ms, trace=trace)
+    if trace is not None:
+        refuse_with("--trace", period_ms=period_ms)
+    if normal_below >= surge_above:
+        found = f"is {normal_below:g}, and --surge-above {surge_above:g}"
+        raise RankSliceError(Mistake("--normal-below", found, "expected less than that"))
     if boxes is None:
         refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
@@ -251,8 +306,15 @@ def run(
         frames=frames,
         seed=seed,
         fps=1e3 / period_ms if period_ms is not None else fps,
+        trace=trace,
         overflow=overflow.value,
         queue=queue,
+        switch=switch.value,
+        normal_fps=normal_fps,
+        surge_queue=surge_queue,
+        surge_above=surge_above,
+        normal_below=normal_below,
+        normal_after_s=normal_after,
         latency=latency,
         direct=not no_direct,
         frame_timeout_s=frame_timeout,

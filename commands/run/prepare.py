@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
 from rankslice.commands.run.results_files import check_results
+from rankslice.commands.trace import read_trace
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 
@@ -47,14 +48,22 @@ class PreparedRun:
         """Return the mpirun line of a run that writes into a folder of its own."""
         return self._line(folder / RESULTS, folder / REPORT)
 
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The files that the source reads, the times of arrivals last; they go to its board."""
+        files = self.options.inputs if self.source.reads_files else ()
+        return (*files, *([str(self.options.trace)] if self.options.trace is not None else ()))
+
     def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
-        inputs = self.options.inputs
+        inputs, trace = self.options.inputs, self.options.trace
         if self.boards is not None:  # names relative to the folder of the job on each board
             from rankslice.backend.boards.preflight import remote_inputs
 
             results, report = Path(RESULTS), Path(REPORT)
-            inputs = remote_inputs(inputs) if self.source.reads_files else inputs
-        options = replace(self.options, inputs=inputs, results=results, report=report)
+            there = remote_inputs(self.copied)
+            inputs = there[: len(inputs)] if self.source.reads_files else inputs
+            trace = trace and Path(there[-1])
+        options = replace(self.options, inputs=inputs, trace=trace, results=results, report=report)
         return (*self.launch, *options.to_arguments())
 
 
@@ -83,9 +92,13 @@ def prepare(
     """
     folder = _absolute(folder)
     plan = read_plan(folder)
+    _check_switch(plan, options, str(folder))
+    if options.trace is not None:
+        read_trace(options.trace)
     options = replace(
         options,
         inputs=_located(options.inputs),
+        trace=options.trace and _absolute(options.trace),
         results=check_results(results or folder / RESULTS),
         report=folder / REPORT,
         progress=True,
@@ -98,6 +111,25 @@ def prepare(
         launch = launch_command(plan, folder, found, ())
         return PreparedRun(folder, plan, options, source, tuple(launch))
     return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
+
+
+def _check_switch(plan: Plan, options: RunOptions, folder: str) -> None:
+    """Refuse the choice of a route where there is one."""
+    usual = RunOptions()
+    changed = [each for each in _SWITCHING if getattr(options, each) != getattr(usual, each)]
+    if plan.surge is None and changed:
+        name = changed[0].removesuffix("_s").replace("_", "-")
+        found = "there is one route"
+        raise RankSliceError(
+            Mistake(f"{folder}: --{name}", found, "build with --surge MAPPING for a second one")
+        )
+
+
+_SWITCHING = [
+    each.name
+    for each in fields(RunOptions)
+    if each.name.startswith(("switch", "surge_", "normal_"))
+]
 
 
 def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:

@@ -68,6 +68,12 @@ def print_run(summary: RunSummary, console: Console) -> None:
         print_line(console, line)
     rate, of = summary.throughput_fps, summary.throughput_of
     console.print(rate_text(summary.completed, rate, of, summary.window))
+    for switch in summary.switches:
+        print_line(
+            console,
+            f"{switch['time_s']:.2f} s: {switch['route']} from frame {switch['frame']} on,"
+            f" {switch['waiting']} waiting: {switch['reason']}",
+        )
     if dropped := summary.dropped:
         console.print(f"{len(dropped)} arrivals dropped: {numbers_text(dropped)}")
     if summary.completed:

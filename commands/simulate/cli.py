@@ -84,9 +84,10 @@ def simulate(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.simulate.show import print_simulation
-    from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, read_trace
+    from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic
     from rankslice.commands.simulate.simulate import simulate as simulate_job
     from rankslice.commands.simulate.timeline import timeline_of
+    from rankslice.commands.trace import read_trace
 
     if trace is not None:
         refuse_with("--trace", fps=fps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +28,6 @@ from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed, quoted
@@ -40,7 +38,6 @@ from rankslice.measurement.throughput import too_few_text
 _FRAMES = 1000
 _MOST_DRAWN = 1000
 """Frames whose sizes are drawn; those after them have the same sizes again."""
-_MAX_FRAMES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Traffic:
     fps: float | None = None
     """They arrive at this rate; ``None``: each as soon as it is let in."""
     trace_s: NDArray[np.float64] | None = None
-    """Instead: the time of each arrival, from :func:`read_trace`."""
+    """Instead: the time of each arrival, from :func:`rankslice.commands.trace.read_trace`."""
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
     queue: int | None = None
@@ -284,47 +281,6 @@ def _most_in_a_second(times_s: NDArray[np.float64]) -> int:
     """Return how many frames arrive within a second at most."""
     ends = np.searchsorted(times_s, times_s + 1.0, side="left")
     return int((ends - np.arange(len(times_s))).max(initial=0))
-
-
-def read_trace(path: Path) -> NDArray[np.float64]:
-    """Return the times of arrivals in a file, ascending, in seconds.
-
-    The file has a number a line; what follows a ``#`` is left out.
-
-    Raises:
-        RankSliceError: it cannot be read, a line is not a time, or times run backwards.
-    """
-    times: list[float] = []
-    mistakes = []
-    for number, line in enumerate(read_text(path, "a trace").splitlines(), 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        fault, seconds = _time(text, times[-1] if times else 0.0)
-        if fault:
-            expected = "expected seconds from the start, ascending, one number a line"
-            mistakes.append(Mistake(f"{path.name}, line {number}", fault, expected))
-        else:
-            times.append(seconds)
-    raise_mistakes(mistakes)
-    if not times:
-        raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number a line"))
-    if len(times) > _MAX_FRAMES:
-        raise RankSliceError(Mistake(path.name, f"has more than {_MAX_FRAMES} arrivals"))
-    return np.array(times)
-
-
-def _time(text: str, least: float) -> tuple[str, float]:
-    """Return what is wrong with a line of a trace, and its time."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds) or seconds < 0:
-        return f"{quoted(text)} is not a time", 0.0
-    if seconds < least:
-        return f"{text} comes after {least:g}", 0.0
-    return "", seconds
 
 
 def _compute_s(

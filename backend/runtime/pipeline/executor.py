@@ -21,6 +21,8 @@ class Stage(Protocol):
     frame: int
     """The frame it works on next."""
     finished: bool
+    route: str
+    """The route whose frames it counts; empty: it counts all."""
 
     def is_ready(self) -> bool:
         """Whether :meth:`step` would work without waiting for anyone."""
@@ -94,8 +96,9 @@ def _nothing() -> None:
 
 
 def step_of(stage: Stage) -> str:
-    """Name a stage and its frame: ``segment 1, frame 17``."""
-    return f"{stage.describe()}, frame {stage.frame}"
+    """Name a stage and its frame: ``segment 1, frame 17``, or ``segment 1, frame 17 of surge``."""
+    of_route = f" of {stage.route}" if stage.route else ""
+    return f"{stage.describe()}, frame {stage.frame}{of_route}"
 
 
 class Executor:

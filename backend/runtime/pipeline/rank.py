@@ -111,7 +111,13 @@ class _Rank:
         ends = {"source": self._source, "sink": self._sink}
         others: dict[str, Stage] = {n: stage for n, stage in ends.items() if stage is not None}
         is_timed = self._source is not None and self._source.is_timed
-        joined = threadless_stages(self._setup.spec, is_timed=is_timed)
+        number = self._setup.spec.rank
+        joined = frozenset.intersection(
+            *(
+                threadless_stages(route.ranks[number], is_timed=is_timed)
+                for route in self._setup.job.routes
+            )
+        )
         stages = [*self._segments.stages, *(others[name] for name in others if name in joined)]
         kinds = ["compute", *(name for name in others if name in joined)]
         computing = self._executor("compute", stages, kinds, self._setup.on_step)
@@ -210,7 +216,7 @@ class _Rank:
 
     def _measurements(self, wall_s: float, cpu_s: float) -> dict[str, Any]:
         spec, transport = self._setup.spec, self._setup.transport
-        frames = max(1, self._segments.times.histogram.count)
+        frames = max(1, self._segments.frames)
         record: dict[str, Any] = {
             "rank": spec.rank,
             "key": spec.key,
@@ -285,7 +291,7 @@ def run_rank(
         with ExitStack() as resources:
             setup = Setup(job, folder, options, transport, resources, on_step)
             peers = meet(job, options, transport, resources)
-            wiring = wire(job, spec.rank, setup.window, peers.direct)
+            wiring = wire(job, spec.rank, options.window, peers.direct)
             wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
             channels = together(transport, lambda: _open_channels(setup, wiring, peers))
             together(transport, channels.hand_over)

@@ -19,7 +19,10 @@ from ..options import RunOptions
 from ..sinks import open_sinks
 from ..sources import Source, open_source
 from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
+from ..sources.switching import ROUTE_NAMES, SURGE, USUAL, Automatic, Fixed, SwitchingRules
+from ..sources.trace import most_in_a_second, read_trace
 from ..transport.transport import Transport
+from .routes import Entry, RoutedSink, RoutedSource, Switching
 from .slots import Ring
 from .stages import SegmentStage, SinkStage, SourceStage, make_input, make_inputs
 from .warm_up import WarmUp
@@ -59,9 +62,9 @@ class Setup:
         return self.spec.cores if self.options.bind else ()
 
     @property
-    def window(self) -> int:
-        """How many frames may be inside the pipeline."""
-        return self.options.window or self.job.window
+    def windows(self) -> tuple[int, ...]:
+        """How many frames may be inside the pipeline, by route."""
+        return tuple(self.options.window or route.window for route in self.job.routes)
 
 
 class LoadedSegments:
@@ -83,7 +86,15 @@ class LoadedSegments:
         """
         self._setup = setup
         self._memories = memories
-        self.times = ComputeTimes(len(wiring.segments), setup.window, setup.spec.turns)
+        by_route = zip(setup.job.routes, setup.windows, strict=True)
+        self.times = [
+            ComputeTimes(
+                len(route.segments_of(setup.spec.rank)),
+                window,
+                route.ranks[setup.spec.rank].turns,
+            )
+            for route, window in by_route
+        ]
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
         self._engines: list[Engine] = []
         self._warm_up = WarmUp()
@@ -94,8 +105,17 @@ class LoadedSegments:
         outputs = [rings[ring] for ring in spec.outputs]
         given = [rings[parts[0].ring] for parts in spec.inputs]
         self._warm_up.run(segment.index, engine, given, outputs)
-        inputs, turns = make_inputs(spec.inputs, rings), self._setup.spec.turns
-        return SegmentStage(segment.index, engine, inputs, outputs, self.times.add, turns)
+        routes = self._setup.job.routes
+        number = next(n for n, route in enumerate(routes) if segment in route.segments)
+        return SegmentStage(
+            segment.index,
+            engine,
+            make_inputs(spec.inputs, rings),
+            outputs,
+            self.times[number].add,
+            routes[number].ranks[segment.rank].turns,
+            ROUTE_NAMES[number] if routes[1:] else "",
+        )
 
     def _engine(self, segment: SegmentSpec) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors
@@ -115,14 +135,26 @@ class LoadedSegments:
         """Return the segments' part of the rank's measurements."""
         gpu_bytes = self._gpu_memory.bytes()
         return {
-            "frames": self.times.histogram.count,
             "accelerated": total(engine.acceleration() for engine in self._engines),
-            "compute_ms": self.times.histogram.with_mean_ms(50, 99),
             "warm_up_ms": 1e3 * self._warm_up.seconds,
             "not_warmed_up": self._warm_up.left_out,
-            "steady": self.times.steady(),
             "gpu_memory_mb": None if gpu_bytes is None else 1e-6 * gpu_bytes,
+            **_times(self.times[USUAL]),
+            **({"surge": _times(self.times[SURGE])} if self.times[SURGE:] else {}),
         }
+
+    @property
+    def frames(self) -> int:
+        """How many frames the rank has computed, on all routes."""
+        return sum(each.histogram.count for each in self.times)
+
+
+def _times(found: ComputeTimes) -> dict[str, Any]:
+    return {
+        "compute_ms": found.histogram.with_mean_ms(50, 99),
+        "steady": found.steady(),
+        "frames": found.histogram.count,
+    }
 
 
 def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage | None:
@@ -136,24 +168,48 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
     source = open_source(setup.options, setup.job.inputs)
     setup.resources.callback(source.close)
     ((credit,),) = wiring.source.inputs
-    outputs = [rings[ring] for ring in wiring.source.outputs]
-    return SourceStage(
-        source,
-        _arrivals(setup, source),
-        setup.window,
-        make_input(rings[credit.ring], credit.index),
-        outputs,
-        shares_clock=not wiring.receives_credits,
+    taken = make_input(rings[credit.ring], credit.index)
+    arrivals, shares_clock = _arrivals(setup, source), not wiring.receives_credits
+    entries = [
+        Entry([rings[ring] for ring in outputs], window)
+        for outputs, window in zip(wiring.entries, setup.windows, strict=True)
+    ]
+    if len(entries) == 1:
+        (entry,) = entries
+        return SourceStage(
+            source, arrivals, entry.window, taken, entry.outputs, shares_clock=shares_clock
+        )
+    switching = _switching(setup)
+    return RoutedSource(source, arrivals, entries, taken, switching, shares_clock=shares_clock)
+
+
+def _switching(setup: Setup) -> Switching:
+    """Return what chooses the route."""
+    options = setup.options
+    if options.switch != "auto":
+        return Fixed(ROUTE_NAMES.index(options.switch))
+    if options.fps is None and options.trace is None:
+        return Fixed(SURGE, "frames come as fast as they are taken")
+    return Automatic(
+        SwitchingRules(
+            normal_fps=options.normal_fps,
+            surge_queue=options.surge_queue or max(8, 2 * setup.windows[USUAL]),
+            surge_above=options.surge_above,
+            normal_below=options.normal_below,
+            normal_after_s=options.normal_after_s,
+        )
     )
 
 
 def _arrivals(setup: Setup, source: Source) -> Arrivals:
     options = setup.options
-    if options.fps is None:
+    rhythm = options.fps if options.trace is None else read_trace(options.trace)
+    if rhythm is None:
         return Pulled(source.frames)
-    queue = options.queue or max(setup.window, math.ceil(options.fps))
+    in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)
+    queue = options.queue or max(*setup.windows, math.ceil(in_a_second))
     patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
-    return Timed(source.frames, options.fps, queue, options.overflow, patience_s=patience_s)
+    return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)
 
 
 def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage | None:
@@ -165,4 +221,8 @@ def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage
     if wiring.sink is None:
         return None
     sinks = open_sinks(setup.job, setup.options, setup.resources)
-    return SinkStage(sinks, make_inputs(wiring.sink.inputs, rings), rings[wiring.sink.outputs[0]])
+    exits = [make_inputs(parts, rings) for parts in wiring.exits]
+    credit = rings[wiring.sink.outputs[0]]
+    if len(exits) == 1:
+        return SinkStage(sinks, exits[0], credit)
+    return RoutedSink(sinks, exits, credit)

@@ -77,6 +77,10 @@ class MergedInput:
         """Return the part with the frame that the reader needs next."""
         return min(self._parts, key=_next_frame)
 
+    def has_frame(self) -> bool:
+        """Whether the next frame is there."""
+        return self._next().has_frame()
+
     def is_settled(self) -> bool:
         """Whether the next frame is there, or none will come."""
         return self._next().is_settled()
@@ -118,8 +122,12 @@ def _free_slots(outputs: Sequence[Ring]) -> list[Slot]:
 class _Stage(ABC):
     """What all stages share: the frame they work on, and how one ends and the next begins.
 
-    Frames have the numbers of the stream, whoever handles them.
+    Frames have the numbers of the stream, whoever handles them. Where there are two routes, a
+    segment counts those of its route, as the source decides which way a frame takes.
     """
+
+    route = ""
+    """Of a segment, if there are several."""
 
     def __init__(
         self,
@@ -141,15 +149,24 @@ class _Stage(ABC):
 
     def lacks_room(self) -> bool:
         """Whether an output has no free slot."""
-        return not all(ring.has_room() for ring in self._outputs)
+        return not all(ring.has_room() for ring in self._written())
 
     def step(self) -> None:
         """Do one frame, or end the stream."""
         if self._is_over():
             self._end()
         else:
-            self._work([each.values() for each in self._inputs], _free_slots(self._outputs))
-            self._advance()
+            read, written = self._read(), self._written()
+            self._work([each.values() for each in read], _free_slots(written))
+            self._advance(read, written)
+
+    def _read(self) -> Sequence[Input | MergedInput]:
+        """Return where the next frame is."""
+        return self._inputs
+
+    def _written(self) -> Sequence[Ring]:
+        """Return where its results go."""
+        return self._outputs
 
     @abstractmethod
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
@@ -161,11 +178,11 @@ class _Stage(ABC):
             raise JobError("some inputs have ended before others")
         return all(ended)
 
-    def _advance(self) -> None:
+    def _advance(self, read: Sequence[Input | MergedInput], written: Sequence[Ring]) -> None:
         """Hand the frame's outputs on, give its inputs back, and go to the next frame."""
-        for ring in self._outputs:
+        for ring in written:
             ring.put()
-        for each in self._inputs:
+        for each in read:
             each.done()
         self.frame = self._steps.after(self.frame)
 
@@ -190,12 +207,14 @@ class SegmentStage(_Stage):
         outputs: Sequence[Ring],
         on_computed: Callable[[int, float], None],
         turns: Turns = ALL,
+        route: str = "",
     ) -> None:
         """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each run.
 
-        ``turns``: the frames that it handles.
+        ``turns``: the frames that it handles; ``route``: on which route, if there are several.
         """
         super().__init__(inputs, outputs, turns)
+        self.route = route
         self.index = index
         self._engine = engine
         self._on_computed = on_computed
@@ -206,9 +225,9 @@ class SegmentStage(_Stage):
         self._engine.run(inputs, outputs)
         self._took_s = time.perf_counter() - begin
 
-    def _advance(self) -> None:
+    def _advance(self, read: Sequence[Input | MergedInput], written: Sequence[Ring]) -> None:
         frame = self.frame
-        super()._advance()
+        super()._advance(read, written)
         self._on_computed(frame, self._took_s)
 
     def describe(self) -> str:
@@ -273,7 +292,12 @@ class SourceStage(_Stage):
 
     def lacks_room(self) -> bool:
         """Whether the window or an output is full."""
-        return self.frame - self._came_out >= self._window or super().lacks_room()
+        return self._inside >= self._window or super().lacks_room()
+
+    @property
+    def _inside(self) -> int:
+        """How many frames are inside the pipeline."""
+        return self.frame - self._came_out
 
     @property
     def _came_out(self) -> int:
@@ -284,12 +308,13 @@ class SourceStage(_Stage):
         if self._arrivals.is_exhausted():
             self._end()
             return
+        written = self._written()
         try:
-            self._work([], _free_slots(self._outputs))
+            self._work([], _free_slots(written))
         except EndOfStreamError:
             self._end()
         else:
-            self._advance()
+            self._advance((), written)
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         index, arrived_s = self._arrivals.take()

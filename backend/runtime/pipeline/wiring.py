@@ -57,14 +57,15 @@ def slots(written: _Levels, last_read: _Levels) -> _Levels:
 Pairs: TypeAlias = frozenset[tuple[int, int]]
 """Pairs of ranks, the lower one first, that share memory: channels between them are direct."""
 
+NO_PAIRS: Pairs = frozenset()
+
 
 def pairs_within_boards(job: Job) -> Pairs:
     """Return the pairs of ranks that are on the same board, as the plan says."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for each in job.ranks:
         ranks[each.board].append(each.rank)
-    none: Pairs = frozenset()
-    return none.union(*(combinations(numbers, 2) for numbers in ranks.values()))
+    return NO_PAIRS.union(*(combinations(numbers, 2) for numbers in ranks.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,10 @@ class Wiring:
     """Direct channels from this rank; also those of tensors that it has received by a message."""
     views: tuple[ReceiveSpec, ...]
     """Direct channels to this rank."""
+    entries: tuple[tuple[int, ...], ...] = ()
+    """At the source: by route, the rings of the model inputs; the source's outputs are all."""
+    exits: tuple[tuple[tuple[Reader, ...], ...], ...] = ()
+    """At the sink: by route, the readers of the model outputs; the sink's inputs are all."""
 
     @property
     def receives_credits(self) -> bool:
@@ -321,21 +326,35 @@ def _number(channel: ChannelSpec) -> int:
     return channel.number
 
 
-def wire(job: Job, rank: int, window: int, direct: Pairs = frozenset()) -> Wiring:
-    """Return what ``rank`` sets up to run ``job`` with at most ``window`` frames inside.
+def wire(job: Job, rank: int, window: int | None = None, direct: Pairs = NO_PAIRS) -> Wiring:
+    """Return what ``rank`` sets up to run ``job``, on all of its routes.
 
     Args:
         job: the plan.
         rank: whose wiring it is.
-        window: frames inside at most.
+        window: frames inside at most; ``None``: as many as the plan says for each route.
         direct: pairs of ranks that share memory; others exchange messages.
     """
-    return _wire(job, rank, window, _Ways(job, direct))
+    routes = [(route, _Ways(route, direct)) for route in job.routes]
+    return _with_credits(
+        _joined([_wire(route, rank, window, ways) for route, ways in routes]),
+        job,
+        rank,
+        window,
+        direct,
+    )
 
 
-def wire_all(job: Job, window: int, direct: Pairs = frozenset()) -> tuple[Wiring, ...]:
+def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> tuple[Wiring, ...]:
     """Return what each rank sets up: :func:`wire` of all, in a time that grows with the job."""
-    ways = _Ways(job, direct)
+    by_route = [_wire_route(route, window, _Ways(route, direct)) for route in job.routes]
+    return tuple(
+        _with_credits(_joined(of_rank), job, rank, window, direct)
+        for rank, of_rank in enumerate(zip(*by_route, strict=True))
+    )
+
+
+def _wire_route(job: Job, window: int | None, ways: _Ways) -> list[Wiring]:
     segments: dict[int, list[SegmentSpec]] = defaultdict(list)
     channels: dict[int, list[ChannelSpec]] = defaultdict(list)
     for segment in job.segments:
@@ -343,7 +362,7 @@ def wire_all(job: Job, window: int, direct: Pairs = frozenset()) -> tuple[Wiring
     for channel in job.channels:
         for one in {channel.sender, channel.destination, ways.homes[channel.number]}:
             channels[one].append(channel)
-    return tuple(
+    return [
         _wire(
             replace(job, segments=tuple(segments[rank]), channels=tuple(channels[rank])),
             rank,
@@ -351,11 +370,15 @@ def wire_all(job: Job, window: int, direct: Pairs = frozenset()) -> tuple[Wiring
             ways,
         )
         for rank in range(len(job.ranks))
-    )
+    ]
 
 
-def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
-    """Return the wiring of a rank whose segments and channels, at least, a job has."""
+def _wire(job: Job, rank: int, window: int | None, ways: _Ways) -> Wiring:
+    """Return the wiring of a rank on one route, without credits.
+
+    The job has the segments and channels of the rank, at least.
+    """
+    window = window or job.window
     rings = _Rings()
     is_source, is_sink = rank == job.source_rank, rank == job.sink_rank
 
@@ -394,29 +417,116 @@ def _wire(job: Job, rank: int, window: int, ways: _Ways) -> Wiring:
             sends.append(SendSpec(c.number, c.destination, rings.reader_of(origin, carried)))
     sink_inputs = tuple(rings.readers_of(each.name, ALL) for each in job.outputs) if is_sink else ()
 
-    # The credit's ring is as deep as the window on both sides, so it never holds up the sink.
-    credit, is_direct = -1, ways.is_direct(job.source_rank, job.sink_rank)
-    if is_sink or is_source:
-        is_view = is_source and not is_sink and is_direct
-        spec = RingSpec(CREDIT, window, home=job.sink_rank if is_view else None)
-        credit = rings.add(spec, job.sink_rank)
-    if is_sink and not is_source:
-        reader = rings.reader(credit, elsewhere=is_direct)
-        (shares if is_direct else sends).append(SendSpec(CREDIT_CHANNEL, job.source_rank, reader))
-    if is_source and not is_sink:
-        (views if is_direct else receives).append(
-            ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit)
-        )
     return Wiring(
         segments=stages,
-        source=StageSpec(((rings.reader(credit),),), source_outputs) if is_source else None,
-        sink=StageSpec(sink_inputs, (credit,)) if is_sink else None,
+        source=StageSpec((), source_outputs) if is_source else None,
+        sink=StageSpec(sink_inputs, ()) if is_sink else None,
         sends=tuple(sends),
         receives=tuple(receives),
         shares=tuple(shares),
         views=tuple(views),
         rings=rings.specs(),
+        entries=(source_outputs,),
+        exits=(sink_inputs,),
     )
+
+
+def _joined(routes: Sequence[Wiring]) -> Wiring:
+    """Return the wiring of a rank on all routes."""
+    first, *others = routes
+    for each in others:
+        first = _both(first, _shifted(each, len(first.rings)))
+    return first
+
+
+def _both(one: Wiring, other: Wiring) -> Wiring:
+    source = sink = None
+    if one.source is not None and other.source is not None:
+        source = StageSpec((), (*one.source.outputs, *other.source.outputs))
+    if one.sink is not None and other.sink is not None:
+        sink = StageSpec((*one.sink.inputs, *other.sink.inputs), ())
+    return Wiring(
+        segments=(*one.segments, *other.segments),
+        source=source,
+        sink=sink,
+        sends=(*one.sends, *other.sends),
+        receives=(*one.receives, *other.receives),
+        shares=(*one.shares, *other.shares),
+        views=(*one.views, *other.views),
+        rings=(*one.rings, *other.rings),
+        entries=(*one.entries, *other.entries),
+        exits=(*one.exits, *other.exits),
+    )
+
+
+def _shifted(wiring: Wiring, by: int) -> Wiring:
+    """Return a wiring whose rings come after others."""
+
+    def reader(one: Reader) -> Reader:
+        return Reader(one.ring + by, one.index)
+
+    def inputs(parts: Sequence[Sequence[Reader]]) -> tuple[tuple[Reader, ...], ...]:
+        return tuple(tuple(map(reader, each)) for each in parts)
+
+    def outputs(numbers: Sequence[int]) -> tuple[int, ...]:
+        return tuple(number + by for number in numbers)
+
+    def stage(spec: StageSpec) -> StageSpec:
+        return StageSpec(inputs(spec.inputs), outputs(spec.outputs))
+
+    def sends(ends: Sequence[SendSpec]) -> tuple[SendSpec, ...]:
+        return tuple(replace(end, reader=reader(end.reader)) for end in ends)
+
+    def receives(ends: Sequence[ReceiveSpec]) -> tuple[ReceiveSpec, ...]:
+        return tuple(replace(end, ring=end.ring + by) for end in ends)
+
+    return Wiring(
+        segments=tuple((segment, stage(spec)) for segment, spec in wiring.segments),
+        source=stage(wiring.source) if wiring.source is not None else None,
+        sink=stage(wiring.sink) if wiring.sink is not None else None,
+        sends=sends(wiring.sends),
+        receives=receives(wiring.receives),
+        shares=sends(wiring.shares),
+        views=receives(wiring.views),
+        rings=wiring.rings,
+        entries=tuple(map(outputs, wiring.entries)),
+        exits=tuple(map(inputs, wiring.exits)),
+    )
+
+
+def _with_credits(wiring: Wiring, job: Job, rank: int, window: int | None, direct: Pairs) -> Wiring:
+    """Return a rank's wiring with the way of the credits from the sink to the source."""
+    if wiring.source is None and wiring.sink is None:
+        return wiring
+    # Their ring is as deep as the window on both sides, so it never holds up the sink.
+    depth = window or max(route.window for route in job.routes)
+    credit, is_direct = len(wiring.rings), _is_pair(direct, job.source_rank, job.sink_rank)
+    taken = (Reader(credit, 0),)
+    is_sink, is_source = wiring.sink is not None, wiring.source is not None
+    is_view = is_source and not is_sink and is_direct
+    ring = RingSpec(
+        CREDIT,
+        depth,
+        (EACH,),
+        is_shared=is_sink and not is_source and is_direct,
+        home=job.sink_rank if is_view else None,
+    )
+    wiring = replace(wiring, rings=(*wiring.rings, ring))
+    if wiring.source is not None:
+        wiring = replace(wiring, source=replace(wiring.source, inputs=(taken,)))
+    if wiring.sink is not None:
+        wiring = replace(wiring, sink=replace(wiring.sink, outputs=(credit,)))
+    if is_sink and not is_source:
+        send = SendSpec(CREDIT_CHANNEL, job.source_rank, *taken)
+        if is_direct:
+            return replace(wiring, shares=(*wiring.shares, send))
+        return replace(wiring, sends=(*wiring.sends, send))
+    if is_source and not is_sink:
+        receive = ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit)
+        if is_direct:
+            return replace(wiring, views=(*wiring.views, receive))
+        return replace(wiring, receives=(*wiring.receives, receive))
+    return wiring
 
 
 def with_heartbeats(wiring: Wiring, rank: int, ranks: int, direct: Pairs = frozenset()) -> Wiring:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import JobError
@@ -42,6 +42,9 @@ class Arrivals(Protocol):
     def pause_s(self) -> float | None:
         """Seconds until the next arrival; ``None`` if frames do not arrive by the clock."""
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many frames have arrived, and how many of them wait."""
+
 
 class Pulled:
     """A frame arrives when the pipeline has room for it; none is lost."""
@@ -72,14 +75,18 @@ class Pulled:
         """Nothing happens by the clock."""
         return None
 
+    def counts(self) -> tuple[int, int]:
+        """There is always one that waits."""
+        return self._next + 1, 1
+
 
 class Timed:
-    """Frame k arrives k / fps seconds after the first look, whether there is room or not."""
+    """Frames arrive by the clock, from the first look on, whether there is room or not."""
 
     def __init__(
         self,
         frames: int | None,
-        fps: float,
+        rhythm: float | Sequence[float],
         capacity: int,
         overflow: str,
         clock: Callable[[], float] = time.monotonic,
@@ -89,15 +96,18 @@ class Timed:
 
         Args:
             frames: number of frames that arrive; ``None`` if unknown.
-            fps: arrivals per second.
+            rhythm: arrivals per second, or the time of each, in seconds, ascending.
             capacity: how many arrived frames may wait.
             overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
             clock: seconds; the source of time.
             patience_s: how long the watches may search for a fault after a frame found no room.
         """
         self.dropped: list[int] = []
+        self._times_s = None if isinstance(rhythm, float | int) else rhythm
+        self._fps = rhythm if isinstance(rhythm, float | int) else 0.0
         self._frames = math.inf if frames is None else frames
-        self._fps = fps
+        if self._times_s is not None:
+            self._frames = min(self._frames, len(self._times_s))
         self._capacity = capacity
         self._overflow = overflow
         self._clock = clock
@@ -139,8 +149,9 @@ class Timed:
             self._entered_by_then = entered
         lost = f"frame {self._arrived} arrived while {self._capacity} frames were waiting"
         if came_out > self._entered_by_then:
+            rate = f"{self._fps:g} frames/s" if self._times_s is None else "they arrive"
             raise JobError(
-                f"{lost}: the pipeline is slower than {self._fps:g} frames/s"
+                f"{lost}: the pipeline is slower than {rate}"
                 " (--overflow drop would leave frames out)"
             )
         if self._clock() - self._lost_s >= self._patience_s:
@@ -157,9 +168,15 @@ class Timed:
             return None
         return max(0.0, self._due_s(self._arrived) - self._clock())
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many frames have arrived, and how many of them wait."""
+        return self._arrived, len(self._queue)
+
     def _due_s(self, index: int) -> float:
         if self._start_s is None:
             self._start_s = self._clock()
+        if self._times_s is not None:
+            return self._start_s + self._times_s[index]
         return self._start_s + index / self._fps
 
     def _arrive(self) -> None:

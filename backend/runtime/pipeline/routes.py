@@ -1,0 +1,118 @@
+"""Source and sink of a job with two routes: frames take one of them at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from ..sinks import Sink
+from ..sources import Source
+from ..sources.arrivals import Arrivals
+from ..sources.switching import ROUTE_NAMES, Change, Seen
+from .slots import Ring
+from .stages import Input, MergedInput, SinkStage, SourceStage
+
+
+class Switching(Protocol):
+    """Chooses the route."""
+
+    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+        """Return the route that frames should take, and why; ``route`` is the present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where frames enter a route."""
+
+    outputs: Sequence[Ring]
+    window: int
+    """Frames inside at most."""
+
+
+class RoutedSource(SourceStage):
+    """Lets frames in on one route at a time, and on another one once nothing is inside."""
+
+    def __init__(
+        self,
+        source: Source,
+        arrivals: Arrivals,
+        entries: Sequence[Entry],
+        credit: Input,
+        switching: Switching,
+        *,
+        shares_clock: bool = False,
+    ) -> None:
+        """Take an opened source; see :class:`SourceStage`."""
+        rings = [ring for entry in entries for ring in entry.outputs]
+        window = max(entry.window for entry in entries)
+        super().__init__(source, arrivals, window, credit, rings, shares_clock=shares_clock)
+        self._entries = entries
+        self._switching = switching
+        self._begin_s = time.monotonic()
+        self._route = 0
+        self._wanted = 0
+        """The route that frames take as soon as nothing is inside."""
+        self._reason = ""
+        self.changes: list[Change] = []
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the stage measured."""
+        return {**super().figures(), "switches": [asdict(change) for change in self.changes]}
+
+    def is_ready(self) -> bool:
+        """A frame waits and its route has room, or the source is exhausted."""
+        is_exhausted = self._arrivals.is_exhausted()
+        if not is_exhausted:
+            self._choose()
+        return super().is_ready()
+
+    def lacks_room(self) -> bool:
+        """Whether the window or an output is full, or the route is to be changed."""
+        if self._wanted != self._route or self._inside >= self._entries[self._route].window:
+            return True
+        return super().lacks_room()
+
+    def _written(self) -> Sequence[Ring]:
+        return self._entries[self._route].outputs
+
+    def _choose(self) -> None:
+        now_s = time.monotonic()
+        arrived, waiting = self._arrivals.counts()
+        seen = Seen(now_s, arrived, waiting, self._came_out)
+        if self._wanted == self._route:
+            self._wanted, self._reason = self._switching.decide(self._route, seen)
+        if self._wanted != self._route and not self._inside:
+            self._route = self._wanted
+            name = ROUTE_NAMES[self._route]
+            since_s = now_s - self._begin_s
+            self.changes.append(Change(since_s, self.frame, name, waiting, self._reason))
+
+
+class RoutedSink(SinkStage):
+    """Takes the results of frames from the route on which they come."""
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        exits: Sequence[Sequence[Input | MergedInput]],
+        credit: Ring,
+    ) -> None:
+        """Take opened sinks, and what the sink sees of each route; see :class:`SinkStage`."""
+        super().__init__(sinks, [each for inputs in exits for each in inputs], credit)
+        self._exits = exits
+
+    def is_ready(self) -> bool:
+        """The results of a frame are there and the credit has room, or the stream is over."""
+        return (bool(self._read()) and not self.lacks_room()) or self._is_over()
+
+    def _read(self) -> Sequence[Input | MergedInput]:
+        # Frames are on one route at a time: none can be there on two.
+        for inputs in self._exits:
+            if all(each.has_frame() for each in inputs):
+                return inputs
+        return ()
+
+    def _is_over(self) -> bool:
+        return all(each.has_ended() for each in self._inputs)

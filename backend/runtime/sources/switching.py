@@ -1,0 +1,139 @@
+"""Which route frames take: the usual one, or that for a surge."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+USUAL, SURGE = range(2)
+"""Numbers of the routes."""
+ROUTE_NAMES = ("normal", "surge")
+
+_MEASURED_ARRIVALS = 10
+"""The rate of arrivals is that of so many."""
+_FEWEST_RESULTS = 3
+"""So many have to come out while others wait, to tell the rate of the usual route."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchingRules:
+    """When frames change the route."""
+
+    normal_fps: float | None = None
+    """Rate of the usual route; ``None``: it is learnt while frames wait."""
+    surge_queue: int = 8
+    """So many waiting frames begin a surge."""
+    surge_above: float = 0.9
+    """So do arrivals at a higher rate than this share of the usual route's."""
+    normal_below: float = 0.7
+    """A surge ends once arrivals have stayed below this share of the usual route's rate."""
+    normal_after_s: float = 1.0
+    """For this time, and no frame waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the source sees when it decides."""
+
+    now_s: float
+    arrived: int
+    """Frames that have arrived."""
+    waiting: int
+    came_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the route."""
+
+    time_s: float
+    """Since the start."""
+    frame: int
+    """The first one on the new route."""
+    route: str
+    waiting: int
+    """Frames that waited then."""
+    reason: str
+
+
+class Fixed:
+    """All frames take one route."""
+
+    def __init__(self, route: int, reason: str = "as --switch says") -> None:
+        """Choose a route, and say why."""
+        self._route = route
+        self._reason = reason
+
+    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+        """Return the route, and why it is chosen."""
+        return self._route, self._reason
+
+
+class Automatic:
+    """Frames take the usual route, and the other one while too many come."""
+
+    def __init__(self, rules: SwitchingRules) -> None:
+        self.rules = rules
+        self.normal_fps = rules.normal_fps
+        """Rate of the usual route, as far as it is known."""
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MEASURED_ARRIVALS)
+        self._waits_since: tuple[float, int] | None = None
+        """Since when frames wait on the usual route, and how many had come out by then."""
+        self._calm_since_s: float | None = None
+
+    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+        """Return the route that frames should take, and why.
+
+        Args:
+            route: the one that they take now.
+            seen: what there is to be seen now.
+        """
+        rules = self.rules
+        if not self._arrivals or self._arrivals[-1][1] < seen.arrived:
+            self._arrivals.append((seen.now_s, seen.arrived))
+        rate = self._arrival_fps(seen.now_s)
+        if route == USUAL:
+            self._learn(seen)
+            if seen.waiting >= rules.surge_queue:
+                return self._begin(f"{seen.waiting} frames were waiting")
+            limit = rules.surge_above * (self.normal_fps or float("inf"))
+            if rate is not None and rate > limit:
+                return self._begin(f"{rate:.3g} frames/s arrived, more than {limit:.3g}")
+            return USUAL, ""
+        limit = rules.normal_below * (self.normal_fps or 0.0)
+        if seen.waiting or rate is None or rate >= limit:
+            self._calm_since_s = None
+        elif self._calm_since_s is None:
+            self._calm_since_s = seen.now_s
+        elif seen.now_s - self._calm_since_s >= rules.normal_after_s:
+            reason = f"fewer than {limit:.3g} frames/s arrived for {rules.normal_after_s:g} s"
+            return USUAL, reason
+        return SURGE, ""
+
+    def _begin(self, reason: str) -> tuple[int, str]:
+        self._waits_since = self._calm_since_s = None
+        return SURGE, reason
+
+    def _arrival_fps(self, now_s: float) -> float | None:
+        """Return the rate of the last arrivals; a frame that is late counts as arriving now."""
+        if len(self._arrivals) < _MEASURED_ARRIVALS:
+            return None
+        (first_s, first), (last_s, last) = self._arrivals[0], self._arrivals[-1]
+        mean_s = (last_s - first_s) / (last - first)
+        overdue = now_s - last_s > 2 * mean_s
+        passed_s = (now_s if overdue else last_s) - first_s
+        return (last - first) / passed_s if passed_s > 0 else None
+
+    def _learn(self, seen: Seen) -> None:
+        """Measure the usual route while frames wait: then it is as fast as it can be."""
+        if self.rules.normal_fps is not None:
+            return
+        if not seen.waiting:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = seen.now_s, seen.came_out
+        else:
+            since_s, before = self._waits_since
+            count, passed_s = seen.came_out - before, seen.now_s - since_s
+            if count >= _FEWEST_RESULTS and passed_s > 0:
+                self.normal_fps = count / passed_s

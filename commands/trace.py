@@ -1,0 +1,56 @@
+"""Times of arrivals, from a file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.wording import quoted
+
+_MAX_FRAMES = 10_000_000
+
+
+def read_trace(path: Path) -> NDArray[np.float64]:
+    """Return the times of arrivals in a file, ascending, in seconds.
+
+    The file has a number a line; what follows a ``#`` is left out.
+
+    Raises:
+        RankSliceError: it cannot be read, a line is not a time, or times run backwards.
+    """
+    times: list[float] = []
+    mistakes = []
+    for number, line in enumerate(read_text(path, "a trace").splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        fault, seconds = _time(text, times[-1] if times else 0.0)
+        if fault:
+            expected = "expected seconds from the start, ascending, one number a line"
+            mistakes.append(Mistake(f"{path.name}, line {number}", fault, expected))
+        else:
+            times.append(seconds)
+    raise_mistakes(mistakes)
+    if not times:
+        raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number a line"))
+    if len(times) > _MAX_FRAMES:
+        raise RankSliceError(Mistake(path.name, f"has more than {_MAX_FRAMES} arrivals"))
+    return np.array(times)
+
+
+def _time(text: str, least: float) -> tuple[str, float]:
+    """Return what is wrong with a line of a trace, and its time."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0:
+        return f"{quoted(text)} is not a time", 0.0
+    if seconds < least:
+        return f"{text} comes after {least:g}", 0.0
+    return "", seconds

@@ -101,7 +101,8 @@ class Automatic:
                 return self._begin(f"{rate:.3g} frames/s arrived, more than {limit:.3g}")
             return USUAL, ""
         limit = rules.normal_below * (self.normal_fps or 0.0)
-        if seen.waiting or rate is None or rate >= limit:
+        # A frame that has just arrived waits, too, until it is let in.
+        if seen.waiting > 1 or rate is None or rate >= limit:
             self._calm_since_s = None
         elif self._calm_since_s is None:
             self._calm_since_s = seen.now_s

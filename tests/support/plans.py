@@ -14,12 +14,13 @@ from strategies import mapped_graphs
 
 from rankslice.backend.runtime.job import Job, load_job
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Placement
+from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.plan import ModelInfo, Plan, plan_to_json
 from rankslice.framework.turns import by_weights
 from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import partition
 from rankslice.frontend.plan.make_plan import make_plan
+from rankslice.frontend.plan.routes import join_ranks, with_surge
 
 FIGURE_2 = line_graph(
     """MaxPool1: input -> Buff1
@@ -66,6 +67,41 @@ def planned(
     )
     cut = in_turns(partition(graph, ranks), numbered)
     return make_plan(model, cut, places, source_rank=source_rank)
+
+
+def routed(
+    graph: Graph,
+    usual: dict[str, int],
+    surge: dict[str, int],
+    *,
+    shift: int = 0,
+    surge_weights: Mapping[int, Sequence[int]] = MappingProxyType({}),
+) -> Plan:
+    """Return a plan with a second route; its rank n has the key of the usual one's rank n + shift.
+
+    ``surge_weights``: as in :func:`planned`, of the ranks in ``surge``.
+    """
+    plan, other = planned(graph, usual), planned(graph, surge, weights=surge_weights)
+    keys = [f"board_cpu{rank + shift}" for rank in range(len(other.ranks))]
+    places = (
+        replace(rank, key=key, cores=(rank.rank + shift,))
+        for rank, key in zip(other.ranks, keys, strict=True)
+    )
+    joined = join_ranks(Placements(plan.ranks), Placements(tuple(places)))
+    cut = partition(graph, surge)
+    entries = range(max(surge.values()) + 1)
+    counts = [len(surge_weights.get(entry, (1,))) for entry in entries]
+    numbers = iter(joined.number)
+    cut = in_turns(cut, [[next(numbers) for _ in range(count)] for count in counts])
+    other = make_plan(
+        plan.model,
+        cut,
+        joined.surge,
+        source_rank=plan.source,
+        sink_rank=plan.sink,
+        idle=joined.idle,
+    )
+    return with_surge(plan, joined.usual, other)
 
 
 def job_of(plan: Plan) -> Job:

@@ -77,8 +77,11 @@ class Automatic:
         self.normal_fps = rules.normal_fps
         """Rate of the usual route, as far as it is known."""
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MEASURED_ARRIVALS)
-        self._waits_since: tuple[float, int] | None = None
-        """Since when frames wait on the usual route, and how many had come out by then."""
+        self._last_out = 0
+        self._busy_since: tuple[float, int] | None = None
+        """When the first result came while frames waited on the usual route, and its number."""
+        self._began_fps: float | None = None
+        """Rate of arrivals at which the surge began."""
         self._calm_since_s: float | None = None
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
@@ -95,14 +98,14 @@ class Automatic:
         if route == USUAL:
             self._learn(seen)
             if seen.waiting >= rules.surge_queue:
-                return self._begin(f"{seen.waiting} frames were waiting")
+                return self._begin(rate, f"{seen.waiting} frames were waiting")
             limit = rules.surge_above * (self.normal_fps or float("inf"))
             if rate is not None and rate > limit:
-                return self._begin(f"{rate:.3g} frames/s arrived, more than {limit:.3g}")
+                return self._begin(rate, f"{rate:.3g} frames/s arrived, more than {limit:.3g}")
             return USUAL, ""
-        limit = rules.normal_below * (self.normal_fps or 0.0)
+        limit = rules.normal_below * self._assumed_fps()
         # A frame that has just arrived waits, too, until it is let in.
-        if seen.waiting > 1 or rate is None or rate >= limit:
+        if seen.waiting > 1 or (rate is not None and rate >= limit):
             self._calm_since_s = None
         elif self._calm_since_s is None:
             self._calm_since_s = seen.now_s
@@ -111,9 +114,16 @@ class Automatic:
             return USUAL, reason
         return SURGE, ""
 
-    def _begin(self, reason: str) -> tuple[int, str]:
-        self._waits_since = self._calm_since_s = None
+    def _begin(self, rate: float | None, reason: str) -> tuple[int, str]:
+        self._busy_since = self._calm_since_s = None
+        self._began_fps = rate
         return SURGE, reason
+
+    def _assumed_fps(self) -> float:
+        """Return the rate of the usual route; half of what was too much if it is not known."""
+        if self.normal_fps is not None:
+            return self.normal_fps
+        return float("inf") if self._began_fps is None else self._began_fps / 2
 
     def _arrival_fps(self, now_s: float) -> float | None:
         """Return the rate of the last arrivals; a frame that is late counts as arriving now."""
@@ -129,12 +139,13 @@ class Automatic:
         """Measure the usual route while frames wait: then it is as fast as it can be."""
         if self.rules.normal_fps is not None:
             return
+        came_out, self._last_out = seen.came_out > self._last_out, seen.came_out
         if not seen.waiting:
-            self._waits_since = None
-        elif self._waits_since is None:
-            self._waits_since = seen.now_s, seen.came_out
-        else:
-            since_s, before = self._waits_since
+            self._busy_since = None
+        elif came_out and self._busy_since is None:
+            self._busy_since = seen.now_s, seen.came_out
+        elif came_out and self._busy_since is not None:
+            since_s, before = self._busy_since
             count, passed_s = seen.came_out - before, seen.now_s - since_s
             if count >= _FEWEST_RESULTS and passed_s > 0:
                 self.normal_fps = count / passed_s

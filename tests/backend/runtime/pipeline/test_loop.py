@@ -167,6 +167,7 @@ class Counting:
     """A stage that does some frames, and wakes its own thread after each."""
 
     finished = False
+    route = ""
 
     def __init__(self, frames: int, *, sends: bool = False, takes_s: float = 0.0) -> None:
         self.frame = 0

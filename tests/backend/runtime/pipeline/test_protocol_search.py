@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import termios
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -30,7 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph, opened
 from numpy.typing import NDArray
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
 from strategies import pairs_of
 
 from rankslice.backend.runtime.direct.handover import Neighbour
@@ -47,6 +48,7 @@ from rankslice.backend.runtime.job import Job, TensorSpec, typed_view
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
+from rankslice.backend.runtime.pipeline.routes import Entry, RoutedSink, RoutedSource
 from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.stages import (
     Input,
@@ -67,6 +69,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
 from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
+from rankslice.backend.runtime.sources.switching import Seen
 from rankslice.backend.runtime.turns import ALL as EVERY
 from rankslice.backend.runtime.turns import Steps, Turns
 from rankslice.framework.plan import Plan
@@ -124,6 +127,15 @@ class Frames:
             if found not in ([frame], [frame] * _size(frame)):
                 raise WrongFrameError(f"frame {frame} expected, found {found}")
 
+    def pass_on(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
+        """Write the frame that the inputs have, which is a later one than the last."""
+        (frame,) = {int(values[0]) for values in inputs}
+        if frame < self.computed:
+            raise WrongFrameError(f"frame {frame} comes after {self.computed - 1}")
+        self._check(frame, inputs)
+        self.read(frame, outputs)
+        self.computed = frame + 1
+
     def label(self, index: int) -> str:
         return str(index)
 
@@ -136,6 +148,31 @@ class Frames:
 
 def _size(frame: int) -> int:
     return SIZES[frame % len(SIZES)]
+
+
+class PassingFrames(Frames):
+    """An engine of one of two routes: it cannot know which frame comes, and passes it on."""
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
+        self.pass_on(inputs, outputs)
+
+
+class Whim:
+    """Changes the route at any time, some times."""
+
+    def __init__(self, times: int) -> None:
+        self.route = 0
+        self.left = times
+
+    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+        return self.route, "by whim"
+
+    def change(self) -> bool:
+        if not self.left:
+            return False
+        self.left -= 1
+        self.route = 1 - self.route
+        return True
 
 
 class Wire:
@@ -333,6 +370,7 @@ class World:
         direct: Pairs = frozenset(),
         knows_length: bool = True,
         has_one_thread: bool = False,
+        changes: int = 2,
     ) -> None:
         """Wire all ranks.
 
@@ -344,7 +382,10 @@ class World:
             direct: pairs of ranks that share memory.
             knows_length: whether the source knows how many frames there are.
             has_one_thread: whether source and sink run in the thread of the segments.
+            changes: how many times the route may change, if there are two.
         """
+        self._whim = Whim(changes)
+        self.is_routed = job.surge is not None
         self.window = window
         self.frames = frames
         self.stages: list[Stage] = []
@@ -356,6 +397,7 @@ class World:
         self._engines: list[Frames] = []
         self._arrivals = Pulled(frames if knows_length else None)
         self._direct = direct
+        self._routes = [route.segments for route in job.routes]
         wirings = [_small(wiring) for wiring in wire_all(job, window, direct)]
         self._channels = handed_over(wirings, direct)
         self.rings = [ring for each in self._channels for ring in each.rings]
@@ -365,7 +407,7 @@ class World:
         for rank, (wiring, channels) in enumerate(zip(wirings, self._channels, strict=True)):
             rings = channels.rings
             first = len(self.stages)
-            self._add_stages(wiring, rings, job.ranks[rank].turns)
+            self._add_stages(wiring, rings, [route.ranks[rank].turns for route in job.routes])
             names = [*["source"][: wiring.source is not None], *["compute"] * len(wiring.segments)]
             names += ["sink"][: wiring.sink is not None]
             thread_of = {name: "compute" if has_one_thread else name for name in names}
@@ -392,10 +434,12 @@ class World:
         self.actions = [
             *self._stage_actions(),
             *[("take credits", self._take_credits)][:receives_credits],
+            *[("change the route", self._change_route)][: self.is_routed],
             *self._token_actions(),
             *(a for w in self.wires for a in w.actions(manner)),
         ]
-        parts: list[Any] = [*self.rings, *self.stages, *self._engines, self._arrivals, *self.wires]
+        parts: list[Any] = [*self.rings, *self.stages, *self._engines, *self.wires]
+        parts += [self._arrivals, self._whim]
         parts += [end for w in self.wires for end in (w.outgoing, w.incoming)]
         self._flags = [(part, name) for part in parts for name in _flags(part)]
         self._lists = [found for part in parts for found in _lists(part)]
@@ -412,17 +456,14 @@ class World:
         for channels in self._channels:
             channels.close()
 
-    def _add_stages(self, wiring: Wiring, rings: Sequence[Ring], turns: Turns) -> None:
+    def _add_stages(self, wiring: Wiring, rings: Sequence[Ring], turns_of: Sequence[Turns]) -> None:
         if wiring.source is not None:
-            outputs = [rings[ring] for ring in wiring.source.outputs]
-            (reader,) = wiring.source.readers
-            credit = make_input(rings[reader.ring], reader.index)
-            self.source = SourceStage(
-                Frames(self.frames), self._arrivals, self.window, credit, outputs
-            )
+            self.source = self._make_source(wiring, rings)
             self.stages.append(self.source)
         for segment, spec in wiring.segments:
-            engine = Frames(self.frames, turns)
+            number = next(n for n, each in enumerate(self._routes) if segment in each)
+            turns = turns_of[number]
+            engine = (PassingFrames if self.is_routed else Frames)(self.frames, turns)
             self._engines.append(engine)
             outputs, given = [rings[ring] for ring in spec.outputs], make_inputs(spec.inputs, rings)
             self.stages.append(
@@ -430,10 +471,33 @@ class World:
             )
         if wiring.sink is not None:
             credit_ring = rings[wiring.sink.outputs[0]]
-            self.sink = SinkStage(
-                [Frames(self.frames)], make_inputs(wiring.sink.inputs, rings), credit_ring
+            exits = [make_inputs(parts, rings) for parts in wiring.exits]
+            kept = [Frames(self.frames)]
+            self.sink = (
+                RoutedSink(kept, exits, credit_ring)
+                if self.is_routed
+                else SinkStage(kept, exits[0], credit_ring)
             )
             self.stages.append(self.sink)
+
+    def _make_source(self, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage:
+        assert wiring.source is not None
+        (reader,) = wiring.source.readers
+        credit = make_input(rings[reader.ring], reader.index)
+        entries = [[rings[ring] for ring in outputs] for outputs in wiring.entries]
+        frames = Frames(self.frames)
+        if not self.is_routed:
+            return SourceStage(frames, self._arrivals, self.window, credit, entries[0])
+        routes = [Entry(outputs, self.window) for outputs in entries]
+        source = RoutedSource(frames, self._arrivals, routes, credit, self._whim)
+        # When they were made is no part of a state.
+        source.changes = deque(maxlen=0)  # type: ignore[assignment]
+        return source
+
+    def _change_route(self) -> bool:
+        """Let the source see something that has it change the route."""
+        self.woken.add(self.threads[self.stages.index(self.source)])
+        return self.is_routed and not self.source.finished and self._whim.change()
 
     def _stage_actions(self) -> Iterator[Action]:
         for number, stage in enumerate(self.stages):
@@ -551,17 +615,21 @@ class World:
 
     def has_ended(self) -> bool:
         """Whether all is as it has to be at the end of the stream."""
+        if self.source.frame != self.frames or self.sink.frame != self.frames:
+            return False
         return (
             all(stage.finished and self._is_past(stage) for stage in self.stages)
             and all(w.outgoing.finished and w.incoming.finished for w in self.wires)
             and not any(w.flying or w.sent or w.received for w in self.wires)
-            and all(ring.end == self._frames_of(ring) for ring in self.rings)
+            and all(self.is_routed or ring.end == self._frames_of(ring) for ring in self.rings)
             and all(isinstance(ring, View) or ring.written == ring.end for ring in self.rings)
             and all(min(ring.read, default=ring.end) >= (ring.end or 0) for ring in self.rings)
         )
 
     def _is_past(self, stage: Stage) -> bool:
         """Whether a stage has done the last frame that it handles, and none after it."""
+        if isinstance(stage, SegmentStage) and self.is_routed:
+            return True
         frame = stage._steps.first
         while frame < self.frames:
             frame = stage._steps.after(frame)
@@ -697,6 +765,17 @@ CASES = {
     "turns after other turns": job_of(
         planned(CHAIN, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (2, 1)})
     ),
+    # There are two routes.
+    "whole, or in two": job_of(routed(CHAIN, {"a": 0, "b": 0}, {"a": 0, "b": 1})),
+    "whole, or in two elsewhere": job_of(
+        routed(CHAIN, {"a": 0, "b": 0}, {"a": 0, "b": 1}, shift=1)
+    ),
+    "whole, or in turn": job_of(
+        routed(ONE, {"a": 0}, {"a": 0}, shift=1, surge_weights={0: (1, 1)})
+    ),
+    "in two, or whole in turn": job_of(
+        routed(CHAIN, {"a": 0, "b": 1}, {"a": 0, "b": 0}, surge_weights={0: (1, 1)})
+    ),
 }
 
 PAIR = frozenset({(0, 1)})
@@ -804,6 +883,37 @@ def test_no_reachable_state_of_ranks_in_turn_is_a_deadlock_or_overflows(
     case: str, window: int, frames: int, direct: Pairs
 ) -> None:
     assert found(case, window, frames, "prompt", *direct).states > 400
+
+
+@pytest.mark.parametrize(
+    ("case", "window", "frames", "direct"),
+    [
+        ("whole, or in two", 1, 2, NONE),
+        ("whole, or in two", 2, 3, PAIR),
+        ("whole, or in two elsewhere", 1, 2, ALL),
+        ("whole, or in two elsewhere", 1, 1, NONE),
+        pytest.param("whole, or in two", 2, 3, NONE, marks=pytest.mark.ci),
+        pytest.param("whole, or in two elsewhere", 2, 3, ALL, marks=pytest.mark.ci),
+        pytest.param("whole, or in turn", 1, 3, ALL, marks=pytest.mark.ci),
+        pytest.param("whole, or in turn", 1, 2, NONE, marks=pytest.mark.ci),
+        pytest.param("in two, or whole in turn", 1, 3, PAIR, marks=pytest.mark.ci),
+        pytest.param("in two, or whole in turn", 2, 3, PAIR, marks=pytest.mark.slow),
+        pytest.param("in two, or whole in turn", 1, 2, NONE, marks=pytest.mark.slow),
+    ],
+)
+def test_no_reachable_state_of_two_routes_is_a_deadlock_or_overflows(
+    case: str, window: int, frames: int, direct: Pairs
+) -> None:
+    seen = found(case, window, frames, "prompt", *direct)
+    assert seen.states > 1000
+    # The route may have changed never, once or twice, before any frame.
+    assert seen.ends > frames
+
+
+def test_no_reachable_state_of_two_routes_is_a_deadlock_if_the_end_is_found_by_reading() -> None:
+    job = CASES["whole, or in two"]
+    with closing(World(job, 2, 2, "prompt", direct=PAIR, knows_length=False)) as world:
+        assert search(world).states > 500
 
 
 def test_no_reachable_state_is_a_deadlock_if_a_rank_has_one_thread() -> None:
@@ -1168,6 +1278,38 @@ def test_ranks_that_count_their_own_frames_only_are_found(
     monkeypatch.setattr(Turns, "frame", lambda turns, index: index)
     with pytest.raises((StuckError, WrongFrameError, JobError)):
         found("three in turn", 2, 4, "prompt")
+
+
+def test_a_route_that_changes_while_frames_are_inside_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hasty(source: RoutedSource) -> None:
+        source._route = source._wanted = source._switching.decide(0, Seen(0, 0, 0, 0))[0]
+
+    monkeypatch.setattr(RoutedSource, "_choose", hasty)
+    with pytest.raises((StuckError, WrongFrameError, JobError)):
+        found("whole, or in two", 2, 3, "prompt")
+
+
+def test_a_sink_that_looks_at_one_route_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        RoutedSink,
+        "_read",
+        lambda sink: sink._exits[0] if all(map(Input.has_frame, sink._exits[0])) else (),
+    )
+    with pytest.raises(StuckError):
+        found("whole, or in two", 1, 2, "prompt", (0, 1))
+
+
+def test_an_end_that_only_the_route_in_use_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(source: RoutedSource) -> None:
+        for ring in source._written():
+            ring.finish()
+        source.finished = True
+
+    monkeypatch.setattr(RoutedSource, "_end", end)
+    with pytest.raises(StuckError):
+        found("whole, or in two", 1, 2, "prompt", (0, 1))
 
 
 either = pytest.mark.parametrize("by_messages", [True, False])

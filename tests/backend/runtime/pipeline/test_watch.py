@@ -329,6 +329,7 @@ class Gate:
 
     finished = False
     frame = 17
+    route = ""
 
     def __init__(self) -> None:
         self._begun = threading.Semaphore(0)

@@ -15,9 +15,9 @@ from real_jobs import chain_folder, let_ranks_sleep
 from rankslice.commands.simulate.simulate import (
     SimulationOptions,
     Traffic,
-    read_trace,
     simulate_job,
 )
+from rankslice.commands.trace import read_trace
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256

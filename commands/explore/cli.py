@@ -22,6 +22,7 @@ from rankslice.commands.options import (
     refuse_with,
 )
 from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT
 from rankslice.framework.specs.keys import split_keys
 
@@ -72,6 +73,24 @@ def explore(
     fps: Annotated[
         float | None, Option(min=1e-3, max=1e9, help="Required frame rate, for a recommendation.")
     ] = None,
+    surge_fps: Annotated[
+        float | None,
+        Option(
+            min=1e-3,
+            max=1e9,
+            help="With --fps: frame rate during a surge; recommends one mapping for each rate, for"
+            " 'build --surge'.",
+        ),
+    ] = None,
+    turns: Annotated[
+        int,
+        Option(
+            min=1,
+            max=64,
+            help="Let up to so many accelerators of one kind take frames in turn on the same"
+            " layers.",
+        ),
+    ] = 1,
     accelerators: Annotated[
         str | None,
         Option(metavar="KEY,KEY,...", help="Mapping keys to use (default: those measured)."),
@@ -152,6 +171,10 @@ def explore(
     from rankslice.exploration.results.files import exploration_to_json
     from rankslice.exploration.search.methods import EVALUATIONS, SearchOptions, default_genetics
 
+    if surge_fps is not None and (fps is None or surge_fps <= fps):
+        expected = "expected more than --fps, the usual rate"
+        found_fps = "is given without --fps" if fps is None else f"is {surge_fps:g}, --fps {fps:g}"
+        raise RankSliceError(Mistake("--surge-fps", found_fps, expected))
     if evaluate is _Evaluate.model:
         refuse_with("--evaluate model", evaluations=evaluations, frames=frames)
     most = evaluations or EVALUATIONS.get(evaluate.value, 0)
@@ -168,6 +191,8 @@ def explore(
         method=method.value,
         objectives=parse_objectives(objectives),
         target_fps=fps,
+        surge_fps=surge_fps,
+        most_turns=turns,
         keys=tuple(dict.fromkeys(split_keys(accelerators or "", "--accelerators"))),
         per_core=per_core,
         genetics=genetics,

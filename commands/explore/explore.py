@@ -25,11 +25,14 @@ from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.frame_bytes import bounds_text
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.problem.teams import with_turns
 from rankslice.exploration.results.answer import answer
 from rankslice.exploration.results.files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
+from rankslice.exploration.results.pair import routes, routes_text
 from rankslice.exploration.results.records import Candidate, Exploration
 from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
+from rankslice.exploration.search.replicas import replicas_text
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -110,10 +113,13 @@ def explore(
         measuring = _Measured(model, platform, out, options)
         inputs = measuring.inputs(loaded, listener or Listener())
         problem = inputs.problem
-        objectives, left_out = available_objectives(problem, ("throughput", *wanted.objectives))
+        objectives, left_out = available_objectives(problem, _objectives(wanted))
         found = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
         if not found.candidates:
             raise RankSliceError(_nothing(str(platform), problem, found))
+        pair = None
+        if wanted.target_fps is not None and wanted.surge_fps is not None:
+            pair = routes(found.candidates, wanted.target_fps, wanted.surge_fps)
         exploration = Exploration(
             model=problem.model,
             platform=problem.platform,
@@ -125,12 +131,20 @@ def explore(
             candidates=found.candidates,
             answer=(
                 *answer(found.candidates, wanted.target_fps),
+                *(
+                    routes_text(pair, wanted.target_fps, wanted.surge_fps)
+                    if wanted.target_fps is not None and wanted.surge_fps is not None
+                    else ()
+                ),
+                *replicas_text(problem, found.candidates),
                 *found.notes,
                 *_gaps(inputs),
                 *_bounds(problem),
                 *_hints(problem, wanted, found.candidates[0]),
             ),
             target_fps=wanted.target_fps,
+            surge_fps=wanted.surge_fps,
+            routes=() if pair is None else tuple(each.number for each in pair),
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
             tried=found.tried,
             failures=found.failures,
@@ -141,6 +155,12 @@ def explore(
     for file in unfinished_files(out):
         file.unlink()
     return exploration
+
+
+def _objectives(wanted: SearchOptions) -> tuple[str, ...]:
+    """Return what is best; for a surge, a mapping of least latency is looked for as well."""
+    more = ("latency",) if wanted.surge_fps is not None else ()
+    return tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
 
 
 def _gaps(inputs: _Inputs) -> Iterator[str]:
@@ -244,6 +264,8 @@ class _Measured:
             default_engine=default_engine(format_of(loaded.graph).submodels),
             source=source,
         )
+        if self.options.search.most_turns > 1:
+            problem = with_turns(problem, self.options.search.most_turns)
         return _Inputs(loaded, boards, measured, problem)
 
     def _measure(self, listener: Listener) -> Profile:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.turns import Turns, by_weights
+
+if TYPE_CHECKING:
+    from rankslice.exploration.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,16 @@ class Team:
         weights = self.weights or (1,) * len(self.devices)
         parts = zip(self.devices, weights, strict=True)
         return "|".join(keys[device] + (f"*{n}" if n > 1 else "") for device, n in parts)
+
+
+def with_turns(problem: Problem, most_turns: int) -> Problem:
+    """Return a problem in which devices of one kind may take turns; each of them once at a time.
+
+    Args:
+        problem: layers and devices.
+        most_turns: devices that take turns with each other, at most.
+    """
+    return replace(problem, teams=teams_of_kinds(problem.device_kinds.tolist(), most_turns))
 
 
 _MOST_TEAMS = 64

@@ -33,6 +33,8 @@ def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
             for failure in exploration.failures
         ],
         "target_fps": exploration.target_fps,
+        "surge_fps": exploration.surge_fps,
+        "routes": dict(zip(("normal", "surge"), exploration.routes, strict=False)) or None,
         "answer": list(exploration.answer),
         "mappings": [_candidate(candidate) for candidate in exploration.candidates],
     }

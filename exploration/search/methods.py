@@ -58,6 +58,10 @@ class SearchOptions:
     genetics: GeneticOptions = field(default_factory=GeneticOptions)
     coarse: bool = False
     """Move blocks of layers before single ones."""
+    most_turns: int = 1
+    """How many accelerators of one kind may take turns on the same layers."""
+    surge_fps: float | None = None
+    """Frames per second that come in during a surge; ``None``: there is none."""
     keep: int = 24
     """How many mappings of the front are shown at most."""
     evaluate: str = "model"
@@ -153,7 +157,7 @@ class _Searching:
         predicted = [name for name in objectives if OBJECTIVES[name].evaluated]
         self._has_unpredicted = len(predicted) < len(objectives)
         self._space = space_of(problem, predicted, coarse=options.coarse)
-        self._score = FastestFound(scorer(problem, predicted), len(problem.devices))
+        self._score = FastestFound(scorer(problem, predicted), self._space.devices)
         self._proof: Proof | None = None
         self._expected = options.evaluations
 

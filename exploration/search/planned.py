@@ -50,6 +50,18 @@ class ContiguousPlanner:
         """All devices, but for those that share cores with an earlier one."""
         return without_shared_cores(self.problem, range(len(self.problem.devices)))
 
+    @cached_property
+    def _teams(self) -> dict[tuple[int, ...], int]:
+        """The numbers that stand for devices in turn, each with the same share, by these."""
+        first = len(self.problem.devices)
+        teams = enumerate(self.problem.teams, first)
+        return {team.devices: number for number, team in teams if not team.weights}
+
+    @cached_property
+    def most_turns(self) -> int:
+        """How many devices may take turns."""
+        return max(map(len, self._teams), default=1)
+
     def plan(
         self,
         devices: Sequence[int],
@@ -79,22 +91,34 @@ class ContiguousPlanner:
                 ),
                 objective=objective,
                 throughput_floor_fps=floor_fps,
+                most_turns=self.most_turns,
                 most_steps=_MAX_STEPS,
             )
         except NoPlanError:
             return None
         row = np.empty(len(problem.layers), np.int64)
         for each in found.slices:
-            row[each.first : each.last + 1] = devices[each.index]
+            row[each.first : each.last + 1] = self._number(each.indices, devices)
         kinds = problem.device_kinds[list(devices)].tolist()
         slices = tuple(Slice(kinds[each.index], each.first, each.last) for each in found.slices)
         return ContiguousPlan(row, slices, found.bottleneck_s)
+
+    def _number(self, indices: Sequence[int], devices: Sequence[int]) -> int:
+        """Return the number of a device, or of several that take turns.
+
+        Where the problem has too many devices for all teams, the first device has all frames.
+        """
+        members = tuple(sorted(devices[index] for index in indices))
+        return members[0] if len(members) == 1 else self._teams.get(members, members[0])
 
     def bound_s(self) -> float:
         """Return what no mapping of contiguous slices falls short of, by the cost model.
 
         That is a bottleneck in seconds; infinite if there is no such mapping.
         """
+        if self.most_turns > 1:
+            # What crosses cuts depends on who takes turns, so it counts as nothing.
+            return max(self._bound_s(0.0 * sent, rates) for sent, rates in self._least_sent())
         return max(self._bound_s(sent, rates) for sent, rates in self._least_sent())
 
     def _bound_s(self, sent: Floats, bandwidth: Floats) -> float:
@@ -108,7 +132,7 @@ class ContiguousPlanner:
                 spans_s=self.least_spans_s(),
                 bandwidth_bytes_s=bandwidth,
             )
-            found = optimal_pipeline(chain, most_steps=_MAX_STEPS)
+            found = optimal_pipeline(chain, most_turns=self.most_turns, most_steps=_MAX_STEPS)
         except NoPlanError as error:
             return 0.0 if error.limit == "steps" else math.inf
         return found.bound_s or 0.0

@@ -646,3 +646,30 @@ def test_an_objective_of_runs_alone_says_so_before_anything_is_measured(
         " add --evaluate run\n"
     ) == ended.err
     assert not (folder / "explored").exists()
+
+
+SURGE = ("--fps", "30", "--surge-fps", "80", "--turns", "2")
+
+
+def test_a_pair_of_mappings_for_a_surge_can_be_built(folder: Path) -> None:
+    command = ("explore", "chain.onnx", "--platform", "boards.yaml", "--profile", "profile.json")
+    ended = rankslice(*command, "--out", "found", *SURGE)
+    assert 0 == ended.code, ended.err
+    numbers = json.loads((folder / "found/front.json").read_text())["routes"]
+    assert ["normal", "surge"] == list(numbers)
+    normal, surge = (f"mapping-{number:02}.json" for number in numbers.values())
+    assert normal != surge
+    assert f"--mapping {normal} --surge {surge}" in ended.out.replace("\n", " ")
+    build = ("build", "chain.onnx", "--platform", "boards.yaml", "--out", "built")
+    ended = rankslice(*build, "--mapping", f"found/{normal}", "--surge", f"found/{surge}")
+    assert 0 == ended.code, ended.err
+    assert "for a surge:" in ended.out
+
+
+@pytest.mark.parametrize("given", [(), ("--fps", "90")])
+def test_a_surge_needs_a_smaller_usual_rate(folder: Path, given: tuple[str, ...]) -> None:
+    command = ("explore", "chain.onnx", "--platform", "boards.yaml", "--profile", "profile.json")
+    ended = rankslice(*command, "--surge-fps", "80", *given)
+    assert 1 == ended.code
+    assert "--surge-fps: is" in ended.err
+    assert "expected more than --fps" in ended.err

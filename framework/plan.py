@@ -187,10 +187,8 @@ def plan_from_json(text: str, where: str = "plan.json") -> Plan:
     if type(window) is not int or window != plan.window:
         found = f"found {described(window)}"
         raise RankSliceError(Mistake(f"{where}: window", found, f"expected {plan.window}"))
-    if plan.surge is not None and len(plan.surge.turns) != len(plan.ranks):
-        found = f"found {len(plan.surge.turns)}"
-        expected = f"expected {len(plan.ranks)}, one for each rank"
-        raise RankSliceError(Mistake(f"{where}: surge.turns", found, expected))
+    if plan.surge is not None:
+        raise_mistakes(_surge_turns_mistakes(plan.surge, len(plan.ranks), f"{where}: surge.turns"))
     named = [(where, _FROM_ZERO), (f"{where}: surge", _Counts.of(plan))]
     for check in (_name_mistakes, _flow_mistakes):
         for route, (here, before) in zip(plan.routes, named, strict=False):
@@ -282,6 +280,14 @@ def _record_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistak
             yield Mistake(f"{where}: segments[{number}].level", f"found {segment.level}")
         if not 1 <= segment.levels <= segment.level:
             yield Mistake(f"{where}: segments[{number}].levels", f"found {segment.levels}")
+
+
+def _surge_turns_mistakes(surge: Route, ranks: int, here: str) -> Iterator[Mistake]:
+    """Yield what is wrong with the frames that ranks handle on the route for a surge."""
+    if len(surge.turns) != ranks:
+        yield Mistake(here, f"found {len(surge.turns)}", f"expected {ranks}, one for each rank")
+    for rank, turns in enumerate(surge.turns):
+        yield from _turns_mistakes(turns, f"{here}[{rank}]")
 
 
 def _turns_mistakes(turns: Turns, here: str) -> Iterator[Mistake]:

@@ -1,11 +1,12 @@
 import json
 from contextlib import suppress
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph, opened
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.commands.build.show import describe_plan
 from rankslice.framework.errors import RankSliceError
@@ -251,3 +252,79 @@ def test_what_a_plan_sends_of_open_sizes_is_the_most():
         " ".join(rows[0][4:8]),
         " ".join(rows[1][8:]),
     ]
+
+
+CHAIN = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")
+ROUTED = routed(CHAIN, {"conv": 0, "relu": 0}, {"conv": 0, "relu": 1}, surge_weights={1: (2, 1)})
+
+
+def changed_surge(*path_and_value):
+    """Return the text of a plan with two routes, with the value at a path of the surge replaced."""
+    return changed("surge", *path_and_value, plan=ROUTED)
+
+
+def test_a_plan_with_two_routes_reads_back():
+    assert ROUTED == plan_from_json(plan_to_json(ROUTED))
+
+
+def test_a_route_has_turns_segments_and_channels_of_its_own():
+    usual, surge = ROUTED.routes
+    assert [(1, (0,))] * 3 == [astuple(rank.turns) for rank in usual.ranks]
+    assert [(1, (0,)), (3, (0, 2)), (3, (1,))] == [astuple(rank.turns) for rank in surge.ranks]
+    assert [(0, 0)] == [(each.rank, each.index) for each in usual.segments]
+    assert [(0, 1), (1, 0), (2, 0)] == [(each.rank, each.index) for each in surge.segments]
+    assert () == usual.channels
+    assert [1, 2, 3, 4] == [each.number for each in surge.channels]
+    # Conv and Relu in one step; in two with a hop each way, the second of two steps.
+    assert [2, 7] == [route.window for route in ROUTED.routes]
+    assert [None, None] == [route.surge for route in ROUTED.routes]
+
+
+@pytest.mark.parametrize(
+    ("path_and_value", "mistake"),
+    [
+        (("turns", []), "surge.turns: found 0; expected 3, one for each rank"),
+        (
+            ("turns", 1, "period", 0),
+            "surge.turns[1].period: found 0; expected 1 to",
+        ),
+        (
+            ("turns", 2, "positions", [4]),
+            "surge.turns[2].positions: found [4]; expected numbers from 0 to 2, ascending",
+        ),
+        (("channels", 0, "number", 9), "surge: channels[0].number: found 9; expected 1"),
+        (("channels", 1, "source", 7), "surge: channels[1].source: there is no rank 7"),
+        (("channels", 0, "destination", 2), "surge: channels: two of them bring the same tensor"),
+        (("segments", 0, "index", 0), "surge: segments[0].index: found 0"),
+        (("segments", 1, "inputs", ["b"]), "surge: segments[1].inputs: there is no tensor 'b'"),
+        (("segments", 1, "inputs", ["y"]), "surge: segments[1].inputs: nothing before it makes"),
+        (
+            ("segments", 1, "file", ROUTED.segments[0].file),
+            "segments: two segments have the same file",
+        ),
+        (("path_length", 0), "surge: path_length: found 0"),
+        # The first of two that take turns has all frames: the other one's are made twice.
+        (
+            ("turns", 1, {"period": 1, "positions": [0]}),
+            "surge: segments[2].outputs: 'y' is there already",
+        ),
+        # The first of two has a part of its frames: the others do not reach the sink.
+        (("turns", 1, "positions", [0]), "surge: model.outputs: 'y' does not reach the sink"),
+    ],
+)
+def test_what_is_wrong_with_the_route_for_a_surge_is_told_with_its_place(path_and_value, mistake):
+    assert f"plan.json: {mistake}" in "\n".join(mistakes(changed_surge(*path_and_value)))
+
+
+def test_a_plan_with_two_routes_is_described_route_by_route():
+    assert (
+        "model.onnx: ranks: 3; segments: 1 (the fewest possible); channels: 0; window: 2\n"
+        "frames enter at rank 0, results come out at rank 0\n"
+        "rank  key         segments  layers  receives  sends\n"
+        "0     board_cpu0  1         2       -         -\n"
+        "for a surge: segments: 3 (the fewest possible); channels: 4; window: 7\n"
+        "rank  key         frames     segments  layers  receives         sends\n"
+        "0     board_cpu0  all        1         1       2 tensors, 32 B  2 tensors, 32 B\n"
+        "1     board_cpu1  0, 2 of 3  1         1       1 tensor, 16 B   1 tensor, 16 B\n"
+        "2     board_cpu2  1 of 3     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
+    ) == describe_plan(ROUTED)

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, nearest
+from rankslice.framework.errors import (
+    CollectedMistakes,
+    Mistake,
+    RankSliceError,
+    nearest,
+    raise_mistakes,
+)
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Assignment, Placement, Placements
 from rankslice.framework.mapping import Mapping as LayerMapping
@@ -20,7 +26,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.format import Arrangement
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
-from rankslice.frontend.partition.in_turns import in_turns
+from rankslice.frontend.partition.in_turns import in_turns, kept
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.routes import join_ranks, with_surge
@@ -114,6 +120,8 @@ def _with_surge(
     literally: bool,
 ) -> Planned:
     """Return a plan with a second route, from and to the same ranks."""
+    graph = planned.model.graph
+    raise_mistakes(kept(graph, graph.layers, "segments of two routes", "build without --surge"))
     joined = join_ranks(usual, surge)
     plan = planned.plan
     cut, warnings = _cut(planned.model, surge, assignment, literally)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition
 
@@ -31,12 +32,24 @@ def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
 
 def _kept(cut: Partition, ranks: Sequence[Sequence[int]]) -> Iterator[Mistake]:
     """Yield the layers of ranks in turn that take something along from frame to frame."""
-    for segment in cut.segments:
-        for layer in segment.layers if len(ranks[segment.rank]) > 1 else ():
-            if layer.lasting:
-                yield Mistake(
-                    f"{cut.graph.name}: layer {quoted(layer.name)}",
-                    f"it takes {layer.lasting[0]} along from frame to frame, and ranks that take"
-                    " turns share nothing",
-                    "map it to a key of one rank",
-                )
+    layers = (
+        layer
+        for segment in cut.segments
+        if len(ranks[segment.rank]) > 1
+        for layer in segment.layers
+    )
+    return kept(cut.graph, layers, "ranks that take turns", "map it to a key of one rank")
+
+
+def kept(graph: Graph, layers: Iterable[Layer], where: str, hint: str) -> Iterator[Mistake]:
+    """Yield the layers that take something along from frame to frame.
+
+    ``where``: what shares nothing of it; ``hint``: what to do.
+    """
+    for layer in layers:
+        if layer.lasting:
+            yield Mistake(
+                f"{graph.name}: layer {quoted(layer.name)}",
+                f"it takes {layer.lasting[0]} along from frame to frame, and {where} share nothing",
+                hint,
+            )

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from command_line import COMMAND, rankslice
-from jobs import FIGURE_2_RANKS, figure_2, write_mapping
+from jobs import FIGURE_2_RANKS, figure_2, shared_core_key, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
@@ -314,3 +314,53 @@ def test_two_spellings_of_one_board_and_core_are_two_ranks_with_files_of_their_o
     (tmp_path / "mapping.json").write_text(json.dumps(dict(zip(keys, layers, strict=True))))
     result = built(tmp_path, tmp_path / "out")
     assert 5 == len({segment.file for segment in result.plan.segments})
+
+
+def surge_mapping(inputs: Path, keys: dict[str, list[str]]) -> Path:
+    path = inputs / "surge.json"
+    path.write_text(json.dumps(keys))
+    return path
+
+
+HALVES = (list(FIGURE_2_RANKS)[:3], list(FIGURE_2_RANKS)[3:])
+
+
+def test_ranks_of_the_route_for_a_surge_share_cores_only_when_told_to(inputs: Path) -> None:
+    write_mapping(inputs / "mapping.json", dict.fromkeys(FIGURE_2_RANKS, 0))
+    keys = dict(zip(map(shared_core_key, range(2)), HALVES, strict=True))
+    assert any("share" in text for text in mistakes(inputs, surge=surge_mapping(inputs, keys)))
+
+
+def test_ranks_of_two_routes_may_have_the_same_cores(inputs: Path) -> None:
+    platform = inputs / "boards.yaml"
+    platform.write_text("boards: {edge01: {cores: 0-3}}")
+    (inputs / "mapping.json").write_text(json.dumps({"edge01_cpu1": list(FIGURE_2_RANKS)}))
+    surge = surge_mapping(inputs, dict(zip(("edge01_cpu0-1", "edge01_cpu3"), HALVES, strict=True)))
+    options = BuildOptions(surge=surge)
+    made = build(inputs / "model.onnx", inputs / "mapping.json", platform, inputs / "out", options)
+    assert [True, True, False] == [rank.shared for rank in made.plan.ranks]
+    files = {segment.file for route in made.plan.routes for segment in route.segments}
+    for folder in (inputs / "out", inputs / "out" / "packages" / "edge01"):
+        assert files == {f"submodels/{path.name}" for path in (folder / "submodels").iterdir()}
+
+
+def test_mistakes_in_both_mappings_are_told_together(inputs: Path) -> None:
+    write_mapping(inputs / "mapping.json", {**FIGURE_2_RANKS, "Conv99": 0})
+    surge = surge_mapping(inputs, {"local_tpu": list(FIGURE_2_RANKS), "local_cpu0": ["Conv98"]})
+    found = "\n".join(mistakes(inputs, share_cores=True, surge=surge))
+    assert all(name in found for name in ("Conv99", "local_tpu", "Conv98"))
+
+
+def test_a_model_that_takes_something_along_has_one_route(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        " g (float[1,4] x) => (float[1,4] z) { y = RandomNormalLike (x) z = Add (x, y) }"
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    layers = {"RandomNormalLike_0": 0, "Add_1": 0}
+    write_mapping(tmp_path / "mapping.json", layers)
+    surge = surge_mapping(tmp_path, {shared_core_key(1): list(layers)})
+    assert [
+        "model.onnx: layer 'RandomNormalLike_0': it takes a generator of random numbers along from"
+        " frame to frame, and segments of two routes share nothing; build without --surge"
+    ] == mistakes(tmp_path, surge=surge, share_cores=True)

@@ -55,7 +55,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         window=plan.window,
         ranks=[_rank(plan, placement) for placement in plan.ranks],
         takes_turns=any(rank.turns != ALL for route in plan.routes for rank in route.ranks),
-        has_surge=plan.surge is not None,
+        surge_window=next((route.window for route in plan.routes[1:]), 0),
         spaces=lambda count: _Prose(" " * count),
     )
 

@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from placements import placements
-from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
+from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.backend.codegen import Literal, render_driver
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.tables import Rank, Receive, Segment, Send, tables
+from rankslice.backend.runtime.tables import Rank, Receive, Route, Segment, Send, tables
 from rankslice.backend.runtime.turns import Turns
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.framework.mapping import Placement
@@ -111,7 +111,15 @@ def in_turns() -> Plan:
     return planned(graph, {"conv": 0, "fc": 1, "add": 2}, placements(*keys), weights={1: (2, 1)})
 
 
-CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile, "in-turns": in_turns}
+def surge() -> Plan:
+    """Return a plan with two routes: the whole model on one rank, or three stages, one in turn."""
+    return routed(
+        FIGURE_2, dict.fromkeys(FIGURE_2_RANKS, 0), FIGURE_2_RANKS, surge_weights={1: (2, 1)}
+    )
+
+
+CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile}
+CASES |= {"in-turns": in_turns, "surge": surge}
 
 
 def generate(plan: Plan, folder: Path) -> Path:
@@ -126,8 +134,9 @@ def generate(plan: Plan, folder: Path) -> Path:
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "submodels").mkdir()
-    for segment in plan.segments:
-        (folder / segment.file).touch()
+    for route in plan.routes:
+        for segment in route.segments:
+            (folder / segment.file).touch()
     write_packages(folder, plan)
     return folder
 
@@ -148,8 +157,8 @@ def string_constants(source: str) -> set[str]:
 
 
 def ranks_of(source: str) -> dict[int, Rank]:
-    """Return the value of RANKS, of literals and calls of five classes, without running it."""
-    classes = {kind.__name__: kind for kind in (Rank, Receive, Segment, Send, Turns)}
+    """Return the value of RANKS, of literals and calls of these classes, without running it."""
+    classes = {kind.__name__: kind for kind in (Rank, Receive, Route, Segment, Send, Turns)}
 
     def value(node: ast.expr) -> Any:
         if isinstance(node, ast.Call):

@@ -97,7 +97,7 @@ def _optimisation_effect(
 
 def _rounds(plan: Plan) -> bool:
     """Return whether float16 values cross cuts."""
-    crossing = {channel.tensor for channel in plan.channels}
+    crossing = {channel.tensor for route in plan.routes for channel in route.channels}
     return any(tensor.dtype == "float16" for tensor in plan.tensors if tensor.name in crossing)
 
 

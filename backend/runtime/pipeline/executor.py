@@ -23,6 +23,9 @@ class Stage(Protocol):
     finished: bool
     route: str
     """The route whose frames it counts; empty: it counts all."""
+    precedence: int
+    """Of ready stages that with the lowest one runs first: the sink's is 0, that of segments 1, the
+    source's 2. What a sink takes is older than what a segment computes, whatever both count."""
 
     def is_ready(self) -> bool:
         """Whether :meth:`step` would work without waiting for anyone."""
@@ -93,6 +96,11 @@ class Messages(Protocol):
 
 def _nothing() -> None:
     """Have no tokens to send."""
+
+
+def _age(stage: Stage) -> tuple[int, int]:
+    """Return what orders stages by the age of their frames: the oldest is the least."""
+    return stage.precedence, stage.frame
 
 
 def step_of(stage: Stage) -> str:
@@ -271,7 +279,7 @@ class Executor:
         oldest: Stage | None = None
         for stage in self._stages:
             self._asked = stage
-            if stage.is_ready() and (oldest is None or stage.frame < oldest.frame):
+            if stage.is_ready() and (oldest is None or _age(stage) < _age(oldest)):
                 oldest = stage
         return oldest
 

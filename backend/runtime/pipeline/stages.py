@@ -128,6 +128,7 @@ class _Stage(ABC):
 
     route = ""
     """Of a segment, if there are several."""
+    precedence = 1
 
     def __init__(
         self,
@@ -237,6 +238,8 @@ class SegmentStage(_Stage):
 
 class SourceStage(_Stage):
     """Lets frames in as they arrive, up to the window."""
+
+    precedence = 2
 
     def __init__(
         self,
@@ -352,6 +355,8 @@ class SourceStage(_Stage):
 
 class SinkStage(_Stage):
     """Takes the model outputs of each frame out of the pipeline."""
+
+    precedence = 0
 
     def __init__(
         self, sinks: Sequence[Sink], inputs: Sequence[Input | MergedInput], credit: Ring

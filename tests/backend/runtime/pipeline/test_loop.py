@@ -168,6 +168,7 @@ class Counting:
 
     finished = False
     route = ""
+    precedence = 1
 
     def __init__(self, frames: int, *, sends: bool = False, takes_s: float = 0.0) -> None:
         self.frame = 0
@@ -272,6 +273,27 @@ def test_an_older_frame_that_a_look_between_steps_brings_comes_first() -> None:
     executor.start(Letterbox(stages[1], brings_at={1}, looks=4))
     executor.join(10)
     assert [("ahead", 5), ("behind", 0), ("ahead", 6), ("ahead", 7)] == order
+
+
+def test_a_sink_comes_before_segments_and_these_before_a_source_whatever_they_count() -> None:
+    order = []
+
+    class Ordered(Counting):
+        def step(self) -> None:
+            order.append((self.precedence, self.frame))
+            super().step()
+
+    stages = []
+    for precedence, first, last in ((1, 7, 8), (2, 0, 2), (1, 3, 5), (0, 90, 92)):
+        stage = Ordered(last)
+        stage.precedence, stage.frame = precedence, first
+        stages.append(stage)
+    executor = Executor("compute", stages, on_failure=lambda *_: None)
+    for stage in stages:
+        stage.executor = executor
+    executor.start(Letterbox(stages[0], brings_at=set(), looks=1))
+    executor.join(10)
+    assert [(0, 90), (0, 91), (1, 3), (1, 4), (1, 7), (2, 0), (2, 1)] == order
 
 
 def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_look() -> None:

@@ -330,6 +330,7 @@ class Gate:
     finished = False
     frame = 17
     route = ""
+    precedence = 1
 
     def __init__(self) -> None:
         self._begun = threading.Semaphore(0)

@@ -50,7 +50,8 @@ class RoutedSource(SourceStage):
         super().__init__(source, arrivals, window, credit, rings, shares_clock=shares_clock)
         self._entries = entries
         self._switching = switching
-        self._begin_s = time.monotonic()
+        self._begin_s: float | None = None
+        """The first look, when the first timed frame arrives."""
         self._route = 0
         self._wanted = 0
         """The route that frames take as soon as nothing is inside."""
@@ -79,6 +80,8 @@ class RoutedSource(SourceStage):
 
     def _choose(self) -> None:
         now_s = time.monotonic()
+        if self._begin_s is None:
+            self._begin_s = now_s
         arrived, waiting = self._arrivals.counts()
         seen = Seen(now_s, arrived, waiting, self._came_out)
         if self._wanted == self._route:

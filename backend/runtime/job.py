@@ -186,7 +186,7 @@ class Job:
     @property
     def routes(self) -> tuple[Job, ...]:
         """The job of each way of frames through the ranks, the usual one first."""
-        return (self, *((self.surge,) if self.surge is not None else ()))
+        return (self,) if self.surge is None else (replace(self, surge=None), self.surge)
 
     def segments_of(self, rank: int) -> tuple[SegmentSpec, ...]:
         """Return the segments of one rank, in the order in which a frame passes them."""
@@ -248,6 +248,7 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
         ranks=tuple(read_spec(RankSpec, item) for item in record["ranks"]),
         source_rank=record["source"],
         sink_rank=record["sink"],
+        window=record["window"],
         **_way(record),
     )
     other = record["surge"]
@@ -255,7 +256,8 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
         return job
     turns = [read_spec(Turns, item) for item in other["turns"]]
     ranks = (replace(rank, turns=each) for rank, each in zip(job.ranks, turns, strict=True))
-    return replace(job, surge=replace(job, ranks=tuple(ranks), **_way(other)))
+    window = other["path_length"] + 1
+    return replace(job, surge=replace(job, ranks=tuple(ranks), window=window, **_way(other)))
 
 
 def _way(record: dict[str, Any]) -> dict[str, Any]:
@@ -267,7 +269,6 @@ def _way(record: dict[str, Any]) -> dict[str, Any]:
             for item in record["channels"]
         ),
         "path_length": record["path_length"],
-        "window": record["path_length"] + 1,
     }
 
 

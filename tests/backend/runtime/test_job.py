@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from line_graphs import line_graph
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, routed
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Job, TensorSpec, load_job
@@ -86,6 +86,21 @@ def test_a_driver_that_says_other_turns_than_the_plan_is_refused(tmp_path: Path)
         check_tables(job, job.sha256, ranks)
 
 
+def test_a_job_has_the_routes_that_the_plan_has() -> None:
+    whole = dict.fromkeys(FIGURE_2_RANKS, 0)
+    plan = routed(FIGURE_2, whole, FIGURE_2_RANKS, surge_weights={1: (2, 1)})
+    job = job_of(plan)
+    assert job.surge == job.routes[1]
+    assert [None, None] == [route.surge for route in job.routes]
+    for expected, found in zip(plan.routes, job.routes, strict=True):
+        assert expected.window == found.window
+        assert [each.number for each in expected.channels] == [c.number for c in found.channels]
+        assert [each.file for each in expected.segments] == [s.file for s in found.segments]
+        assert [astuple(rank.turns) for rank in expected.ranks] == [
+            (rank.turns.period, rank.turns.positions) for rank in found.ranks
+        ]
+
+
 def test_a_missing_plan_is_told(tmp_path: Path) -> None:
     with pytest.raises(JobError) as error:
         load_job(tmp_path / "plan.json")
@@ -110,6 +125,9 @@ def test_a_missing_plan_is_told(tmp_path: Path) -> None:
         changed(lambda plan: plan["model"].update(inputs=["nothing"])),
         changed(lambda plan: plan["segments"][0].update(inputs=3)),
         changed(lambda plan: plan["ranks"][0].update(options=["a"])),
+        changed(lambda plan: plan.pop("surge")),
+        changed(lambda plan: plan.update(surge={})),
+        changed(lambda plan: plan.update(surge={**plan, "turns": []})),
     ],
 )
 def test_what_is_no_plan_is_told(tmp_path: Path, content: str | bytes) -> None:

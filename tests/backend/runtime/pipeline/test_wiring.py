@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from line_graphs import line_graph
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
 from strategies import pairs_of
 
 from rankslice.backend.runtime.job import Job
@@ -18,6 +18,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     HEARTBEAT_CHANNEL,
     Pairs,
     Reader,
+    RingSpec,
     SendSpec,
     Wiring,
     pairs_within_boards,
@@ -244,20 +245,25 @@ def test_no_frame_is_sent_twice_to_ranks_that_share_memory(drawn: tuple[Job, Pai
         assert not any(tuple(sorted((rank, other))) in direct for _, other in sent)
 
 
+def _check_places(wiring: Wiring) -> None:
+    """Check that each reader of a ring is one, and that there are no others."""
+    taken = [reader for _, stage in wiring.segments for reader in stage.readers]
+    taken += [end.reader for end in (*wiring.sends, *wiring.shares)]
+    for stage in (wiring.source, wiring.sink):
+        taken += stage.readers if stage is not None else ()
+    places = sorted((reader.ring, reader.index) for reader in taken)
+    assert places == [
+        (number, place)
+        for number, ring in enumerate(wiring.rings)
+        for place in range(len(ring.readers))
+    ]
+
+
 @given(jobs_and_pairs(), st.integers(1, 9))
 def test_every_reader_has_a_place_of_its_own(drawn: tuple[Job, Pairs], window: int) -> None:
     job, direct = drawn
     for wiring in wire_all(job, window, direct):
-        taken = [reader for _, stage in wiring.segments for reader in stage.readers]
-        taken += [end.reader for end in (*wiring.sends, *wiring.shares)]
-        for stage in (wiring.source, wiring.sink):
-            taken += stage.readers if stage is not None else ()
-        places = sorted((reader.ring, reader.index) for reader in taken)
-        assert places == [
-            (number, place)
-            for number, ring in enumerate(wiring.rings)
-            for place in range(len(ring.readers))
-        ]
+        _check_places(wiring)
         assert all(1 <= ring.depth <= window for ring in wiring.rings)
 
 
@@ -436,3 +442,94 @@ def test_both_ends_of_a_channel_mean_the_same_frames(drawn: tuple[Job, Pairs], w
 
 TOTAL = 2 * 72
 """Frames: those of periods up to 9 repeat after 72 at the latest."""
+
+
+LAYERS = line_graph("a: x -> t\nb: t -> y", outputs="y")
+ROUTED = routed(LAYERS, {"a": 0, "b": 0}, {"a": 0, "b": 1}, shift=1)
+"""Rank 0 alone; for a surge ranks 1 and 2, between which rank 0 is source and sink."""
+
+
+def test_a_rank_has_rings_and_stages_of_both_routes() -> None:
+    wiring = wire(job_of(ROUTED), 0, 9)
+    # x and y; then x, which it sends, and y, which it receives.
+    assert ["x", "y", "x", "y", CREDIT.name] == [ring.tensor.name for ring in wiring.rings]
+    assert [(0, (1,))] == [(segment.index, spec.outputs) for segment, spec in wiring.segments]
+    assert ((0,), (2,)) == wiring.entries
+    assert [[1], [3]] == [[part.ring for (part,) in parts] for parts in wiring.exits]
+    assert wiring.source is not None
+    assert wiring.sink is not None
+    assert (0, 2) == wiring.source.outputs
+    assert [4] == [reader.ring for reader in wiring.source.readers]
+    assert [1, 3] == [reader.ring for reader in wiring.sink.readers]
+    assert (4,) == wiring.sink.outputs
+    assert [(2, 1)] == [(send.reader.ring, send.destination) for send in wiring.sends]
+    assert [(3, 2)] == [(each.ring, each.sender) for each in wiring.receives]
+
+
+def test_a_rank_of_one_route_has_nothing_of_the_other() -> None:
+    wiring = wire(job_of(ROUTED), 1, 9)
+    assert ["t", "x"] == [ring.tensor.name for ring in wiring.rings]
+    assert (((), ()), ((), ())) == (wiring.entries, wiring.exits)
+    assert wiring.source is wiring.sink is None
+
+
+def test_channels_of_both_routes_have_tags_of_their_own() -> None:
+    job = job_of(routed(LAYERS, {"a": 0, "b": 1}, {"a": 0, "b": 1}))
+    for direct in (frozenset(), pairs((0, 1))):
+        one, other = wire_all(job, 4, direct)
+        sent, received = (one.shares, other.views) if direct else (one.sends, other.receives)
+        assert [1, 2] == [end.channel for end in sent]
+        assert [1, 2] == [end.channel for end in received if end.channel]
+        credits_ = (other.shares, one.views) if direct else (other.sends, one.receives)
+        assert [[0], [0]] == [[end.channel for end in ends] for ends in credits_]
+
+
+def test_rings_are_as_deep_as_the_window_of_their_route_and_credits_as_the_larger_one() -> None:
+    job = job_of(ROUTED)
+    assert [2, 6] == [route.window for route in job.routes]
+    wiring = wire(job, 0)
+    assert [2, 2, 2, 2, 6] == [ring.depth for ring in wiring.rings]
+    assert [1] * 5 == [ring.depth for ring in wire(job, 0, 1).rings]
+    skipped = job_of(routed(SKIP, dict.fromkeys("abc", 0), {"a": 0, "b": 1, "c": 0}))
+    by_route = [depths(wire(route, 0)) for route in skipped.routes]
+    # s is needed from level 1 to 3, and to 5 if b is on another rank.
+    assert [None, 5] == [each.get("s") for each in by_route]
+    assert 5 == depths(wire(skipped, 0))["s"]
+
+
+@st.composite
+def routed_jobs_and_pairs(draw: st.DrawFn) -> tuple[Job, Pairs]:
+    """Draw jobs with two routes over a skip connection, and which of their ranks share memory."""
+    ranks = st.fixed_dictionaries({"a": st.just(0), "b": st.integers(0, 1), "c": st.just(1)})
+    plan = routed(
+        SKIP,
+        *(draw(ranks), draw(ranks)),
+        shift=draw(st.integers(0, 2)),
+        surge_weights=draw(st.sampled_from([{}, {0: (1, 1)}, {1: (2, 1)}])),
+    )
+    job = job_of(plan)
+    return job, draw(pairs_of(len(job.ranks)))
+
+
+@given(routed_jobs_and_pairs(), st.one_of(st.none(), st.integers(1, 9)))
+def test_the_wiring_of_two_routes_is_that_of_each_beside_the_other(
+    drawn: tuple[Job, Pairs], window: int | None
+) -> None:
+    job, direct = drawn
+    wirings = wire_all(job, window, direct)
+    assert tuple(wire(job, rank, window, direct) for rank in range(len(job.ranks))) == wirings
+    usual, surge = (wire_all(route, window, direct) for route in job.routes)
+    for one, other, both in zip(usual, surge, wirings, strict=True):
+        rings = (*_without_credits(one), *_without_credits(other))
+        assert rings == _without_credits(both)
+        assert len(one.segments) + len(other.segments) == len(both.segments)
+        for kind in ("sends", "receives", "shares", "views"):
+            channels = [{end.channel for end in getattr(each, kind)} for each in (one, other, both)]
+            assert channels[0] | channels[1] == channels[2]
+            assert channels[0] & channels[1] <= {CREDIT_CHANNEL}
+            assert len(channels[2]) == len(getattr(both, kind))
+        _check_places(both)
+
+
+def _without_credits(wiring: Wiring) -> tuple[RingSpec, ...]:
+    return tuple(ring for ring in wiring.rings if ring.tensor is not CREDIT)

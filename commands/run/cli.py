@@ -132,7 +132,7 @@ def run(
     surge_queue: Annotated[
         int | None,
         Option(
-            min=1,
+            min=2,
             help="Number of waiting frames that begins a surge (default: 8, at least 2 x window).",
         ),
     ] = None,
@@ -150,7 +150,7 @@ def run(
         Option(min=0.01, max=10, help="It ends once they arrive at less than this share,"),
     ] = 0.7,
     normal_after: Annotated[
-        float, Option(min=0.01, max=1e6, help="for so many seconds, and none waits.")
+        float, Option(min=0.01, max=1e6, help="for so many seconds, and few wait.")
     ] = 1.0,
     latency: Annotated[
         bool, Option("--latency", help="Wake before frames are due: lower latency, more CPU time.")

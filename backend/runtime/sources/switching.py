@@ -13,6 +13,9 @@ _MEASURED_ARRIVALS = 10
 """The rate of arrivals is that of so many."""
 _FEWEST_RESULTS = 3
 """So many have to come out while others wait, to tell the rate of the usual route."""
+_FIRST_TRIAL_S = 30.0
+"""After this time of a surge the usual route is tried, if its rate was learnt; then after twice the
+time, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class SwitchingRules:
     normal_below: float = 0.7
     """A surge ends once arrivals have stayed below this share of the usual route's rate."""
     normal_after_s: float = 1.0
-    """For this time, and no frame waits."""
+    """For this time, and never more than half of ``surge_queue`` waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,15 @@ class Automatic:
         self.normal_fps = rules.normal_fps
         """Rate of the usual route, as far as it is known."""
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MEASURED_ARRIVALS)
-        self._last_out = 0
+        self._last_out: int | None = None
+        """How many had come out at the last decision on the usual route; not after a change."""
         self._busy_since: tuple[float, int] | None = None
         """When the first result came while frames waited on the usual route, and its number."""
+        self._began_s = 0.0
+        """When the surge began."""
         self._began_fps: float | None = None
-        """Rate of arrivals at which the surge began."""
+        """Rate of arrivals by then."""
+        self._trial_s = _FIRST_TRIAL_S
         self._calm_since_s: float | None = None
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
@@ -98,26 +105,42 @@ class Automatic:
         if route == USUAL:
             self._learn(seen)
             if seen.waiting >= rules.surge_queue:
-                return self._begin(rate, f"{seen.waiting} frames were waiting")
+                return self._begin(seen, rate, f"{seen.waiting} frames were waiting")
             limit = rules.surge_above * (self.normal_fps or float("inf"))
             if rate is not None and rate > limit:
-                return self._begin(rate, f"{rate:.3g} frames/s arrived, more than {limit:.3g}")
+                reason = f"{rate:.3g} frames/s arrived, more than {limit:.3g}"
+                return self._begin(seen, rate, reason)
             return USUAL, ""
+        self._last_out = None
         limit = rules.normal_below * self._assumed_fps()
-        # A frame that has just arrived waits, too, until it is let in.
-        if seen.waiting > 1 or (rate is not None and rate >= limit):
+        # A frame that has just arrived waits, too, until it is let in; several may come at once.
+        few_wait = seen.waiting <= max(1, rules.surge_queue // 2)
+        if not few_wait or (rate is not None and rate >= limit):
             self._calm_since_s = None
         elif self._calm_since_s is None:
             self._calm_since_s = seen.now_s
         elif seen.now_s - self._calm_since_s >= rules.normal_after_s:
+            self._trial_s = _FIRST_TRIAL_S
             reason = f"fewer than {limit:.3g} frames/s arrived for {rules.normal_after_s:g} s"
             return USUAL, reason
+        if few_wait and rules.normal_fps is None and seen.now_s - self._began_s >= self._trial_s:
+            return self._try(seen)
         return SURGE, ""
 
-    def _begin(self, rate: float | None, reason: str) -> tuple[int, str]:
+    def _begin(self, seen: Seen, rate: float | None, reason: str) -> tuple[int, str]:
         self._busy_since = self._calm_since_s = None
-        self._began_fps = rate
+        self._began_s, self._began_fps = seen.now_s, rate
         return SURGE, reason
+
+    def _try(self, seen: Seen) -> tuple[int, str]:
+        """Return to the usual route to learn its rate anew: what was learnt may be wrong.
+
+        An accelerator may have been slow for a moment, say, and no rate that arrives then would be
+        low enough to end the surge.
+        """
+        passed_s, self._trial_s = seen.now_s - self._began_s, 2 * self._trial_s
+        self.normal_fps = None
+        return USUAL, f"a trial, after {passed_s:.3g} s, of what the normal route can handle"
 
     def _assumed_fps(self) -> float:
         """Return the rate of the usual route; half of what was too much if it is not known."""
@@ -139,7 +162,8 @@ class Automatic:
         """Measure the usual route while frames wait: then it is as fast as it can be."""
         if self.rules.normal_fps is not None:
             return
-        came_out, self._last_out = seen.came_out > self._last_out, seen.came_out
+        came_out = self._last_out is not None and seen.came_out > self._last_out
+        self._last_out = seen.came_out
         if not seen.waiting:
             self._busy_since = None
         elif came_out and self._busy_since is None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rankslice.backend.runtime.sources.switching import (
     SURGE,
@@ -119,3 +121,91 @@ def test_a_pause_ends_a_surge_at_the_next_frame() -> None:
     job = Job(Automatic(RULES))
     job.run([*arrivals((45.0, 5.0)), 60.0, 62.0, 64.0, 66.0])
     assert [SURGE, USUAL] == [route for _, route in job.changes]
+
+
+def test_two_cameras_at_once_end_a_surge_though_a_frame_of_each_pair_waits() -> None:
+    job = Job(Automatic(RULES), route=SURGE)
+    job.run([time_s for time_s in arrivals((5.0, 5.0)) for _ in range(2)])
+    assert [USUAL] == [route for _, route in job.changes]
+
+
+def test_a_surge_does_not_end_while_more_than_half_of_the_mark_wait() -> None:
+    switching = Automatic(replace(RULES, surge_queue=8))
+    seen = [switching.decide(SURGE, Seen(float(now), 1, 5, 0))[0] for now in range(20)]
+    assert {SURGE} == {*seen}
+    assert SURGE == switching.decide(SURGE, Seen(20.0, 1, 4, 0))[0]
+    assert USUAL == switching.decide(SURGE, Seen(21.0, 1, 4, 0))[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_jitter_between_both_marks_changes_the_route_once_at_most(seed: int) -> None:
+    for route in (USUAL, SURGE):
+        job = Job(Automatic(RULES), route=route)
+        job.run(arrivals((20.0, 60.0), jitter=0.3, seed=seed))
+        assert len(job.changes) <= 1
+
+
+def too_slow_at_first() -> Automatic:
+    """Return what learnt 2 frames/s, as an accelerator was slow for two seconds; and is in a surge.
+
+    Frames arrive at 15 a second, which it can handle otherwise.
+    """
+    switching = Automatic(replace(RULES, normal_fps=None))
+    switching.decide(USUAL, Seen(0.0, 1, 1, 0))
+    for second in range(5):
+        switching.decide(USUAL, Seen(second / 2, 1 + second, 4, second))
+    assert 2.0 == switching.normal_fps
+    assert SURGE == switching.decide(USUAL, Seen(2.0, 5, 25, 4))[0]
+    return switching
+
+
+def test_a_rate_that_was_learnt_too_low_keeps_no_job_in_the_surge() -> None:
+    job = Job(too_slow_at_first(), route=SURGE)
+    job.run([3 + time_s for time_s in arrivals((15.0, 120.0), jitter=0.3)])
+    assert [USUAL] == [route for _, route in job.changes]
+    assert 30 <= job.changes[0][0] < 35
+
+
+def test_a_rate_that_was_given_is_not_tried() -> None:
+    job = Job(Automatic(RULES), route=SURGE)
+    job.run(arrivals((45.0, 120.0)))
+    assert [] == job.changes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_long_surge_tries_the_usual_route_more_and_more_seldom(seed: int) -> None:
+    job = Job(Automatic(replace(RULES, normal_fps=None)))
+    job.run(arrivals((15.0, 10.0), (45.0, 450.0), (15.0, 10.0), jitter=0.3, seed=seed))
+    trials = [time_s for time_s, route in job.changes if route == USUAL][:-1]
+    assert 4 >= len(trials) >= 2
+    gaps_s = np.diff([10.0, *trials])
+    assert all(gaps_s[1:] > 1.8 * gaps_s[:-1])
+    assert USUAL == job.route
+    assert job.most_waiting < 25
+
+
+def test_what_is_learnt_after_a_change_is_the_rate_and_not_the_time_through_the_route() -> None:
+    switching = Automatic(replace(RULES, normal_fps=None, surge_queue=100))
+    switching.decide(SURGE, Seen(0.0, 20, 10, 10))
+    # The route was empty: its first result takes two seconds, the others 0.1 s each.
+    times_s = [1.0, 3.0, 3.1, 3.2, 3.3]
+    for out, now_s in enumerate(times_s):
+        switching.decide(USUAL, Seen(now_s, 40, 20, 15 + out))
+    assert 10.0 == pytest.approx(switching.normal_fps)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([5.0, 15.0, 45.0, 70.0]), st.floats(1, 8)), max_size=5),
+    st.sampled_from([25.0, None]),
+    st.integers(0, 99),
+)
+@settings(max_examples=50, deadline=None)
+def test_no_job_stays_in_a_surge_that_is_over(
+    parts: list[tuple[float, float]], normal_fps: float | None, seed: int
+) -> None:
+    job = Job(Automatic(replace(RULES, normal_fps=normal_fps)))
+    job.run(arrivals(*parts, (8.0, 70.0), jitter=0.3, seed=seed))
+    assert USUAL == job.route
+    over_s = sum(seconds for _, seconds in parts)
+    after = [time_s for time_s, _ in job.changes if time_s > over_s + 3]
+    assert len(after) <= (0 if normal_fps else 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,16 +16,32 @@ def read_trace(path: Path) -> list[float]:
     The file has a number a line; what follows a ``#`` is left out.
 
     Raises:
-        JobError: it cannot be read, or has something else.
+        JobError: it cannot be read, has something else, or times run backwards.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        texts = (line.partition("#")[0].strip() for line in lines)
-        return [float(text) for text in texts if text]
     except OSError as error:
         raise JobError(f"{path}: {reason_of(error)}") from None
-    except ValueError as error:
-        raise JobError(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise JobError(f"{path}: not a text") from None
+    times_s: list[float] = []
+    for number, line in enumerate(lines, 1):
+        if text := line.partition("#")[0].strip():
+            seconds = _seconds(text)
+            if not (times_s or [0.0])[-1] <= seconds < math.inf:
+                raise JobError(
+                    f"{path}, line {number}: {text!r} is no time in seconds, at or after the one"
+                    " before"
+                )
+            times_s.append(seconds)
+    return times_s
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def most_in_a_second(times_s: Sequence[float]) -> int:

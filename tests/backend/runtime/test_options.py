@@ -37,6 +37,13 @@ options = st.builds(
     start_timeout_s=st.none() | rates,
     frame_timeout_s=st.none() | rates,
     bind=st.booleans(),
+    trace=st.none() | st.text().map(Path),
+    switch=st.sampled_from(["auto", "normal", "surge"]),
+    normal_fps=st.none() | rates,
+    surge_queue=st.none() | counts,
+    surge_above=rates,
+    normal_below=rates,
+    normal_after_s=rates,
 )
 
 
@@ -67,6 +74,11 @@ def test_one_number_makes_a_square() -> None:
         ["--mean=1,"],
         ["--layout=chwn"],
         ["--overflow=wait"],
+        ["--switch=both"],
+        ["--surge-queue=0"],
+        ["--surge-above=0"],
+        ["--normal-fps=-1"],
+        ["--normal-after=nan"],
         ["--unknown"],
         ["model.onnx"],
     ],

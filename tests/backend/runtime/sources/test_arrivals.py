@@ -157,3 +157,54 @@ def test_pulled_frames_arrive_when_they_are_taken_and_never_by_the_clock() -> No
 def test_no_frames_at_all_are_exhausted_from_the_start() -> None:
     assert Pulled(0).is_exhausted()
     assert Timed(0, 1.0, 1, "fail", Clock()).is_exhausted()
+
+
+def test_frames_arrive_at_given_times() -> None:
+    clock = Clock()
+    arrivals = Timed(None, [0.0, 0.25, 0.25, 4.0], 3, "fail", clock)
+    assert not arrivals.is_exhausted()
+    assert (1, 1) == arrivals.counts()
+    clock.now = 1000.25
+    assert arrivals.is_waiting()
+    assert (3, 3) == arrivals.counts()
+    assert [(0, 1000.0), (1, 1000.25), (2, 1000.25)] == [arrivals.take() for _ in range(3)]
+    assert (3, 0) == arrivals.counts()
+    assert 3.75 == arrivals.pause_s()
+    clock.now = 1004.0
+    assert not arrivals.is_exhausted()
+    assert (3, 1004.0) == arrivals.take()
+    assert arrivals.is_exhausted()
+    assert arrivals.pause_s() is None
+
+
+def test_given_times_bring_no_more_frames_than_there_are() -> None:
+    clock = Clock()
+    arrivals = Timed(2, [0.0, 0.0, 0.0], 3, "fail", clock)
+    assert [0, 1] == [arrivals.take()[0] for _ in range(2) if arrivals.is_waiting()]
+    assert arrivals.is_exhausted()
+
+
+def test_a_full_queue_of_frames_with_given_times_is_told() -> None:
+    clock = Clock()
+    arrivals = Timed(None, [0.0, 0.1, 0.2], 1, "fail", clock)
+    assert arrivals.is_waiting()
+    clock.now = 1000.5
+    assert arrivals.is_waiting()
+    arrivals.judge(1, 0)
+    with pytest.raises(JobError, match="frame 1 arrived while 1 frames were waiting"):
+        arrivals.judge(2, 2)
+
+
+def test_arrivals_that_were_dropped_count_as_arrived() -> None:
+    clock = Clock()
+    arrivals = timed(clock, overflow="drop")
+    clock.now = 1002.0
+    assert arrivals.is_waiting()
+    assert (5, 3) == arrivals.counts()
+
+
+def test_a_pulled_frame_always_waits() -> None:
+    arrivals = Pulled(3)
+    assert (1, 1) == arrivals.counts()
+    arrivals.take()
+    assert (2, 1) == arrivals.counts()

@@ -363,7 +363,7 @@ class World:
     def __init__(
         self,
         job: Job,
-        window: int,
+        window: int | None,
         frames: int,
         manner: str = "late",
         *,
@@ -376,7 +376,7 @@ class World:
 
         Args:
             job: the plan.
-            window: frames inside at most.
+            window: frames inside at most; ``None``: as many as the plan says for each route.
             frames: how many there are.
             manner: what MPI does with messages: see :meth:`Wire.actions`.
             direct: pairs of ranks that share memory.
@@ -386,7 +386,8 @@ class World:
         """
         self._whim = Whim(changes)
         self.is_routed = job.surge is not None
-        self.window = window
+        self._windows = [window or route.window for route in job.routes]
+        self.window = max(self._windows)
         self.frames = frames
         self.stages: list[Stage] = []
         self.threads: list[Thread] = []
@@ -488,7 +489,7 @@ class World:
         frames = Frames(self.frames)
         if not self.is_routed:
             return SourceStage(frames, self._arrivals, self.window, credit, entries[0])
-        routes = [Entry(outputs, self.window) for outputs in entries]
+        routes = [Entry(*each) for each in zip(entries, self._windows, strict=True)]
         source = RoutedSource(frames, self._arrivals, routes, credit, self._whim)
         # When they were made is no part of a state.
         source.changes = deque(maxlen=0)  # type: ignore[assignment]
@@ -767,6 +768,7 @@ CASES = {
     ),
     # There are two routes.
     "whole, or in two": job_of(routed(CHAIN, {"a": 0, "b": 0}, {"a": 0, "b": 1})),
+    "whole, or in two, with two outputs": job_of(routed(TWO, {"a": 0, "b": 0}, {"a": 0, "b": 1})),
     "whole, or in two elsewhere": job_of(
         routed(CHAIN, {"a": 0, "b": 0}, {"a": 0, "b": 1}, shift=1)
     ),
@@ -784,7 +786,9 @@ BETWEEN_FOUR = frozenset(combinations(range(4), 2))
 NONE: Pairs = frozenset()
 
 
-def found(case: str, window: int, frames: int, manner: str, *direct: tuple[int, int]) -> Searched:
+def found(
+    case: str, window: int | None, frames: int, manner: str, *direct: tuple[int, int]
+) -> Searched:
     with closing(World(CASES[case], window, frames, manner, direct=frozenset(direct))) as world:
         seen = search(world)
     print(f"{case}, window {window}, {frames} frames, {manner}, direct {direct}: {seen}")
@@ -892,17 +896,21 @@ def test_no_reachable_state_of_ranks_in_turn_is_a_deadlock_or_overflows(
         ("whole, or in two", 2, 3, PAIR),
         ("whole, or in two elsewhere", 1, 2, ALL),
         ("whole, or in two elsewhere", 1, 1, NONE),
+        ("whole, or in two", None, 2, PAIR),
+        ("whole, or in two, with two outputs", 2, 2, PAIR),
         pytest.param("whole, or in two", 2, 3, NONE, marks=pytest.mark.ci),
         pytest.param("whole, or in two elsewhere", 2, 3, ALL, marks=pytest.mark.ci),
         pytest.param("whole, or in turn", 1, 3, ALL, marks=pytest.mark.ci),
         pytest.param("whole, or in turn", 1, 2, NONE, marks=pytest.mark.ci),
+        pytest.param("whole, or in two", None, 3, NONE, marks=pytest.mark.ci),
+        pytest.param("whole, or in two, with two outputs", 2, 3, PAIR, marks=pytest.mark.ci),
         pytest.param("in two, or whole in turn", 1, 3, PAIR, marks=pytest.mark.ci),
         pytest.param("in two, or whole in turn", 2, 3, PAIR, marks=pytest.mark.slow),
         pytest.param("in two, or whole in turn", 1, 2, NONE, marks=pytest.mark.slow),
     ],
 )
 def test_no_reachable_state_of_two_routes_is_a_deadlock_or_overflows(
-    case: str, window: int, frames: int, direct: Pairs
+    case: str, window: int | None, frames: int, direct: Pairs
 ) -> None:
     seen = found(case, window, frames, "prompt", *direct)
     assert seen.states > 1000
@@ -910,15 +918,24 @@ def test_no_reachable_state_of_two_routes_is_a_deadlock_or_overflows(
     assert seen.ends > frames
 
 
-def test_no_reachable_state_of_two_routes_is_a_deadlock_if_the_end_is_found_by_reading() -> None:
+@pytest.mark.parametrize(("window", "direct"), [(2, PAIR), (1, NONE)])
+def test_no_reachable_state_of_two_routes_is_a_deadlock_if_the_end_is_found_by_reading(
+    window: int, direct: Pairs
+) -> None:
     job = CASES["whole, or in two"]
-    with closing(World(job, 2, 2, "prompt", direct=PAIR, knows_length=False)) as world:
+    with closing(World(job, window, 2, "prompt", direct=direct, knows_length=False)) as world:
         assert search(world).states > 500
 
 
-def test_no_reachable_state_is_a_deadlock_if_a_rank_has_one_thread() -> None:
-    job = CASES["there and back with a skip"]
-    with closing(World(job, 3, 4, "prompt", direct=PAIR, has_one_thread=True)) as world:
+@pytest.mark.parametrize(
+    ("case", "window", "frames"),
+    [("there and back with a skip", 3, 4), ("whole, or in two", 2, 3)],
+)
+def test_no_reachable_state_is_a_deadlock_if_a_rank_has_one_thread(
+    case: str, window: int, frames: int
+) -> None:
+    job = CASES[case]
+    with closing(World(job, window, frames, "prompt", direct=PAIR, has_one_thread=True)) as world:
         assert search(world).states > 1000
 
 
@@ -1296,6 +1313,27 @@ def test_a_sink_that_looks_at_one_route_is_found(monkeypatch: pytest.MonkeyPatch
         RoutedSink,
         "_read",
         lambda sink: sink._exits[0] if all(map(Input.has_frame, sink._exits[0])) else (),
+    )
+    with pytest.raises(StuckError):
+        found("whole, or in two", 1, 2, "prompt", (0, 1))
+
+
+def test_a_sink_that_takes_what_is_there_of_a_frame_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def take(sink: RoutedSink) -> list[Input]:
+        return [each for inputs in sink._exits for each in inputs if each.has_frame()]
+
+    monkeypatch.setattr(RoutedSink, "_read", take)
+    with pytest.raises((WrongFrameError, JobError)):
+        found("whole, or in two, with two outputs", 2, 3, "prompt", (0, 1))
+
+
+def test_a_sink_that_stops_at_the_end_of_one_route_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        RoutedSink, "_is_over", lambda sink: any(map(Input.has_ended, sink._inputs))
     )
     with pytest.raises(StuckError):
         found("whole, or in two", 1, 2, "prompt", (0, 1))

@@ -6,8 +6,9 @@ import itertools
 import json
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -57,57 +58,120 @@ def build_routed(
     surge: Mapping[str, int],
     *,
     apart: bool = True,
-    turns: int = 1,
+    turns: tuple[int, int] = (1, 1),
 ) -> Path:
-    """Build a job with two routes, whose ranks are others on each, or the same as far as can be."""
+    """Build a job with two routes, whose ranks are others on each, or the same as far as can be.
+
+    ``turns``: how many ranks take turns in the last part of each route.
+    """
     onnx.save(model, folder / "model.onnx")
-    first = max(usual.values()) + 3 if apart else 2
-    normal = write_mapping(folder / "normal.json", usual, 2, 1)
-    other = write_mapping(folder / "surge.json", surge, first, turns)
+    first = max(usual.values()) + turns[0] + 2 if apart else 2
+    normal = write_mapping(folder / "normal.json", usual, 2, turns[0])
+    other = write_mapping(folder / "surge.json", surge, first, turns[1])
     options = BuildOptions(share_cores=True, surge=other)
     return build(folder / "model.onnx", normal, "local", folder / "out", options).folder
 
 
-@settings(max_examples=25, deadline=None)
-@given(data=st.data(), network=networks())
-def test_frames_on_two_routes_are_computed_as_by_the_unsliced_network(
-    data: st.DataObject, network: Network
-) -> None:
+def check_routed(data: st.DataObject, network: Network, frames: int) -> None:
+    """Check that frames on random routes are computed as by the unsliced network, in order."""
     usual, surge = (data.draw(assignments(network.graph(), 3)) for _ in range(2))
     window = data.draw(st.one_of(st.none(), st.integers(1, 6)))
     seed, apart = data.draw(st.integers(0, 99)), data.draw(st.booleans())
-    frames = 40
     with tempfile.TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
         patch.setattr(setup, "_switching", lambda _: AtRandom(seed))
         folder = build_routed(
             *(Path(temporary), network.model(), usual, surge),
             apart=apart,
-            turns=data.draw(st.integers(1, 3)),
+            turns=data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
         )
         ranks = len(json.loads((folder / "plan.json").read_text())["ranks"])
         options = RunOptions(
             results=folder / "results.bin", exact=True, frames=frames, window=window
         )
         records = run_in_process(folder, options, direct=data.draw(pairs_of(ranks)))
-        results = read_results(folder / "results.bin")
-        assert list(range(frames)) == results.records["frame"].tolist()
-        for output, values in enumerate(unsliced_outputs(folder, ["random"], frames)):
-            np.testing.assert_array_equal(values, results.values(output))
-        switches = next(each["source"]["switches"] for each in records if "source" in each)
-        assert len(switches) > 1
-        routes = [each["route"] for each in switches]
+        check_results(folder, frames)
+        routes = [change["route"] for change in changes_of(records)]
+        assert len(routes) > 1
         assert all(one != other for one, other in itertools.pairwise(routes))
+
+
+def check_results(folder: Path, frames: int) -> None:
+    results = read_results(folder / "results.bin")
+    assert list(range(frames)) == results.records["frame"].tolist()
+    for output, values in enumerate(unsliced_outputs(folder, ["random"], frames)):
+        np.testing.assert_array_equal(values, results.values(output))
+
+
+def changes_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the changes of the route that the source tells of."""
+    (changes,) = (each["source"]["switches"] for each in records if "source" in each)
+    return list(changes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), network=networks())
+def test_frames_on_two_routes_are_computed_as_by_the_unsliced_network(
+    data: st.DataObject, network: Network
+) -> None:
+    check_routed(data, network, 100)
+
+
+@pytest.mark.ci
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), network=networks())
+def test_frames_on_many_pairs_of_routes_are_computed_as_by_the_unsliced_network(
+    data: st.DataObject, network: Network
+) -> None:
+    check_routed(data, network, 100)
+
+
+WHOLE = dict.fromkeys(FIGURE_2_RANKS, 0)
+
+
+@pytest.mark.parametrize(("switch", "expected"), [("normal", []), ("surge", [0]), ("auto", [0])])
+def test_without_times_of_arrivals_frames_take_one_route(
+    tmp_path: Path, switch: str, expected: list[int]
+) -> None:
+    folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
+    options = RunOptions(results=folder / "results.bin", exact=True, frames=30, switch=switch)
+    records = run_in_process(folder, options)
+    assert expected == [change["frame"] for change in changes_of(records)]
+    assert [0 if expected else 30, 0, 0, 0] == [record["computed"] for record in records]
+    check_results(folder, 30)
+
+
+def test_a_burst_takes_the_route_for_a_surge_and_what_comes_later_the_normal_one(
+    tmp_path: Path,
+) -> None:
+    folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
+    times_s = [0.0] * 40 + [0.3 + 0.02 * number for number in range(30)]
+    trace = tmp_path / "trace.txt"
+    trace.write_text("".join(f"{time_s:.3f}\n" for time_s in times_s))
+    options = RunOptions(
+        results=folder / "results.bin",
+        exact=True,
+        frames=len(times_s),
+        trace=trace,
+        normal_fps=1000.0,
+        normal_after_s=0.05,
+    )
+    records = run_in_process(folder, options)
+    first, second, *_ = changes_of(records)
+    assert ("surge", "normal") == (first["route"], second["route"])
+    assert first["frame"] <= 1
+    assert first["reason"].endswith(" frames were waiting")
+    assert 40 <= second["frame"] < 70
+    check_results(folder, 70)
 
 
 def test_ranks_tell_what_they_computed_on_each_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "_switching", lambda _: AtRandom(1))
-    whole = dict.fromkeys(FIGURE_2_RANKS, 0)
-    folder = build_routed(tmp_path, figure_2(), whole, FIGURE_2_RANKS)
+    folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
     options = RunOptions(results=folder / "results.bin", frames=50)
     records = run_in_process(folder, options)
-    changes = next(each["source"]["switches"] for each in records if "source" in each)
+    changes = changes_of(records)
     ends = [*(change["frame"] for change in changes), 50]
     on_surge = sum(
         end - change["frame"]

@@ -1,0 +1,67 @@
+"""Options that choose a route, and arrivals from a file: what is refused before the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import rankslice
+from jobs import FIGURE_2_RANKS, build_folder, figure_2
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.run.run import prepare
+from rankslice.framework.errors import RankSliceError
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_folder(tmp_path_factory.mktemp("switch"), figure_2(), FIGURE_2_RANKS)
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        (RunOptions(switch="normal"), "--switch"),
+        (RunOptions(switch="surge"), "--switch"),
+        (RunOptions(normal_fps=20.0), "--normal-fps"),
+        (RunOptions(surge_queue=3), "--surge-queue"),
+        (RunOptions(surge_above=0.8), "--surge-above"),
+        (RunOptions(normal_below=0.5), "--normal-below"),
+        (RunOptions(normal_after_s=2.0), "--normal-after"),
+    ],
+)
+def test_where_there_is_one_route_none_is_chosen(
+    built: Path, options: RunOptions, flag: str
+) -> None:
+    with pytest.raises(RankSliceError) as error:
+        prepare(built, options)
+    expected = f"{built}: {flag}: there is one route; build with --surge MAPPING for a second one"
+    assert expected == str(error.value)
+
+
+def test_a_trace_is_read_where_there_is_one_route(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.txt").write_text("0\n0.5\n")
+    prepared = prepare(built, RunOptions(trace=tmp_path / "trace.txt"))
+    assert f"--trace={tmp_path}/trace.txt" in prepared.command
+    (tmp_path / "trace.txt").write_text("0.5\n0\n")
+    with pytest.raises(RankSliceError, match=r"trace.txt, line 2: 0 comes after 0.5"):
+        prepare(built, RunOptions(trace=tmp_path / "trace.txt"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--trace", "t.txt", "--fps", "3"], "--fps"),
+        (["--trace", "t.txt", "--period-ms", "3"], "--trace"),
+        (["--normal-below", "0.9"], "expected less than that"),
+        (["--surge-above", "0.5"], "expected less than that"),
+        (["--surge-queue", "1"], "--surge-queue"),
+        (["--switch", "both"], "--switch"),
+    ],
+)
+def test_options_that_contradict_each_other_are_told(
+    built: Path, arguments: list[str], told: str
+) -> None:
+    ended = rankslice("run", str(built), *arguments)
+    assert ended.code in (1, 2)
+    assert told in ended.err

@@ -136,7 +136,7 @@ def test_without_times_of_arrivals_frames_take_one_route(
     options = RunOptions(results=folder / "results.bin", exact=True, frames=30, switch=switch)
     records = run_in_process(folder, options)
     assert expected == [change["frame"] for change in changes_of(records)]
-    assert [0 if expected else 30, 0, 0, 0] == [record["computed"] for record in records]
+    assert [0 if expected else 30, 0, 0, 0] == [record["frames"] for record in records]
     check_results(folder, 30)
 
 
@@ -179,5 +179,5 @@ def test_ranks_tell_what_they_computed_on_each_route(
         if change["route"] == "surge"
     )
     assert 0 < on_surge < 50
-    assert [50 - on_surge, 0, 0, 0] == [record["computed"] for record in records]
-    assert [0, *[on_surge] * 3] == [record["surge"]["computed"] for record in records]
+    assert [50 - on_surge, 0, 0, 0] == [record["frames"] for record in records]
+    assert [0, *[on_surge] * 3] == [record["surge"]["frames"] for record in records]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rankslice.framework.errors import Mistake
 from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.plan import Plan, Route
 from rankslice.framework.turns import ALL
@@ -22,6 +23,8 @@ class JoinedRanks:
     """All ranks, with their turns on the route for a surge."""
     number: tuple[int, ...]
     """Of each rank of the mapping for a surge."""
+    warnings: tuple[str, ...] = ()
+    """What works but deserves a look, one line each."""
 
     @property
     def idle(self) -> frozenset[int]:
@@ -32,13 +35,15 @@ class JoinedRanks:
 def join_ranks(usual: Placements, surge: Placements) -> JoinedRanks:
     """Return the ranks of two mappings, those of the usual one first.
 
-    Ranks of both may have the same cores, as frames are on one route at a time.
+    Ranks of both may have the same cores, as frames are on one route at a time. The core that
+    drives a GPU or NPU of both is one that no other rank of either has, if there is one.
     """
-    number = {rank.key: rank.rank for rank in usual.ranks}
+    there, warnings = _with_one_core(usual.ranks, surge.ranks)
+    number = {rank.key: rank.rank for rank in there}
     added = [rank for rank in surge.ranks if rank.key not in number]
-    number |= {rank.key: len(usual.ranks) + at for at, rank in enumerate(added)}
+    number |= {rank.key: len(there) + at for at, rank in enumerate(added)}
     turns = {rank.key: rank.turns for rank in surge.ranks}
-    everyone = [*usual.ranks, *(replace(rank, rank=number[rank.key], turns=ALL) for rank in added)]
+    everyone = [*there, *(replace(rank, rank=number[rank.key], turns=ALL) for rank in added)]
     users = Counter((rank.board, core) for rank in everyone for core in rank.cores)
     ranks = tuple(
         replace(rank, shared=any(users[rank.board, core] > 1 for core in rank.cores))
@@ -48,6 +53,38 @@ def join_ranks(usual: Placements, surge: Placements) -> JoinedRanks:
         ranks,
         tuple(replace(rank, turns=turns.get(rank.key, ALL)) for rank in ranks),
         tuple(number[rank.key] for rank in surge.ranks),
+        warnings,
+    )
+
+
+def _with_one_core(
+    usual: Sequence[Placement], surge: Sequence[Placement]
+) -> tuple[list[Placement], tuple[str, ...]]:
+    """Return the usual ranks with cores that suit both routes, and where none does.
+
+    A key has the same place in both mappings, but for the core that drives a GPU or NPU: each
+    mapping has it on one that no other of its own ranks has.
+    """
+    ranks, others = list(usual), {rank.key: rank for rank in surge}
+    warnings = []
+    for at, rank in enumerate(ranks):
+        other = others.get(rank.key, rank)
+        if other.cores != rank.cores and not _has_rival(other, ranks):
+            ranks[at] = replace(rank, cores=other.cores)
+        elif other.cores != rank.cores:
+            others[rank.key] = replace(other, cores=rank.cores)
+            if _has_rival(rank, others.values()):
+                found = f"core {rank.cores[0]} drives it, and another rank has it in a surge"
+                expected = f"name a core that is free on both routes, as in {rank.accelerator}@4"
+                warnings.append(str(Mistake(rank.key, found, expected)))
+    return ranks, tuple(warnings)
+
+
+def _has_rival(rank: Placement, others: Iterable[Placement]) -> bool:
+    """Whether another one has a core of a rank."""
+    return any(
+        other.key != rank.key and other.board == rank.board and {*other.cores} & {*rank.cores}
+        for other in others
     )
 
 

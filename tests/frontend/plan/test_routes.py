@@ -63,6 +63,35 @@ def test_a_rank_of_both_routes_shares_its_core_with_no_other() -> None:
     assert [False, False] == [rank.shared for rank in found.usual]
 
 
+GPU = placements("a_gpu")[0]
+
+
+def driven_by(core: int, *cpus: int) -> Placements:
+    """Return a GPU that a core drives, and CPU ranks."""
+    ranks = [replace(GPU, accelerator="gpu", cores=(core,))]
+    ranks += [replace(GPU, key=f"a_cpu{cpu}", cores=(cpu,)) for cpu in cpus]
+    return Placements(tuple(replace(rank, rank=at) for at, rank in enumerate(ranks)))
+
+
+def test_the_core_that_drives_a_gpu_is_free_on_both_routes() -> None:
+    # Each mapping alone takes the lowest core that it leaves free.
+    for usual, surge in ((driven_by(0), driven_by(1, 0)), (driven_by(1, 0), driven_by(0))):
+        found = join_ranks(usual, surge)
+        assert (1,) == found.usual[0].cores == found.surge[0].cores
+        assert [False, False] == [rank.shared for rank in found.usual]
+        assert () == found.warnings
+
+
+def test_a_gpu_for_which_no_core_is_free_on_both_routes_is_warned_of() -> None:
+    found = join_ranks(driven_by(0, 1), driven_by(1, 0))
+    assert (0,) == found.usual[0].cores == found.surge[0].cores
+    assert [True, False, True] == [rank.shared for rank in found.usual]
+    assert (
+        "a_gpu: core 0 drives it, and another rank has it in a surge;"
+        " name a core that is free on both routes, as in gpu@4",
+    ) == found.warnings
+
+
 def test_segments_and_channels_of_the_surge_follow_the_others() -> None:
     plan = routed(CHAIN, {"conv": 0, "relu": 1}, {"conv": 0, "relu": 1}, shift=1)
     assert plan.surge is not None

@@ -141,7 +141,9 @@ def _with_surge(
         planned,
         plan=with_surge(plan, joined.usual, other),
         surge=cut,
-        warnings=tuple(dict.fromkeys((*planned.warnings, *surge.warnings, *joined.warnings, *warnings))),
+        warnings=tuple(
+            dict.fromkeys((*planned.warnings, *surge.warnings, *joined.warnings, *warnings))
+        ),
     )
 
 

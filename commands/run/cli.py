@@ -133,7 +133,8 @@ def run(
         int | None,
         Option(
             min=2,
-            help="Number of waiting frames that begins a surge (default: 8, at least 2 x window).",
+            help="Number of waiting frames that begins a surge (default: 8 or 2 x window, at most"
+            " half of --queue).",
         ),
     ] = None,
     surge_above: Annotated[
@@ -295,6 +296,9 @@ def run(
     if normal_below >= surge_above:
         found = f"is {normal_below:g}, and --surge-above {surge_above:g}"
         raise RankSliceError(Mistake("--normal-below", found, "expected less than that"))
+    if surge_queue is not None and queue is not None and surge_queue > queue:
+        found = f"is {surge_queue}, and no more than {queue} frames may wait (--queue)"
+        raise RankSliceError(Mistake("--surge-queue", found, f"expected at most {queue}"))
     if boxes is None:
         refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)

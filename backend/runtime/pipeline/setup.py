@@ -19,7 +19,15 @@ from ..options import RunOptions
 from ..sinks import open_sinks
 from ..sources import Source, open_source
 from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
-from ..sources.switching import ROUTE_NAMES, SURGE, USUAL, Automatic, Fixed, SwitchingRules
+from ..sources.switching import (
+    ROUTE_NAMES,
+    SURGE,
+    USUAL,
+    Automatic,
+    Fixed,
+    SwitchingRules,
+    usual_surge_queue,
+)
 from ..sources.trace import most_in_a_second, read_trace
 from ..transport.transport import Transport
 from .routes import Entry, RoutedSink, RoutedSource, Switching
@@ -193,12 +201,18 @@ def _switching(setup: Setup) -> Switching:
     return Automatic(
         SwitchingRules(
             normal_fps=options.normal_fps,
-            surge_queue=options.surge_queue or max(8, 2 * setup.windows[USUAL]),
+            surge_queue=_surge_queue(setup),
             surge_above=options.surge_above,
             normal_below=options.normal_below,
             normal_after_s=options.normal_after_s,
         )
     )
+
+
+def _surge_queue(setup: Setup) -> int:
+    """Return how many waiting frames begin a surge."""
+    options = setup.options
+    return options.surge_queue or usual_surge_queue(setup.windows[USUAL], options.queue)
 
 
 def _arrivals(setup: Setup, source: Source) -> Arrivals:
@@ -207,9 +221,14 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
     if rhythm is None:
         return Pulled(source.frames)
     in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)
-    queue = options.queue or max(*setup.windows, math.ceil(in_a_second))
+    queue = options.queue or max(*setup.windows, math.ceil(in_a_second), _room_to_switch(setup))
     patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
     return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)
+
+
+def _room_to_switch(setup: Setup) -> int:
+    """Return how many frames may have to wait until a change of the route has helped."""
+    return 2 * _surge_queue(setup) if setup.windows[SURGE:] else 0
 
 
 def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage | None:

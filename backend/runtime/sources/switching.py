@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -32,6 +33,19 @@ class SwitchingRules:
     """A surge ends once arrivals have stayed below this share of the usual route's rate."""
     normal_after_s: float = 1.0
     """For this time, and never more than half of ``surge_queue`` waited."""
+
+
+def usual_surge_queue(window: int, queue: int | None) -> int:
+    """Return how many waiting frames begin a surge, unless told otherwise.
+
+    Args:
+        window: of the usual route.
+        queue: how many frames may wait, if that is given. Half of it is left for those that come
+            until the change has helped.
+    """
+    most = max(8, 2 * window)
+    # A frame that has just arrived waits, too.
+    return most if queue is None else max(2, min(most, queue // 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +135,7 @@ class Automatic:
             self._calm_since_s = seen.now_s
         elif seen.now_s - self._calm_since_s >= rules.normal_after_s:
             self._trial_s = _FIRST_TRIAL_S
-            reason = f"fewer than {limit:.3g} frames/s arrived for {rules.normal_after_s:g} s"
-            return USUAL, reason
+            return USUAL, _calm(limit, rules.normal_after_s)
         if few_wait and rules.normal_fps is None and seen.now_s - self._began_s >= self._trial_s:
             return self._try(seen)
         return SURGE, ""
@@ -164,7 +177,8 @@ class Automatic:
             return
         came_out = self._last_out is not None and seen.came_out > self._last_out
         self._last_out = seen.came_out
-        if not seen.waiting:
+        # One may wait only because it has just arrived.
+        if seen.waiting <= 1:
             self._busy_since = None
         elif came_out and self._busy_since is None:
             self._busy_since = seen.now_s, seen.came_out
@@ -173,3 +187,9 @@ class Automatic:
             count, passed_s = seen.came_out - before, seen.now_s - since_s
             if count >= _FEWEST_RESULTS and passed_s > 0:
                 self.normal_fps = count / passed_s
+
+
+def _calm(limit_fps: float, for_s: float) -> str:
+    if math.isinf(limit_fps):
+        return f"few frames waited for {for_s:g} s"
+    return f"fewer than {limit_fps:.3g} frames/s arrived for {for_s:g} s"

@@ -7,6 +7,7 @@ import json
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,19 @@ def test_a_burst_takes_the_route_for_a_surge_and_what_comes_later_the_normal_one
     assert first["reason"].endswith(" frames were waiting")
     assert 40 <= second["frame"] < 70
     check_results(folder, 70)
+
+
+def test_a_queue_that_is_shorter_than_the_usual_mark_can_begin_a_surge(tmp_path: Path) -> None:
+    (tmp_path / "trace.txt").write_text("0\n" * 4)
+    folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
+    options = RunOptions(results=folder / "results.bin", trace=tmp_path / "trace.txt", queue=4)
+    records = run_in_process(folder, replace(options, frames=4))
+    (change,) = changes_of(records)
+    assert "surge" == change["route"]
+    # Those that arrive while the source looks are seen at the next look.
+    assert change["frame"] <= 1
+    assert change["reason"].endswith(" frames were waiting")
+    assert 4 == len(read_results(folder / "results.bin").records)
 
 
 def test_ranks_tell_what_they_computed_on_each_route(

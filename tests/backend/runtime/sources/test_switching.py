@@ -16,6 +16,7 @@ from rankslice.backend.runtime.sources.switching import (
     Fixed,
     Seen,
     SwitchingRules,
+    usual_surge_queue,
 )
 
 RULES = SwitchingRules(normal_fps=25.0)
@@ -101,6 +102,31 @@ def test_frames_that_wait_begin_a_surge_though_the_rate_is_not_known() -> None:
     switching = Automatic(replace(RULES, normal_fps=None, surge_queue=5))
     assert (USUAL, "") == switching.decide(USUAL, Seen(0.1, 4, 4, 0))
     assert (SURGE, "5 frames were waiting") == switching.decide(USUAL, Seen(0.2, 5, 5, 0))
+
+
+@pytest.mark.parametrize(
+    ("window", "queue", "mark"),
+    [(2, None, 8), (7, None, 14), (7, 40, 14), (7, 20, 10), (2, 5, 2), (2, 1, 2)],
+)
+def test_frames_may_wait_beyond_the_mark_that_begins_a_surge(
+    window: int, queue: int | None, mark: int
+) -> None:
+    assert mark == usual_surge_queue(window, queue)
+
+
+def test_a_result_that_comes_with_each_arrival_is_no_sign_of_a_busy_route() -> None:
+    switching = Automatic(replace(RULES, normal_fps=None))
+    for frame in range(100):
+        assert USUAL == switching.decide(USUAL, Seen(frame / 10, 1 + frame, 1, frame))[0]
+    assert switching.normal_fps is None
+
+
+def test_a_surge_of_few_frames_ends_with_a_reason() -> None:
+    switching = Automatic(replace(RULES, normal_fps=None, surge_queue=2))
+    assert SURGE == switching.decide(USUAL, Seen(0.0, 2, 2, 0))[0]
+    assert SURGE == switching.decide(SURGE, Seen(1.0, 3, 1, 2))[0]
+    ended = switching.decide(SURGE, Seen(2.0, 4, 1, 3))
+    assert (USUAL, "few frames waited for 1 s") == ended
 
 
 def test_arrivals_that_are_too_many_begin_a_surge_before_frames_wait() -> None:

@@ -60,7 +60,9 @@ class RoutedSource(SourceStage):
 
     def figures(self) -> dict[str, Any]:
         """Return what the stage measured."""
-        return {**super().figures(), "switches": [asdict(change) for change in self.changes]}
+        # If the stream ends where the next frame is read, the last change had no frame.
+        taken = [asdict(change) for change in self.changes if change.frame < self.frame]
+        return {**super().figures(), "switches": taken}
 
     def is_ready(self) -> bool:
         """A frame waits and its route has room, or the source is exhausted."""

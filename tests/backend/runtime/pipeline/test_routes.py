@@ -208,6 +208,17 @@ def test_the_end_reaches_both_routes(wanted: int, knows_length: bool) -> None:
     assert [0, 1, -1] == job.kept.written
 
 
+def test_a_change_before_a_frame_that_does_not_come_is_not_told() -> None:
+    job = Job(frames=2, knows_length=False)
+    job.let_in()
+    job.let_out()
+    job.source.take_credits()
+    job.told.route = SURGE
+    job.let_in()
+    assert job.source.finished
+    assert [] == job.source.figures()["switches"]
+
+
 def test_the_sink_waits_for_all_results_of_a_frame() -> None:
     job = Job()
     first, second = job.surge

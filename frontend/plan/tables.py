@@ -6,10 +6,10 @@ The runtime does not read them: :mod:`rankslice.framework.plan` is authoritative
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from rankslice.framework.plan import Plan
+from rankslice.framework.plan import Channel, Plan
 
 Table: TypeAlias = dict[str, dict[str, list[int]]]
 """Ranks by tensor by mapping key; every key is present."""
@@ -19,19 +19,24 @@ def sender_table(plan: Plan) -> Table:
     """Return, for each key, the tensors that its rank sends and the ranks they go to.
 
     Model inputs on their way from the source and model outputs on their way to the sink are
-    tensors like any other.
+    tensors like any other. Of two routes it has what is sent on either, once.
     """
-    return _table(plan, ((each.source, each.tensor, each.destination) for each in plan.channels))
+    return _table(plan, ((each.source, each.tensor, each.destination) for each in _channels(plan)))
 
 
 def receiver_table(plan: Plan) -> Table:
     """Return, for each key, the tensors that its rank receives and the ranks they come from."""
-    return _table(plan, ((each.destination, each.tensor, each.source) for each in plan.channels))
+    return _table(plan, ((each.destination, each.tensor, each.source) for each in _channels(plan)))
+
+
+def _channels(plan: Plan) -> Iterator[Channel]:
+    for route in plan.routes:
+        yield from route.channels
 
 
 def _table(plan: Plan, rows: Iterable[tuple[int, str, int]]) -> Table:
     table: Table = {placement.key: {} for placement in plan.ranks}
-    for rank, tensor, other in rows:
+    for rank, tensor, other in dict.fromkeys(rows):
         table[plan.ranks[rank].key].setdefault(tensor, []).append(other)
     return table
 

@@ -1,7 +1,7 @@
 import json
 
 from hypothesis import given
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans
+from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
@@ -36,6 +36,20 @@ def test_what_one_table_says_is_sent_the_other_says_is_received(plan):
         for rank in ranks
     }
     assert sent == received == {(c.tensor, c.source, c.destination) for c in plan.channels}
+
+
+def test_the_tables_of_two_routes_have_what_is_sent_on_either_once():
+    plan = routed(FIGURE_2, FIGURE_2_RANKS, {**FIGURE_2_RANKS, "Relu1": 1})
+    assert {
+        "board_cpu0": {"Buff1": [1, 2], "Buff4": [2, 1]},
+        "board_cpu1": {"Buff2": [0], "output": [2]},
+        "board_cpu2": {"Buff3": [0]},
+    } == sender_table(plan)
+    assert {
+        "board_cpu0": {"Buff2": [1], "Buff3": [2]},
+        "board_cpu1": {"Buff1": [0], "Buff4": [0]},
+        "board_cpu2": {"Buff1": [0], "Buff4": [0], "output": [1]},
+    } == receiver_table(plan)
 
 
 @given(plans())

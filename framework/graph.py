@@ -115,15 +115,15 @@ class Layer:
     """The layer's own record in the model file (ONNX: the ``NodeProto`` message)."""
     deterministic: bool = True
     """False for random generators: such a layer is not constant even without inputs."""
-    lasting: tuple[str, ...] = ()
-    """What it takes along from frame to frame, in words: ``the variable 'counter'``; so it needs
-    all frames, in their order."""
     operands: tuple[Tensor | Weight | None, ...] = ()
     """What the operator itself is given, by position, tensors and weights alike; ``None`` where an
     optional one is omitted. What only the bodies of control flow read is not here."""
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
     """Settings in the file's order: ``("strides", (2, 2))``. Those that are tensors, graphs, long
     lists or no text are left out."""
+    lasting: tuple[str, ...] = ()
+    """What it takes along from frame to frame, in words: ``the variable 'counter'``; so it needs
+    all frames, in their order."""
 
     @property
     def settings(self) -> dict[str, AttributeValue]:

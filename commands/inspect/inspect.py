@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankslice.commands.build_folder import (
@@ -62,7 +62,19 @@ class Inspection:
     """Every cut in the graph's order."""
     plan: Plan | None
     ranks: tuple[RankCost, ...]
-    """What each rank of the plan has to do; empty without a plan."""
+    """What each rank of the plan has to do, on the usual route; empty without a plan."""
+    surge: tuple[RankCost, ...] = ()
+    """What it has to do on the route for a surge; empty if there is none."""
+
+    @property
+    def routes(self) -> tuple[Inspection, ...]:
+        """The same with one of the plan's routes each, the usual one first."""
+        if self.plan is None:
+            return (self,)
+        return tuple(
+            replace(self, plan=route, ranks=ranks, surge=())
+            for route, ranks in zip(self.plan.routes, (self.ranks, self.surge), strict=False)
+        )
 
 
 def inspect_model(
@@ -143,6 +155,7 @@ def _inspection(model: Model, plan: Plan | None) -> Inspection:
     graph = model.graph
     costs = layer_costs(graph)
     versions = format_of(graph).versions(model)
+    ranks = [rank_costs(graph, costs, route) for route in plan.routes] if plan else []
     return Inspection(
         graph=graph,
         ir_version=versions.ir_version,
@@ -152,7 +165,8 @@ def _inspection(model: Model, plan: Plan | None) -> Inspection:
         peak=peak_memory(graph),
         cuts=cuts(graph, costs),
         plan=plan,
-        ranks=rank_costs(graph, costs, plan) if plan else (),
+        ranks=ranks[0] if ranks else (),
+        surge=ranks[1] if ranks[1:] else (),
     )
 
 

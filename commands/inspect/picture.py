@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import Row, assign_lanes
-from rankslice.commands.inspect.rank_costs import layer_segments
+from rankslice.commands.inspect.rank_costs import busy_ranks, layer_segments
 from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
@@ -139,10 +139,12 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """All that the template draws, placed and worded; its texts are still to be escaped."""
+    """A route as the template draws it, placed and worded; its texts are still to be escaped."""
 
     title: str
     subtitle: str
+    begin: int
+    """Height of what stands above it."""
     width: int
     height: int
     columns: _Columns
@@ -163,11 +165,22 @@ def picture_of(inspection: Inspection) -> str:
 
     Layers that run for every frame are drawn, in the graph's order. With a plan they have the
     colours of their ranks, and a row before each arrival from another rank says how much comes.
+    A second route has a picture of its own below.
     """
-    return render_markup("picture.svg.j2", picture=_picture(inspection))
+    titles = ("", ", in a surge")
+    pictures: list[_Picture] = []
+    for title, route in zip(titles, inspection.routes, strict=False):
+        begin = sum(picture.height for picture in pictures)
+        pictures.append(_picture(route, title, begin))
+    return render_markup(
+        "picture.svg.j2",
+        pictures=pictures,
+        width=max(picture.width for picture in pictures),
+        height=sum(picture.height for picture in pictures),
+    )
 
 
-def _picture(inspection: Inspection) -> _Picture:
+def _picture(inspection: Inspection, addition: str, begin: int) -> _Picture:
     items = _items(inspection)
     rows = [Row(_names(item.reads), _names(item.makes)) for item in items]
     lanes = assign_lanes(rows)
@@ -180,7 +193,8 @@ def _picture(inspection: Inspection) -> _Picture:
     tensor_xs = {name: columns.lanes + lane * columns.lane for name, lane in lanes.tensors.items()}
     legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
     return _Picture(
-        title=shortened(inspection.graph.name, _TITLE),
+        title=shortened(inspection.graph.name, _TITLE) + addition,
+        begin=begin,
         subtitle=_subtitle(inspection),
         width=max(columns.end, legend_end) + _MARGIN,
         height=heights[-1] + _ROW + _MARGIN if heights else top + _MARGIN,
@@ -478,7 +492,7 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
             ),
             width=round(_BAR * cost.share / most),
         )
-        for number, cost in enumerate(inspection.ranks)
+        for number, cost in enumerate(busy_ranks(plan, inspection.ranks))
     )
     return tuple(zip(xs, words, strict=True)), rows
 

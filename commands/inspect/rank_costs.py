@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankslice.backend.runtime.job import make_job
@@ -20,7 +20,7 @@ from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
 
 @dataclass(frozen=True, slots=True)
 class RankCost:
-    """What one rank runs, holds and exchanges for every frame."""
+    """What one rank runs, holds and exchanges for every frame that it handles on a route."""
 
     rank: int
     segments: int
@@ -47,7 +47,7 @@ class RankCost:
 
 
 def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return where each layer runs, as pairs of a rank and the index of its segment.
+    """Return where each layer runs on one route, as pairs of a rank and a segment's index.
 
     Constant layers can run in several segments; layers that no output needs run in none.
     """
@@ -58,13 +58,19 @@ def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
     return found
 
 
+def busy_ranks(plan: Plan, costs: Iterable[RankCost]) -> tuple[RankCost, ...]:
+    """Return the ranks that have something to do on a route."""
+    ends = plan.source, plan.sink
+    return tuple(cost for cost in costs if cost.segments or cost.rank in ends)
+
+
 def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[RankCost, ...]:
     """Return what each rank of a plan has to do.
 
     Args:
         graph: the model of the plan.
         costs: of its layers, as :func:`rankslice.frontend.costs.costs.layer_costs` gives them.
-        plan: which rank runs what.
+        plan: which rank runs what, on one route.
     """
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
+from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.output import print_line
 from rankslice.framework.graph import UNNAMED, Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
@@ -60,10 +60,23 @@ def print_inspection(
             print_line(console, line)
         _print_cuts(inspection, console, most_cuts)
         if inspection.plan is not None:
-            console.print()
-            console.print(_rank_table(inspection.plan, inspection.ranks))
+            _print_ranks(inspection, console)
         if is_short and summary is None:
             print_line(console, f"--no-summary lists the {count} layers")
+
+
+def _print_ranks(inspection: Inspection, console: Console) -> None:
+    """Print what the ranks do on each route, and the memory of both if there are two."""
+    titles = ("ranks", "ranks in a surge")
+    for title, route in zip(titles, inspection.routes, strict=False):
+        if route.plan is not None:
+            console.print()
+            console.print(_rank_table(title, route.plan, route.ranks))
+    if inspection.surge:
+        pairs = zip(inspection.ranks, inspection.surge, strict=True)
+        sizes = [sum(c.weight_bytes + c.slot_bytes for c in pair) for pair in pairs]
+        each = (f"rank {rank} {bytes_text(size)}" for rank, size in enumerate(sizes))
+        print_line(console, f"weights and slots of both routes: {', '.join(each)}")
 
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
@@ -115,10 +128,11 @@ def print_parts(parts: Iterable[Table | str], console: Console) -> None:
 
 def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     graph = inspection.graph
-    segments = layer_segments(inspection.plan) if inspection.plan else None
+    routes = inspection.plan.routes if inspection.plan else ()
+    places = [layer_segments(route) for route in routes]
     table = plain_table(printable(graph.name))
-    if segments is not None:
-        table.add_column("rank", justify="right")
+    for _, heading in zip(places, ("rank", "in a surge"), strict=False):
+        table.add_column(heading, justify="right")
     table.add_column("layer", overflow="fold")
     table.add_column("operator", overflow="fold")
     if with_outputs:
@@ -127,7 +141,7 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     for heading in ("MACs", "params", "weights", "makes"):
         table.add_column(heading, justify="right", no_wrap=True)
     for layer, cost in zip(graph.layers, inspection.costs, strict=True):
-        ranks = () if segments is None else (_ranks(segments.get(layer.name, ())),)
+        ranks = (_ranks(segments.get(layer.name, ())) for segments in places)
         made = Text("\n".join(printable(tensor.name) for tensor in layer.outputs))
         table.add_row(
             *ranks,
@@ -239,13 +253,13 @@ def _cut_caption(shown: int, count: int) -> str:
     return f"{shown} of {count} cuts between neighbouring layers{rest}"
 
 
-def _rank_table(plan: Plan, costs: Iterable[RankCost]) -> Table:
-    table = plain_table("ranks")
+def _rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
+    table = plain_table(title)
     table.add_column("rank", justify="right")
     table.add_column("key", overflow="fold")
     for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends", "slots"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for cost in costs:
+    for cost in busy_ranks(plan, costs):
         table.add_row(
             str(cost.rank),
             Text(printable(plan.ranks[cost.rank].key)),

@@ -40,7 +40,7 @@ def inspection_to_json(inspection: Inspection) -> _Object:
         "memory": _memory(inspection),
         "layers": _layers(inspection),
         "cuts": [_cut(cut) for cut in inspection.cuts],
-        "plan": _plan(inspection.plan, inspection.ranks) if inspection.plan else None,
+        "plan": _plan(inspection),
     }
 
 
@@ -72,13 +72,15 @@ def _layers(inspection: Inspection) -> list[_Object]:
     graph = inspection.graph
     constant = constant_layers(graph)
     running = {layer.name for layer in running_layers(graph)}
-    segments = layer_segments(inspection.plan) if inspection.plan else None
+    routes = inspection.plan.routes if inspection.plan else ()
+    usual, surge = (layer_segments(routes[n]) if routes[n:] else None for n in range(2))
     return [
         {
             **_layer(layer, cost),
             "constant": layer.name in constant,
             "runs": layer.name in running,
-            "places": None if segments is None else _segments_of(layer, segments),
+            "places": _segments_of(layer, usual),
+            "surge_places": _segments_of(layer, surge),
         }
         for layer, cost in zip(graph.layers, inspection.costs, strict=True)
     ]
@@ -99,7 +101,9 @@ def _layer(layer: Layer, cost: LayerCost) -> _Object:
     }
 
 
-def _segments_of(layer: Layer, segments: _Segments) -> list[_Object]:
+def _segments_of(layer: Layer, segments: _Segments | None) -> list[_Object] | None:
+    if segments is None:
+        return None
     return [{"rank": rank, "segment": segment} for rank, segment in segments.get(layer.name, ())]
 
 
@@ -119,12 +123,23 @@ def _cut(cut: Cut) -> _Object:
     }
 
 
-def _plan(plan: Plan, costs: Iterable[RankCost]) -> _Object:
+def _plan(inspection: Inspection) -> _Object | None:
+    plan = inspection.plan
+    if plan is None:
+        return None
+    surge = plan.routes[1] if plan.surge else None
+    return {
+        "source": plan.source,
+        "sink": plan.sink,
+        **_route(plan, inspection.ranks),
+        "surge": None if surge is None else _route(surge, inspection.surge),
+    }
+
+
+def _route(plan: Plan, costs: Iterable[RankCost]) -> _Object:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     return {
         "minimal": plan.minimal,
-        "source": plan.source,
-        "sink": plan.sink,
         "window": plan.window,
         "ranks": [
             {

@@ -94,6 +94,16 @@ def turn_keys(entries: int, weights: Weights, key: Callable[[int], str]) -> list
     ]
 
 
+def routed_figure(folder: Path) -> Path:
+    """Build AutoDiCE's example with the whole model on rank 0, and its three ranks in a surge."""
+    onnx.save(figure_2(), folder / "model.onnx")
+    usual = write_mapping(folder / "normal.json", dict.fromkeys(FIGURE_2_RANKS, 0))
+    options = BuildOptions(
+        share_cores=True, surge=write_mapping(folder / "surge.json", FIGURE_2_RANKS)
+    )
+    return build(folder / "model.onnx", usual, "local", folder / "out", options).folder
+
+
 def build_folder(
     folder: Path,
     model: onnx.ModelProto | Path,

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 from command_line import rankslice
-from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure, write_mapping
 from line_graphs import opened
 from onnx_models import LIGHT_MODELS, save
 from plans import FIGURE_2, planned
@@ -22,6 +22,7 @@ from rankslice.commands.inspect.rank_costs import rank_costs
 from rankslice.commands.inspect.show import print_inspection
 from rankslice.commands.inspect.to_json import inspection_to_json
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.quantities import bytes_text
 from rankslice.frontend.costs.costs import layer_costs
 from rankslice.frontend.costs.cuts import cuts
 from rankslice.frontend.costs.liveness import peak_memory
@@ -32,6 +33,7 @@ TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     { [add] y = Add(x, w)
       [mul] z = Mul(y, w) }"""
 SQUEEZENET = next(path for path in LIGHT_MODELS if "squeezenet" in path.name)
+TITLES = "ranks", "ranks in a surge"
 HOSTILE = '["[red]a\\u001b[2Jb"]'
 
 
@@ -198,6 +200,52 @@ def test_a_build_folder_is_inspected_with_its_plan(tmp_path):
     assert found.plan is not None
     assert mapped(tmp_path).plan == replace(found.plan, model=mapped(tmp_path).plan.model)
     assert ["x"] == [tensor.name for tensor in found.graph.inputs]
+
+
+def test_each_route_of_a_build_folder_is_inspected(tmp_path, figure):
+    found = inspect_model(routed_figure(tmp_path))
+    whole, alone = found.ranks, mapped(figure).ranks
+    assert [(1, 5), (0, 0), (0, 0)] == [(each.segments, each.layers) for each in whole]
+    assert [0.0, 0.0] == [each.share for each in whole[1:]]
+    # What a rank has on a route is what it has in a job that has no other one.
+    assert alone[1] == found.surge[1]
+    write_mapping(tmp_path / "mapping.json", dict.fromkeys(FIGURE_2_RANKS, 0))
+    assert mapped(tmp_path).ranks == whole[:1]
+
+
+def test_the_json_tells_both_routes(tmp_path):
+    record = inspection_to_json(inspect_model(routed_figure(tmp_path)))
+    plan, surge = record["plan"], record["plan"]["surge"]
+    assert ([], 6) == (plan["channels"], len(surge["channels"]))
+    # Four segments one after the other, and a hop after each.
+    assert (1 + 1, 2 * 4 + 1) == (plan["window"], surge["window"])
+    assert [1, 0, 0] == [rank["segments"] for rank in plan["ranks"]]
+    assert [2, 1, 2] == [rank["segments"] for rank in surge["ranks"]]
+    (added,) = (layer for layer in record["layers"] if layer["name"] == "Add1")
+    assert [{"rank": 0, "segment": 0}] == added["places"]
+    # Segments for a surge follow those of the usual route.
+    assert [{"rank": 0, "segment": 2}] == added["surge_places"]
+
+
+def test_the_json_of_one_route_has_no_other(figure):
+    record = inspection_to_json(mapped(figure))
+    assert record["plan"]["surge"] is None
+    assert {None} == {layer["surge_places"] for layer in record["layers"]}
+
+
+def test_the_tables_show_both_routes_and_the_memory_of_both(tmp_path):
+    found = inspect_model(routed_figure(tmp_path))
+    lines = shown(found, 200, terminal=False).splitlines()
+    usual, surge = (next(n for n, s in enumerate(lines) if s.rstrip() == t) for t in TITLES)
+    assert ["0"] == [line.split()[0] for line in lines[usual:surge] if line[:5].strip().isdigit()]
+    assert ["0", "1", "2"] == [
+        line.split()[0] for line in lines[surge:] if line[:5].strip().isdigit()
+    ]
+    (add,) = (line.split() for line in lines if " Add1  " in line and "0.2" in line)
+    assert ["0.0", "0.2", "Add1"] == add[:3]
+    assert "weights and slots of both routes: rank 0 " in lines[-1]
+    both = [cost.weight_bytes + cost.slot_bytes for cost in (found.ranks[0], found.surge[0])]
+    assert f"rank 0 {bytes_text(sum(both))}, " in lines[-1]
 
 
 def test_a_build_folder_tells_the_sizes_of_open_inputs(tmp_path):

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import FIGURE_2_RANKS, figure_2, write_mapping
+from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
 from onnx_models import LIGHT_MODELS, save
 
 from rankslice.commands.inspect.inspect import inspect_model
@@ -127,6 +127,21 @@ def test_what_crosses_ranks_is_drawn_apart_and_labelled_with_its_size(figure):
 def test_segments_are_named_where_they_start(figure):
     drawn = picture(figure / "model.onnx", figure / "mapping.json")
     assert {"0.0", "0.1", "1.0", "2.0", "2.1"} <= set(texts(drawn))
+
+
+def test_a_second_route_is_drawn_below_the_first(tmp_path, figure):
+    alone = picture(figure / "model.onnx", figure / "mapping.json")
+    drawn = picture(routed_figure(tmp_path))
+    assert "model.onnx, in a surge" in texts(drawn)
+    (below,) = (group for group in drawn.iter(f"{SVG}g") if group.get("transform"))
+    own_texts = [text for text in texts(below) if " from rank " in text]
+    # Frames enter and leave at rank 0.
+    assert 6 == len(own_texts)
+    assert {"0.1", "0.2", "1.0", "2.0", "2.1"} <= set(texts(below))
+    assert "0.0" in texts(drawn)
+    assert "0.0" not in texts(below)
+    begin = int(below.get("transform").split()[1].rstrip(")"))
+    assert int(drawn.get("height")) - begin >= int(alone.get("height"))
 
 
 def test_any_name_is_drawn_on_one_line_as_text(tmp_path):

@@ -30,7 +30,18 @@ from rankslice.framework.files.output_file import STDOUT, write_output
 LOADED: dict[str, Any] = {name: load_command(name) for name in COMMANDS}
 
 READ = {
-    *("model", "mapping", "platform", "profile", "trace", "target", "folder", "labels", "input"),
+    *(
+        "model",
+        "mapping",
+        "surge",
+        "platform",
+        "profile",
+        "trace",
+        "target",
+        "folder",
+        "labels",
+        "input",
+    ),
     *("mpirun", "ssh_config", "representative", "check", "hosts", "wheels"),
 }
 """Parameters that name files or folders to read."""

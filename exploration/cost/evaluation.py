@@ -97,7 +97,10 @@ def _evaluate(problem: Problem, numbers: Indices, latency: bool) -> tuple[Floats
     segments = span_numbers(population)
     leaves = np.full(len(numbers), np.nan)
     if latency:
-        segments = segment_numbers(problem, population, segments, possible)
+        # Devices that take turns have the same segments, so these are found without phases.
+        can_run = ~phases.most(~possible) & ~phases.clashes
+        found = segment_numbers(problem, numbers, span_numbers(numbers), can_run)
+        segments = found[phases.assignments]
         times = segment_times(problem, population, segments, sent)
         alone = latencies(problem, population, segments, sent, times)
         leaves = phases.most(np.where(possible, alone, np.inf))

@@ -26,9 +26,10 @@ def segment_numbers(
 ) -> Indices:
     """Return (assignments, layers): the segment of each layer, in a topological order.
 
-    Where each device has one span, these are the spans.
+    Assignments may have numbers of teams. Where each device has one span, these are the spans.
     """
-    used = (counts(population, len(problem.devices)) > 0).sum(axis=1)
+    numbers = len(problem.devices) + len(problem.teams)
+    used = (counts(population, numbers) > 0).sum(axis=1)
     found = spans.copy()
     for row in np.flatnonzero(possible & (spans[:, -1] + 1 > used)):
         for number, block in enumerate(blocks_of(problem, population[row].tolist())):

@@ -57,6 +57,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Options of build": list(_options()),
         "Build folders that cannot be run": list(_folders()),
         "Options and inputs of run": list(_runs()),
+        "Two routes": list(_routes()),
         "Options and inputs of inspect": list(_inspections()),
         "Options and inputs of simulate": list(_simulations()),
         "Options and inputs of profile": list(_profiles()),
@@ -685,6 +686,91 @@ def _runs() -> Iterator[Provoked]:
 
     title = "classes of an output whose shape changes"
     yield Provoked(title, "run out --top 1", {"out/plan.json": let_output_change})
+
+
+def _routes() -> Iterator[Provoked]:
+    def surge(title: str, content: Content, **files: Content) -> Provoked:
+        return Provoked(title, f"{BUILD} --surge surge.json", {"surge.json": content, **files})
+
+    yield Provoked("a mapping for a surge that is not there", f"{BUILD} --surge nothing.json")
+    yield surge("a mapping for a surge that is no JSON", "edge01_cpu0: conv1")
+    yield surge("unknown names in the mapping for a surge", '{"edge09_cpu0": ["Conv9"]}')
+    yield surge("mistakes in both mappings", '{"edge01_tpu": ["Add1"]}', **{"mapping.json": "{}"})
+    yield surge(
+        "one core in two ranks of the mapping for a surge",
+        json.dumps({"edge01_cpu0-1": LAYERS[:2], "edge01_cpu1": LAYERS[2:]}),
+    )
+    noisy = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3] x) => (float[1, 3] y)'
+        " { [noise] n = RandomNormalLike(x) [sum] y = Add(x, n) }"
+    ).SerializeToString()
+    one = '{"edge01_cpu0": ["noise", "sum"]}'
+    yield surge("random numbers on two routes", one, **{"model.onnx": noisy, "mapping.json": one})
+
+    def folder(title: str, change: Callable[[dict[str, Any]], None]) -> Provoked:
+        def write(path: Path) -> None:
+            plan = json.loads(path.read_text())
+            plan["surge"] = _second_route(plan)
+            change(plan)
+            path.write_text(json.dumps(plan))
+
+        return Provoked(title, "run out", {"out/plan.json": write})
+
+    yield folder("a rank too much on the second route", lambda plan: plan["ranks"].pop())
+    yield folder(
+        "turns of no period on the second route",
+        lambda plan: plan["surge"]["turns"][0].update(period=0),
+    )
+    yield folder(
+        "a channel of both routes", lambda plan: plan["surge"]["channels"][0].update(number=1)
+    )
+    yield folder(
+        "a sub-model of both routes",
+        lambda plan: plan["surge"]["segments"][0].update(file=plan["segments"][0]["file"]),
+    )
+    yield folder(
+        "a tensor that does not arrive on the second route",
+        lambda plan: plan["surge"]["channels"].pop(),
+    )
+    traces: dict[str, Content] = {
+        "t.txt": "0\n0.5\n",
+        "wrong.txt": "0\nsoon\n2\n1\n",
+        "none.txt": "",
+    }
+    for title, options in {
+        "a route where there is one": "--switch surge",
+        "a mark of a surge where there is one route": "--surge-queue 4",
+        "a route that is none": "--switch both",
+        "a surge that ends above where it begins": "--normal-below 0.95",
+        "a surge that begins beyond the queue": "--surge-queue 20 --queue 10",
+        "a rate and times of arrivals": "--trace t.txt --fps 30",
+        "a period and times of arrivals": "--trace t.txt --period-ms 5",
+        "times of arrivals that are not there": "--trace nothing.txt",
+        "times of arrivals that are none": "--trace wrong.txt",
+        "no times of arrivals": "--trace none.txt",
+    }.items():
+        needed = {name: content for name, content in traces.items() if name in options}
+        yield Provoked(title, f"run out {options}", needed)
+
+
+def _second_route(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan's own route as a second one."""
+    before = [segment["rank"] for segment in plan["segments"]]
+
+    def added(segment: dict[str, Any]) -> dict[str, Any]:
+        index = segment["index"] + before.count(segment["rank"])
+        return {**segment, "index": index, "file": f"{segment['file']}.onnx"}
+
+    return {
+        "turns": [rank["turns"] for rank in plan["ranks"]],
+        "segments": [added(segment) for segment in plan["segments"]],
+        "channels": [
+            {**channel, "number": channel["number"] + len(plan["channels"])}
+            for channel in plan["channels"]
+        ],
+        "path_length": plan["path_length"],
+        "minimal": plan["minimal"],
+    }
 
 
 def _inspections() -> Iterator[Provoked]:

@@ -9,7 +9,9 @@ from rankslice.framework.quantities import frames_text
 _MAX_NUMBERS = 20
 
 
-def rate_text(completed: int, rate: float | None, of: str, window: int) -> str:
+def rate_text(
+    completed: int, rate: float | None, of: str, window: int, surge_window: int | None = None
+) -> str:
     """Return ``80 frames, 45.10 frames/s (steady state), window 3``.
 
     Args:
@@ -17,9 +19,11 @@ def rate_text(completed: int, rate: float | None, of: str, window: int) -> str:
         rate: in frames per second; ``None``: unknown.
         of: what the rate is of, or why it is unknown.
         window: most frames in flight.
+        surge_window: the same of the route for a surge; ``None``: there is one route.
     """
     shown = "rate unknown" if rate is None else f"{rate:.2f} frames/s"
-    return f"{frames_text(completed)}, {shown} ({of}), window {window}"
+    other = "" if surge_window is None else f" (for a surge {surge_window})"
+    return f"{frames_text(completed)}, {shown} ({of}), window {window}{other}"
 
 
 def latency_text(latency_ms: Mapping[str, float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.framework.turns import Turns
 from rankslice.framework.wording import described
+from rankslice.measurement.stretches import NORMAL
 
 MAX_REPORT_BYTES = 64 << 20
 
@@ -47,6 +49,10 @@ class _Steady(_Record):
 class _Turns(_Record):
     period: _Count
     positions: list[_Count]
+
+    @property
+    def turns(self) -> Turns:
+        return Turns(self.period, tuple(self.positions))
 
 
 class _Accelerated(_Record):
@@ -83,6 +89,8 @@ class _Source(_Record):
     latency_ms: _Latency
     preprocess_ms: _Spread
     dropped: list[_Count]
+    traced: bool = False
+    surge_window: Annotated[int, Field(gt=0)] | None = None
     switches: list[_Switch] = []
 
 
@@ -182,11 +190,29 @@ def _contradictions(report: _Report, plan: Plan) -> Iterator[str]:
     for number, (rank, planned) in enumerate(zip(report.ranks, plan.ranks, strict=True)):
         if (rank.rank, rank.key) != (number, planned.key):
             yield f"ranks[{number}] is rank {rank.rank} ({rank.key})"
-        turns = Turns(rank.turns.period, tuple(rank.turns.positions))
-        if turns != planned.turns:
-            yield f"ranks[{number}] takes other turns than the plan says"
+        if (rank.surge is None) != (plan.surge is None):
+            yield f"ranks[{number}] was {'not ' * (rank.surge is None)}on the route for a surge"
+        told = [rank.turns, *([rank.surge.turns] if rank.surge is not None else [])]
+        for turns, route in zip(told, plan.routes, strict=False):
+            if turns.turns != route.ranks[number].turns:
+                yield f"ranks[{number}] takes other turns than the plan says"
         for name, owner in (("source", plan.source), ("sink", plan.sink)):
             if (getattr(rank, name) is not None) != (number == owner):
                 yield f"ranks[{number}] is {'not ' if number == owner else ''}the {name}"
-        if rank.source is not None and sorted(set(rank.source.dropped)) != rank.source.dropped:
-            yield f"ranks[{number}].source.dropped is not in order"
+        if rank.source is not None:
+            yield from _source_contradictions(rank.source, plan, f"ranks[{number}].source")
+
+
+def _source_contradictions(source: _Source, plan: Plan, where: str) -> Iterator[str]:
+    if sorted(set(source.dropped)) != source.dropped:
+        yield f"{where}.dropped is not in order"
+    if (source.surge_window is None) != (plan.surge is None):
+        yield f"{where}.surge_window is {'missing' if plan.surge else 'of another plan'}"
+    frames = [switch.frame for switch in source.switches]
+    routes = [NORMAL, *(switch.route for switch in source.switches)]
+    if sorted(frames) != frames or max(frames, default=0) > source.frames:
+        yield f"{where}.switches is not in order"
+    elif any(one == other for one, other in itertools.pairwise(routes)):
+        yield f"{where}.switches has a change to the same route"
+    elif frames and plan.surge is None:
+        yield f"{where}.switches has changes, and the plan has one route"

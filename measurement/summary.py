@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,18 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.turns import ALL, Turns
-from rankslice.measurement.throughput import STEADY, TOO_FEW, throughput_fps, too_few_text
+from rankslice.measurement.bottleneck import Arrivals, bottleneck_of_routes
+from rankslice.measurement.stretches import SURGE, stretches
+from rankslice.measurement.throughput import (
+    BOTH_ROUTES,
+    STEADY,
+    TOO_FEW,
+    throughput_fps,
+    too_few_text,
+)
 from rankslice.measurement.verify import Verification
 
-_BUSY = 0.7
-"""Share of the time per frame from which something counts as the bottleneck."""
+
+@dataclass(frozen=True, slots=True)
+class OnSurge:
+    """A rank's part in the frames that took the route for a surge."""
+
+    frames: int
+    """How many it handled."""
+    compute_ms: dict[str, float]
+    """``mean``, ``p50``, ``p99`` and ``max``, all segments of the route together."""
+    turns: Turns = ALL
+    """Which frames of the route it handles."""
+    steady: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
     """One rank's part in a run; times are per frame that it handles.
 
-    What a rank tells has its form in ``report.py``, too.
+    Where there are two routes, ``frames``, ``compute_ms``, ``turns`` and ``steady`` are of the
+    usual one. What a rank tells has its form in ``report.py``, too.
     """
 
     rank: int
@@ -59,6 +77,8 @@ class RankSummary:
     """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, the kinds of
     ``others``, whether float32 is ``tf32``, what it ``uses`` beside, and ``without`` what, and why;
     ``None`` where nothing is meant to be accelerated."""
+    surge: OnSurge | None = None
+    """What it did on the route for a surge; ``None``: there is one route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +114,11 @@ class RunSummary:
     dropped: tuple[int, ...]
     """Arrivals that found no room, by number."""
     window: int
+    """Most frames inside, on the usual route."""
     throughput_fps: float | None
-    """In the steady state; ``None``: there were too few frames to tell."""
+    """After the first frames; ``None``: there were too few frames to tell."""
     throughput_of: str
-    """``steady state``, or ``too few frames``."""
+    """``steady state``, ``both routes`` if frames changed the route, or ``too few frames``."""
     latency_ms: dict[str, float]
     """``mean``, ``p50``, ``p90``, ``p99`` and ``max``, from arrival to completion."""
     preprocess_ms: dict[str, float]
@@ -111,8 +132,20 @@ class RunSummary:
     switches: tuple[dict[str, Any], ...] = ()
     """Changes of the route: ``time_s`` since the start, the first ``frame`` on the new ``route``,
     how many were ``waiting``, and the ``reason``."""
+    surge_window: int | None = None
+    """Most frames inside on the route for a surge; ``None``: there is one route."""
     energy: tuple[EnergySummary, ...] = ()
     """By board, in the order of the ranks."""
+
+    @property
+    def on_surge(self) -> int:
+        """How many of the frames that came out took the route for a surge."""
+        return sum(end - begin for begin, end, route in self.stretches if route == SURGE)
+
+    @property
+    def stretches(self) -> list[tuple[int, int, str]]:
+        """First frame, the one after the last, and route of frames that took the same one."""
+        return stretches(self.switches, self.completed)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values, for ``run --json``."""
@@ -122,6 +155,7 @@ class RunSummary:
             "dropped": list(self.dropped),
             "switches": list(self.switches),
             "window": self.window,
+            "surge_window": self.surge_window,
             "throughput_fps": self.throughput_fps,
             "throughput_of": self.throughput_of,
             "latency_ms": self.latency_ms,
@@ -148,24 +182,29 @@ def summarise(
     """
     source = next(record["source"] for record in records if "source" in record)
     sink = next(record["sink"] for record in records if "sink" in record)
-    rate = _steady_rate(completed_s, source["window"])
     ranks = tuple(_rank_summary(record) for record in records)
+    switches = tuple(source.get("switches", ()))
+    window = max(source["window"], source.get("surge_window") or 0)
+    found, of = throughput_fps(completed_s, window)
+    rate = found if found and of == STEADY else None
+    routes = {route for _, _, route in stretches(switches, len(completed_s))}
     return RunSummary(
         frames=source["frames"],
         completed=len(completed_s),
         dropped=tuple(source["dropped"]),
-        switches=tuple(source.get("switches", ())),
+        switches=switches,
         window=source["window"],
+        surge_window=source.get("surge_window"),
         throughput_fps=rate,
-        throughput_of=STEADY if rate else TOO_FEW,
+        throughput_of=TOO_FEW if not rate else BOTH_ROUTES if len(routes) > 1 else STEADY,
         latency_ms=source["latency_ms"],
         preprocess_ms=source["preprocess_ms"],
         postprocess_ms=sink["postprocess_ms"],
         ranks=ranks,
         bottleneck=(
-            _bottleneck(ranks, rate, source["fps"])
+            bottleneck_of_routes(ranks, rate, Arrivals.of(source), switches, completed_s)
             if rate
-            else too_few_text(len(completed_s), source["window"])
+            else too_few_text(len(completed_s), window)
         ),
         verify=verify,
         energy=tuple(
@@ -182,74 +221,16 @@ def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
     return EnergySummary(**record, mj_per_frame=per_frame)
 
 
-def _steady_rate(completed_s: NDArray[np.float64], window: int) -> float | None:
-    rate, rate_of = throughput_fps(completed_s, window)
-    return rate if rate and rate_of == STEADY else None
-
-
 def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
     tuples = {name: tuple(record[name]) for name in ("cores", "not_warmed_up")}
     values["not_direct"] = record.get("not_direct", "")
-    values["turns"] = Turns(record["turns"]["period"], tuple(record["turns"]["positions"]))
+    values["turns"] = _turns(record)
+    if surge := record.get("surge"):
+        told = {name: surge[name] for name in ("frames", "compute_ms", "steady")}
+        values["surge"] = OnSurge(**told, turns=_turns(surge))
     return RankSummary(**{**values, **tuples})
 
 
-def _bottleneck(ranks: Sequence[RankSummary], rate: float, fps: float | None) -> str:
-    """Say what limits the rate in the steady state: a rank, a core that ranks share, or the frames.
-
-    Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
-    takes turns, too, though it may take longer for a frame.
-    """
-    period_ms = 1e3 / rate
-    slowest = max(ranks, key=_compute_share)
-    turns = "" if slowest.turns == ALL else f"; frames {slowest.turns}"
-    where = f"rank {slowest.rank} ({slowest.key}{turns})"
-    share = f"{_compute_share(slowest) * period_ms:.3g} ms of the {period_ms:.3g} ms per frame"
-    core, busy, crowd = _busiest_core(ranks)
-    is_crowded = len(crowd) > 1 and busy >= _BUSY and _core_share(slowest) < _BUSY
-    if _compute_share(slowest) >= _BUSY and not is_crowded:
-        fewer = "fewer layers" if slowest.turns == ALL else "fewer layers or frames"
-        advice = f"; {fewer} there would make it faster" if len(ranks) > 1 else ""
-        return f"{where} computes {share}{advice}"
-    if fps is not None and rate >= _BUSY * fps:
-        return f"the source: {fps:g} frames/s arrive; the busiest, {where}, computes {share}"
-    if busy >= _BUSY:
-        computing = min(busy, sum(map(_compute_share, crowd)))
-        ranks_keep = f"rank {crowd[0].rank} keeps"
-        if len(crowd) > 1:
-            ranks_keep = f"ranks {' and '.join(str(rank.rank) for rank in crowd)} keep"
-        return (
-            f"{core}: {ranks_keep} it busy for {busy * period_ms:.3g} ms of the"
-            f" {period_ms:.3g} ms per frame, {computing * period_ms:.3g} ms of that computing"
-        )
-    return (
-        f"no rank: the busiest, {where}, computes {share}; the rest is waiting for the source or"
-        " for other ranks, which a larger --window may hide"
-    )
-
-
-def _compute_share(rank: RankSummary) -> float:
-    """Return in which part of the steady state a rank computed, 0 to 1."""
-    return min(1.0, rank.steady["compute_share"]) if rank.steady else 0.0
-
-
-def _core_share(rank: RankSummary) -> float:
-    """Return in which part of the steady state a rank kept each of its cores busy, 0 to 1."""
-    if not rank.steady or not rank.cores:
-        return 0.0
-    return min(1.0, rank.steady["cpu_share"] / len(rank.cores))
-
-
-def _busiest_core(ranks: Sequence[RankSummary]) -> tuple[str, float, list[RankSummary]]:
-    """Return the core that works most, in which part of the time (0 to 1), and its ranks."""
-    load: dict[tuple[str, int], float] = defaultdict(float)
-    crowd: dict[tuple[str, int], list[RankSummary]] = defaultdict(list)
-    for rank in ranks:
-        for core in rank.cores:
-            load[rank.host, core] += _core_share(rank)
-            crowd[rank.host, core].append(rank)
-    if not load:
-        return "", 0.0, []
-    host, core = max(load, key=lambda place: load[place])
-    return f"core {core} of {host}", min(1.0, load[host, core]), crowd[host, core]
+def _turns(record: dict[str, Any]) -> Turns:
+    return Turns(record["turns"]["period"], tuple(record["turns"]["positions"]))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP
 
 STEADY = "steady state"
+BOTH_ROUTES = "both routes"
 TOO_FEW = "too few frames"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankslice.commands.run.run import FinishedRun
-    from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
+    from rankslice.measurement.summary import EnergySummary, OnSurge, RankSummary, RunSummary
     from rankslice.measurement.verify import Verification
 
 _MAX_FRAMES_SHOWN = 20
@@ -38,23 +38,32 @@ def print_run(summary: RunSummary, console: Console) -> None:
         right=range(3, 8),
         caption="milliseconds per frame; peak memory in MB",
     )
+    has_surge = summary.surge_window is not None
+    if has_surge:
+        for heading in ("surge p50", "p99"):
+            table.add_column(heading, justify="right")
     takes_turns = any(rank.turns != ALL for rank in summary.ranks)
     if takes_turns:
         table.add_column("frames")
+    turns_on_surge = any(rank.surge and rank.surge.turns != ALL for rank in summary.ranks)
+    if turns_on_surge:
+        table.add_column("surge frames")
     has_gpu_memory = any(rank.gpu_memory_mb is not None for rank in summary.ranks)
     if has_gpu_memory:
         table.add_column("of the GPU")
     for rank in summary.ranks:
+        surge = rank.surge
         table.add_row(
             str(rank.rank),
             escape(shortened(rank.key)),
             escape(shortened(rank.host)),
-            f"{rank.compute_ms['p50']:.2f}",
-            f"{rank.compute_ms['p99']:.2f}",
+            *_compute_cells(rank, may_be_idle=has_surge),
             f"{rank.wait_ms:.2f}",
             f"{rank.send_ms:.2f}",
             f"{rank.memory_mb:.0f}",
+            *(_compute_cells(surge, may_be_idle=True) if surge else ()),
             *([str(rank.turns)] if takes_turns else []),
+            *([str(surge.turns)] if surge and turns_on_surge else []),
             *([_megabytes(rank.gpu_memory_mb)] if has_gpu_memory else []),
         )
     console.print(table)
@@ -67,7 +76,11 @@ def print_run(summary: RunSummary, console: Console) -> None:
     for line in _warm_ups(summary.ranks):
         print_line(console, line)
     rate, of = summary.throughput_fps, summary.throughput_of
-    console.print(rate_text(summary.completed, rate, of, summary.window))
+    windows = summary.window, summary.surge_window
+    console.print(rate_text(summary.completed, rate, of, *windows))
+    if has_surge:
+        usual = frames_text(summary.completed - summary.on_surge)
+        console.print(f"{usual} took the normal route, {summary.on_surge} that for a surge")
     for switch in summary.switches:
         print_line(
             console,
@@ -95,6 +108,13 @@ def print_verdict(verdict: Verification, console: Console) -> None:
     print_line(console, text)
 
 
+def _compute_cells(work: RankSummary | OnSurge, *, may_be_idle: bool) -> tuple[str, str]:
+    """Return median and 99th percentile of a rank's time on a route, dashes if it had no frame."""
+    if may_be_idle and not work.frames:
+        return "-", "-"
+    return f"{work.compute_ms['p50']:.2f}", f"{work.compute_ms['p99']:.2f}"
+
+
 def _megabytes(amount: float | None) -> str:
     return "-" if amount is None else f"{amount:.0f}"
 
@@ -113,13 +133,21 @@ def _stage_means(summary: RunSummary) -> str:
     """Return the mean time of each stage: source, ranks, sink; then from end to end."""
     ranks = summary.ranks
     names = ["inference"] if len(ranks) == 1 else [f"rank {rank.rank}" for rank in ranks]
+    pairs = zip(names, ranks, strict=True)
     stages = [
-        ("preprocessing", summary.preprocess_ms),
-        *zip(names, (rank.compute_ms for rank in ranks), strict=True),
-        ("postprocessing", summary.postprocess_ms),
+        f"preprocessing {summary.preprocess_ms['mean']:.2f} ms",
+        *(f"{name} {mean}" for name, rank in pairs for mean in _means(rank)),
+        f"postprocessing {summary.postprocess_ms['mean']:.2f} ms",
     ]
-    means = ", ".join(f"{name} {times['mean']:.2f} ms" for name, times in stages)
-    return f"means: {means}; from end to end {summary.latency_ms['mean']:.2f} ms"
+    return f"means: {', '.join(stages)}; from end to end {summary.latency_ms['mean']:.2f} ms"
+
+
+def _means(rank: RankSummary) -> Iterator[str]:
+    """Yield a rank's mean time on each route, of two only those on which it had frames."""
+    if rank.surge is None or rank.frames:
+        yield f"{rank.compute_ms['mean']:.2f} ms"
+    if rank.surge is not None and rank.surge.frames:
+        yield f"{rank.surge.compute_ms['mean']:.2f} ms for a surge"
 
 
 def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:

@@ -119,3 +119,34 @@ def test_results_of_another_job_or_out_of_order_are_refused(folder: Path, tmp_pa
     bad.write_bytes(whole[: begin + 8] + not_a_time + whole[begin + 16 :])
     with pytest.raises(JobError, match="has frames that are out of order"):
         results_of(job, bad)
+
+
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ([(7, "surge")], "switches is not in order"),
+        ([(4, "surge"), (3, "normal")], "switches is not in order"),
+        ([(4, "normal")], "switches has a change to the same route"),
+        ([(4, "surge")], "switches has changes, and the plan has one route"),
+    ],
+)
+def test_changes_of_the_route_that_cannot_have_been_are_refused(
+    switches: list[tuple[int, str]], message: str, folder: Path, plan: Plan
+) -> None:
+    record = json.loads((folder / "report.json").read_text())
+    (source,) = (each["source"] for each in record["ranks"] if "source" in each)
+    rest = {"time_s": 1.0, "waiting": 1, "reason": "x"}
+    source["switches"] = [{"frame": frame, "route": route, **rest} for frame, route in switches]
+    (folder / "told.json").write_text(json.dumps(record))
+    with pytest.raises(RankSliceError, match=message):
+        read_report(folder / "told.json", plan, FRAMES)
+
+
+def test_a_report_of_a_job_with_another_number_of_routes_is_refused(
+    folder: Path, plan: Plan
+) -> None:
+    record = json.loads((folder / "report.json").read_text())
+    record["ranks"][0]["surge"] = dict(record["ranks"][0])
+    (folder / "told.json").write_text(json.dumps(record))
+    with pytest.raises(RankSliceError, match=r"ranks\[0\] was on the route for a surge"):
+        read_report(folder / "told.json", plan, FRAMES)

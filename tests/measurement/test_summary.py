@@ -52,6 +52,33 @@ def rank(
     }
 
 
+def routed(number: int, usual: float, surge: float, frames: tuple[int, int], **how: Any) -> Any:
+    """Return what a rank of two routes reports: times of a frame, and frames, on each."""
+    told = rank(number, **how)
+    for part, mean, count in zip(
+        (told, told.setdefault("surge", dict(told))), (usual, surge), frames, strict=True
+    ):
+        part |= {"frames": count, "compute_ms": dict.fromkeys(("mean", "p50", "p99", "max"), mean)}
+    return told
+
+
+def changes(*frames: int) -> Any:
+    """Return what a source reports of changes at these frames, to the surge first."""
+    return {
+        "surge_window": 6,
+        "switches": [
+            {
+                "time_s": 0.1 * number,
+                "frame": frame,
+                "route": ("surge", "normal")[number % 2],
+                "waiting": 8,
+                "reason": "8 frames were waiting",
+            }
+            for number, frame in enumerate(frames)
+        ],
+    }
+
+
 SOURCE = {
     "frames": 100,
     "window": 4,
@@ -380,3 +407,53 @@ def test_no_sentence_states_more_than_the_whole(
     for busy, computing in re.findall(r"for (\S+) ms of the .* (\S+) ms of that computing", text):
         assert float(computing) <= float(busy), text
     assert (frames > 20) == bool(parts), text
+
+
+def test_the_bottleneck_is_that_of_the_route_that_most_frames_took() -> None:
+    ranks = [routed(0, 9.0, 2.0, (30, 70)), routed(1, 0.0, 8.0, (0, 70))]
+    found = summary(*ranks, **changes(10, 80))
+    assert (
+        "on the surge route (70 of 100 frames), rank 1 (board_cpu1) computes 8 ms of the 10 ms per"
+        " frame; fewer layers there would make it faster" == found.bottleneck
+    )
+    assert ("both routes", 70, 4, 6) == (
+        *(found.throughput_of, found.on_surge, found.window, found.surge_window),
+    )
+    found = summary(routed(0, 9.0, 2.0, (80, 20)), routed(1, 0.0, 8.0, (0, 20)), **changes(10, 30))
+    assert "on the normal route (80 of 100 frames), rank 0 (board_cpu0) computes 9 ms" in (
+        found.bottleneck
+    )
+
+
+def test_ranks_in_turn_on_the_surge_route_count_their_share_of_the_frames() -> None:
+    # Each takes 18 ms for a frame, one of which comes out each 10 ms.
+    halves = [
+        routed(number, 0.0, 18.0, (0, 40), turns=Turns(2, (number - 1,))) for number in (1, 2)
+    ]
+    assert (
+        "rank 1 (board_cpu1; frames 0 of 2) computes 9 ms of the 10 ms per frame"
+        in summary(routed(0, 2.0, 2.0, (20, 80)), *halves, **changes(20)).bottleneck
+    )
+
+
+def test_frames_that_all_take_one_route_are_a_steady_state_of_it() -> None:
+    ranks = [rank(0), routed(1, 0.0, 8.0, (0, 100), compute=8)]
+    ranks[0]["surge"] = dict(ranks[0])
+    found = summary(*ranks, **changes(0))
+    assert ("steady state", 100) == (found.throughput_of, found.on_surge)
+    assert found.bottleneck.startswith("rank 1 (board_cpu1) computes 8 ms of the 10 ms per frame")
+
+
+def test_arrivals_from_a_file_are_what_ranks_wait_for() -> None:
+    assert (
+        "the source: frames arrive at the times of --trace;"
+        " the busiest, rank 0 (board_cpu0), computes 2 ms of the 10 ms per frame"
+        == summary(rank(0, compute=2), rank(1), traced=True).bottleneck
+    )
+
+
+def test_changes_after_each_frame_tell_no_bottleneck() -> None:
+    ranks = [routed(0, 9.0, 2.0, (50, 50))]
+    assert (
+        "too few frames between two changes" in summary(*ranks, **changes(*range(100))).bottleneck
+    )

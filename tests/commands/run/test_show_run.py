@@ -13,7 +13,7 @@ from rich.console import Console
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.turns import ALL, Turns
-from rankslice.measurement.summary import RankSummary, RunSummary
+from rankslice.measurement.summary import OnSurge, RankSummary, RunSummary
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
 
@@ -73,6 +73,26 @@ def test_ranks_that_take_turns_have_a_column_that_says_which_frames_they_handle(
         row[-2].strip() for row in rows if "board" in str(row)
     ]
     assert "frames ┃" not in printed(summary)
+
+
+def test_ranks_of_two_routes_have_columns_for_both_and_dashes_where_they_had_no_frame() -> None:
+    summary = ran(1.0, 2.0)
+    times = {**TIMES, "p50": 3.0, "p99": 4.0, "mean": 3.5}
+    ranks = (
+        replace(summary.ranks[0], surge=OnSurge(frames=0, compute_ms=TIMES)),
+        replace(
+            *(summary.ranks[1],),
+            frames=0,
+            surge=OnSurge(frames=2, compute_ms=times, turns=Turns(2, (1,))),
+        ),
+    )
+    shown = printed(replace(summary, ranks=ranks, surge_window=6))
+    cells = [[each.strip() for each in row.split("│")] for row in shown.splitlines()]
+    assert ["1.00", "1.00", "0.00", "0.00", "80", "-", "-", "all", ""] == cells[3][4:]
+    assert ["-", "-", "0.00", "0.00", "80", "3.00", "4.00", "1 of 2", ""] == cells[4][4:]
+    assert "surge p50" in shown
+    assert "window 4 (for a surge 6)" in shown
+    assert "rank 0 1.00 ms, rank 1 3.50 ms for a surge, postprocessing" in shown
 
 
 def test_the_warm_up_is_told_and_who_had_none() -> None:

@@ -76,12 +76,6 @@ class _Switch(_Record):
     reason: str
 
 
-class _Computed(_Record):
-    compute_ms: _Spread
-    steady: _Steady | None
-    frames: _Count
-
-
 class _Source(_Record):
     frames: _Count
     window: Annotated[int, Field(gt=0)]
@@ -108,6 +102,13 @@ class _Energy(_Record):
     seconds: _Figure | None = None
     mean_w: _Figure | None = None
     reason: str | None = None
+
+
+class _Computed(_Record):
+    compute_ms: _Spread
+    steady: _Steady | None
+    frames: _Count
+    turns: _Turns
 
 
 class _Rank(_Record):

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -223,7 +222,6 @@ class _Rank:
             "host": socket.gethostname(),
             "cores": list(spec.cores),
             "engine": spec.engine,
-            "turns": asdict(spec.turns),
             "wait_ms": 1e3 * self._computing.waited_s / frames,
             "send_ms": 1e3 * sum(end.busy_s for end in self._outgoing) / frames,
             "cpu_ms": 1e3 * cpu_s / frames,

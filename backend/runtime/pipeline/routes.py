@@ -62,7 +62,13 @@ class RoutedSource(SourceStage):
         """Return what the stage measured."""
         # If the stream ends where the next frame is read, the last change had no frame.
         taken = [asdict(change) for change in self.changes if change.frame < self.frame]
-        return {**super().figures(), "switches": taken}
+        window, surge_window = (entry.window for entry in self._entries)
+        return {
+            **super().figures(),
+            "window": window,
+            "surge_window": surge_window,
+            "switches": taken,
+        }
 
     def is_ready(self) -> bool:
         """A frame waits and its route has room, or the source is exhausted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -147,22 +147,24 @@ class LoadedSegments:
             "warm_up_ms": 1e3 * self._warm_up.seconds,
             "not_warmed_up": self._warm_up.left_out,
             "gpu_memory_mb": None if gpu_bytes is None else 1e-6 * gpu_bytes,
-            **_times(self.times[USUAL]),
-            **({"surge": _times(self.times[SURGE])} if self.times[SURGE:] else {}),
+            **self._computed(USUAL),
+            **({"surge": self._computed(SURGE)} if self.times[SURGE:] else {}),
+        }
+
+    def _computed(self, route: int) -> dict[str, Any]:
+        """Return what the rank computed on a route."""
+        found, rank = self.times[route], self._setup.spec.rank
+        return {
+            "compute_ms": found.histogram.with_mean_ms(50, 99),
+            "steady": found.steady(),
+            "frames": found.histogram.count,
+            "turns": asdict(self._setup.job.routes[route].ranks[rank].turns),
         }
 
     @property
     def frames(self) -> int:
         """How many frames the rank has computed, on all routes."""
         return sum(each.histogram.count for each in self.times)
-
-
-def _times(found: ComputeTimes) -> dict[str, Any]:
-    return {
-        "compute_ms": found.histogram.with_mean_ms(50, 99),
-        "steady": found.steady(),
-        "frames": found.histogram.count,
-    }
 
 
 def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage | None:

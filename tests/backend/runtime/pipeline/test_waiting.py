@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import resource
 import threading
@@ -92,6 +93,7 @@ def test_what_is_raised_while_a_descriptor_is_handled_ends_the_next_sleep(
 
 
 def test_a_descriptor_is_released_with_the_last_thread_that_knows_the_waiter() -> None:
+    gc.collect()
     before = open_descriptors()
     waiter = Waiter()
     assert before + 1 == open_descriptors()

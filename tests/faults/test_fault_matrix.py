@@ -337,6 +337,12 @@ SECOND_IN_TURN = (2,)
 """Its frame 20, counted from 0, is frame 41 of the stream."""
 STEP = r"(source|segment 0|sink), frame \d+"
 
+
+def on_route(name: str) -> Callable[[Path, int], tuple[str, ...]]:
+    """Have all frames take one of two routes."""
+    return lambda folder, victim: (*UNENDING, "--switch", name)
+
+
 FAULTS = {
     "killed": Fault(
         signalled(signal.SIGKILL), rf"VICTIM: the process was killed or crashed, last at {STEP}"
@@ -394,6 +400,35 @@ FAULTS = {
         rf"VICTIM: the process was killed or crashed, last at {STEP}",
         ranks=(0, 1),
         prepared="the whole in turn",
+    ),
+    "killed, not on the route": Fault(
+        signalled(signal.SIGKILL),
+        "VICTIM: the process was killed or crashed, last at its first frame",
+        on_route("normal"),
+        ranks=(1, 2),
+        prepared="two routes",
+    ),
+    "stopped, not on the route": Fault(
+        stopped,
+        r"no sign of life for \d s from VICTIM, last heard at its first frame",
+        on_route("normal"),
+        ranks=(1, 2),
+        within_s=15,
+        prepared="two routes",
+    ),
+    "killed, on the usual route": Fault(
+        signalled(signal.SIGKILL),
+        rf"VICTIM: the process was killed or crashed, last at {STEP}( of normal)?;",
+        on_route("normal"),
+        FIRST,
+        prepared="two routes",
+    ),
+    "killed, on the route for a surge": Fault(
+        signalled(signal.SIGKILL),
+        r"VICTIM: the process was killed or crashed, last at segment \d, frame \d+ of surge",
+        on_route("surge"),
+        ranks=(1, 2),
+        prepared="two routes",
     ),
     "stopped, the whole in turn": Fault(
         stopped,
@@ -535,6 +570,11 @@ FAST = {
     ("stopped, in turn", 2, "5.0"),
     ("engine raises, in turn", 2, "5.0"),
     ("engine hangs, in turn", 2, "4.1"),
+    ("killed, not on the route", 1, "5.0"),
+    ("killed, not on the route", 2, "4.1"),
+    ("stopped, not on the route", 1, "5.0"),
+    ("killed, on the usual route", 0, "5.0"),
+    ("killed, on the route for a surge", 1, "5.0"),
 }
 
 Case = tuple[str, int, str]
@@ -625,12 +665,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     let_ranks_sleep(in_turn, SLEEP_MS)
     whole_in_turn = chain_folder(place / "whole-in-turn", 1, weights={0: (1, 1)})
     let_ranks_sleep(whole_in_turn, SLEEP_MS)
+    two_routes = chain_folder(place / "two-routes", RANKS, usually_whole=True)
+    let_ranks_sleep(two_routes, SLEEP_MS)
     sleeping = copy(computing, place / "sleeping")
     let_ranks_sleep(sleeping, SLEEP_MS)
     return {
         "computing": computing,
         "in turn": in_turn,
         "the whole in turn": whole_in_turn,
+        "two routes": two_routes,
         "of images": of_images,
         "of large tensors": large,
         "sleeping": sleeping,

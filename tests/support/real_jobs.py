@@ -86,23 +86,28 @@ def chain_folder(
     entries: int,
     model: onnx.ModelProto | None = None,
     weights: Weights = NO_TURNS,
+    *,
+    usually_whole: bool = False,
 ) -> Path:
     """Slice a chain, one layer an entry of the mapping; return the build folder.
 
-    An entry is one rank, or several that take turns by their weights.
+    An entry is one rank, or several that take turns by their weights. If the chain is
+    ``usually_whole``, the slices are for a surge, and the first rank has all layers otherwise.
     """
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model or chain(entries), folder / "model.onnx")
     ranks = sum(len(weights.get(entry, (1,))) for entry in range(entries))
     keys = turn_keys(entries, weights, shared_keys(ranks).__getitem__)
     mapping = {key: [f"L{entry}"] for entry, key in enumerate(keys)}
-    (folder / "mapping.json").write_text(json.dumps(mapping))
+    sliced, whole = folder / "mapping.json", folder / "whole.json"
+    sliced.write_text(json.dumps(mapping))
+    whole.write_text(json.dumps({next(iter(mapping)): [f"L{n}" for n in range(entries)]}))
     return build(
         folder / "model.onnx",
-        folder / "mapping.json",
+        whole if usually_whole else sliced,
         "local",
         folder / "out",
-        BuildOptions(share_cores=True),
+        BuildOptions(share_cores=True, surge=sliced if usually_whole else None),
     ).folder
 
 

@@ -32,6 +32,8 @@ from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Wiring, connect, threadless_stages, wire, with_heartbeats
 
+_NO_STEP_YET = "its first frame"
+"""What a rank works on that has computed none: in a surge alone, say."""
 _JOIN_TIMEOUT_S = 1.0
 """How long a thread may take to come to the end of its step when the rank ends."""
 
@@ -159,7 +161,7 @@ class _Rank:
             setup.resources.callback(executor.stop)
             looks = executor is self._computing and self._loop.has_channels
             executor.start(self._loop if looks else None)
-        self._heartbeat.beat("its first frame")
+        self._heartbeat.beat(_NO_STEP_YET)
         self._loop.run(self._is_over)
         return self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
 
@@ -182,7 +184,7 @@ class _Rank:
     def _watch(self) -> None:
         self._heartbeat.listen()
         if self._ticker.is_due():
-            self._heartbeat.beat(self._computing.at)
+            self._heartbeat.beat(self._computing.at or _NO_STEP_YET)
             self._heartbeat.tick()
             for watch in self._watches:
                 watch.tick()

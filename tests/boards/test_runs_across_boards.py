@@ -44,6 +44,27 @@ def test_boards_give_what_the_unsliced_model_gives(
 
 
 @pytest.mark.ci
+def test_a_burst_takes_a_route_over_both_boards(rack: Boards, tmp_path: Path) -> None:
+    surge = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0|board2_cpu1": ["conv3..softmax"]}
+    (tmp_path / "surge.json").write_text(json.dumps(surge))
+    whole = {"board1_cpu0": ["conv1..softmax"]}
+    folder = build_for(rack, tmp_path, DIGITS, whole, surge=tmp_path / "surge.json")
+    assert 0 == deploy(rack, folder).code
+    trace, record = tmp_path / "times of arrivals.txt", tmp_path / "run.json"
+    trace.write_text("0\n" * 40 + "".join(f"{2 + number / 20}\n" for number in range(20)))
+    options = ("--trace", trace, "--surge-queue", "10", "--normal-after", "0.1")
+    ended = run(rack, folder, *options, "--verify", "exact", "--json", record)
+    assert 0 == ended.code, ended.err
+    told = json.loads(record.read_text())
+    assert told["verify"]["bit_equal"]
+    assert 60 == told["completed"]
+    assert "surge" == told["switches"][0]["route"]
+    assert told["switches"][0]["frame"] <= 1
+    # Both boards loaded the route for a surge; only the first has the other one.
+    assert ["board1", "board2", "board2"] == [rank["host"] for rank in told["ranks"]]
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("source", ["board1", "board2"])
 def test_frames_of_a_file_enter_on_the_board_that_was_chosen(
     source: str, rack: Boards, tmp_path: Path

@@ -171,6 +171,18 @@ def test_jitter_between_both_marks_changes_the_route_once_at_most(seed: int) -> 
         assert len(job.changes) <= 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_irregular_arrivals_seldom_begin_a_surge_if_only_waiting_frames_do(seed: int) -> None:
+    gaps_s = np.random.default_rng(seed).exponential(1 / 15, 15 * 60)
+    changes = []
+    for share in (0.9, 2.0):
+        job = Job(Automatic(replace(RULES, surge_above=share)))
+        job.run(np.cumsum(gaps_s).tolist())
+        changes.append(len(job.changes))
+    assert changes[1] <= 6
+    assert changes[0] > 2 * changes[1]
+
+
 def too_slow_at_first() -> Automatic:
     """Return what learnt 2 frames/s, as an accelerator was slow for two seconds; and is in a surge.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,11 @@ from rankslice.commands.options import (
 )
 from rankslice.commands.output import screen, write_json
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+
+
+class _Switch(str, Enum):
+    normal = "normal"
+    surge = "surge"
 
 
 @command(
@@ -53,6 +59,9 @@ def simulate(
             readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
         ),
     ] = None,
+    switch: Annotated[
+        _Switch, Option(help="For a build with --surge: which route all frames take.")
+    ] = _Switch.normal,
     window: Window = None,
     queue: Annotated[
         int | None, Option(min=1, help="Maximum number of waiting frames (default: one second's).")
@@ -103,6 +112,7 @@ def simulate(
             Traffic(frames, fps, None if trace is None else read_trace(trace), window, queue),
             Scatter(scatter, jitter, seed),
             traced=drawn if svg is not None else 0,
+            surge=switch is _Switch.surge,
         ),
     )
     if svg is not None:

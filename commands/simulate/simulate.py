@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,6 +79,8 @@ class SimulationOptions:
     """What the runtime takes of the cores; ``None``: what is usual."""
     traced: int = 0
     """For how many frames from the first the steps are kept."""
+    surge: bool = False
+    """Whether frames take the route for a surge, of two; none changes the route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,10 @@ def simulate(
             profiled. All mistakes at once.
     """
     plan = _plan(target, mapping, platform, sizes)
+    if options.surge and plan.surge is None:
+        expected = "build with --surge MAPPING for a second one"
+        raise RankSliceError(Mistake(f"{target}: --switch", "there is one route", expected))
+    plan = _surge_alone(plan) if options.surge else plan.routes[0]
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
     measured = None if profile is None else read_profile(profile)
@@ -230,6 +237,23 @@ def _plan(
     planned = plan_model(target, mapping, platform or "local", where=anywhere, sizes=sizes)
     plan = planned.plan
     return replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
+
+
+def _surge_alone(plan: Plan) -> Plan:
+    """Return the plan of the route for a surge, its segments and channels numbered from the first.
+
+    They follow those of the usual route where both are in one job.
+    """
+    before = Counter(segment.rank for segment in plan.segments)
+    surge = plan.routes[-1]
+    return replace(
+        surge,
+        segments=tuple(replace(s, index=s.index - before[s.rank]) for s in surge.segments),
+        channels=tuple(
+            replace(channel, number=channel.number - len(plan.channels))
+            for channel in surge.channels
+        ),
+    )
 
 
 def _unknown_boards(plan: Plan, boards: Platform, given: str | None) -> Iterator[Mistake]:

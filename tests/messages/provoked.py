@@ -751,6 +751,7 @@ def _routes() -> Iterator[Provoked]:
     }.items():
         needed = {name: content for name, content in traces.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
+    yield Provoked("a route to simulate where there is one", "simulate out --switch surge")
 
 
 def _second_route(plan: dict[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,27 @@ def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
     assert 3 == len(found["ranks"])
 
 
+def test_either_route_of_a_job_can_be_simulated(tmp_path):
+    folder = chain_folder(tmp_path, 3, usually_whole=True)
+    let_ranks_sleep(folder, 20)
+    normal, surge = (
+        simulated(folder, "--switch", name, "--fps", "5") for name in ("normal", "surge")
+    )
+    assert [0] == [part["rank"] for part in normal["segments"]]
+    assert [0, 1, 2] == [part["rank"] for part in surge["segments"]]
+    # One run of a sub-model a frame, or three.
+    assert 20 <= normal["latency_ms"]["p50"] < 25
+    assert 60 <= surge["latency_ms"]["p50"] < 65
+
+
+def test_a_route_that_is_not_there_is_not_simulated(sleeping):
+    ended = rankslice("simulate", sleeping, "--switch", "surge")
+    expected = (
+        f"{sleeping}: --switch: there is one route; build with --surge MAPPING for a second one"
+    )
+    assert (1, f"error: {expected}\n") == (ended.code, ended.err)
+
+
 def test_a_rate_of_arrival_is_kept(sleeping):
     found = simulated(sleeping, "--fps", "10", "--frames", "100")
     assert found["throughput_fps"] == pytest.approx(10)

@@ -189,11 +189,13 @@ def plan_from_json(text: str, where: str = "plan.json") -> Plan:
         raise RankSliceError(Mistake(f"{where}: window", found, f"expected {plan.window}"))
     if plan.surge is not None:
         raise_mistakes(_surge_turns_mistakes(plan.surge, len(plan.ranks), f"{where}: surge.turns"))
-    named = [(where, _FROM_ZERO), (f"{where}: surge", _Counts.of(plan))]
-    for check in (_name_mistakes, _flow_mistakes):
-        for route, (here, before) in zip(plan.routes, named, strict=False):
-            raise_mistakes(check(route, here, before))
-    files = [segment.file for route in plan.routes for segment in route.segments]
+    routes = plan.routes
+    heres = (where, f"{where}: surge")
+    for route, here, before in zip(routes, heres, (_FROM_ZERO, _Counts.of(plan)), strict=False):
+        raise_mistakes(_name_mistakes(route, here, before))
+    for route, here in zip(routes, heres, strict=False):
+        raise_mistakes(_flow_mistakes(route, here))
+    files = [segment.file for route in routes for segment in route.segments]
     if len({*files}) < len(files):
         raise RankSliceError(Mistake(f"{where}: segments", "two segments have the same file"))
     return plan
@@ -302,7 +304,7 @@ def _turns_mistakes(turns: Turns, here: str) -> Iterator[Mistake]:
         yield Mistake(f"{here}.positions", found, expected)
 
 
-def _flow_mistakes(plan: Plan, where: str, _: _Counts) -> Iterator[Mistake]:
+def _flow_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     """Yield tensors that are made twice, read before they are made, or do not arrive."""
     makers: dict[str, list[int]] = {name: [plan.source] for name in plan.model.inputs}
     arriving = {(c.tensor, c.source, c.destination) for c in plan.channels}
@@ -333,11 +335,8 @@ def _flow_mistakes(plan: Plan, where: str, _: _Counts) -> Iterator[Mistake]:
         if name not in makers or comes(name, plan.sink) < 1:
             yield Mistake(f"{where}: model.outputs", f"{quoted(name)} does not reach the sink")
     for number, channel in enumerate(plan.channels):
-        here, source, destination = (
-            f"{where}: channels[{number}]",
-            channel.source,
-            channel.destination,
-        )
+        here = f"{where}: channels[{number}]"
+        source, destination = channel.source, channel.destination
         if source not in makers.get(channel.tensor, ()) or source == destination:
             found = f"it does not lead {quoted(channel.tensor)} away from the rank that makes it"
             yield Mistake(here, found)

@@ -118,8 +118,10 @@ def explore(
         if not found.candidates:
             raise RankSliceError(_nothing(str(platform), problem, found))
         pair = None
+        about_pair: tuple[str, ...] = ()
         if wanted.target_fps is not None and wanted.surge_fps is not None:
             pair = routes(found.candidates, wanted.target_fps, wanted.surge_fps)
+            about_pair = (*routes_text(pair, wanted.target_fps, wanted.surge_fps),)
         exploration = Exploration(
             model=problem.model,
             platform=problem.platform,
@@ -131,11 +133,7 @@ def explore(
             candidates=found.candidates,
             answer=(
                 *answer(found.candidates, wanted.target_fps),
-                *(
-                    routes_text(pair, wanted.target_fps, wanted.surge_fps)
-                    if wanted.target_fps is not None and wanted.surge_fps is not None
-                    else ()
-                ),
+                *about_pair,
                 *replicas_text(problem, found.candidates),
                 *found.notes,
                 *_gaps(inputs),

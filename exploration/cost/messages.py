@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rankslice.exploration.cost.phases import Phases
 from rankslice.exploration.cost.spans import Floats, Indices, Spans
 from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.exploration.problem.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,7 @@ def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
 def _homes(problem: Problem, phases: Phases) -> Indices:
     """Return (assignments, tensors): the device that makes each, or where it enters."""
     made: Indices = phases.population[:, problem.home_layers]
-    is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
-    return np.where(is_input, phases.sources[:, np.newaxis], made)
+    return np.where(problem.is_input, phases.sources[:, np.newaxis], made)
 
 
 def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:

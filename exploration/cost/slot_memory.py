@@ -68,10 +68,8 @@ def _slots(
         return replace(frames, number=np.minimum(frames.number, window[frames.row]))
     row = phases.assignments[frames.row]
     homes = sent.homes[frames.row, frames.tensor]
-    is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)[frames.tensor]
-    is_given = np.array([t.is_output for t in problem.tensors], bool)[frames.tensor]
-    is_given &= frames.device == sent.sinks[frames.row]
-    made = np.where(is_input, 0, phases.turns_of[row, homes])
+    is_given = problem.is_output[frames.tensor] & (frames.device == sent.sinks[frames.row])
+    made = np.where(problem.is_input[frames.tensor], 0, phases.turns_of[row, homes])
     needed = np.where(is_given, 0, phases.turns_of[row, frames.device])
     needed = np.where(frames.device == homes, made, needed)
     places, at = np.unique(
@@ -193,8 +191,7 @@ class _Flow:
         """(readings,): whether the reader's board is that of the tensor's home."""
         self.read = levels.last[readings.row, readings.segment]
         self.sinks = sent.sinks
-        self.is_input = np.array([t.producer == MODEL_INPUT for t in problem.tensors], bool)
-        self.is_output = np.array([tensor.is_output for tensor in problem.tensors], bool)
+        self.is_input, self.is_output = problem.is_input, problem.is_output
         hops = self.homes != self.sinks[:, None]
         arriving = np.where(self.is_output, self.written + hops, 0)
         self.window = phases.most(1 + arriving.max(axis=1, initial=0))

@@ -177,6 +177,16 @@ class Problem:
         """(tensors,): the layer from whose device each comes."""
         return np.array([self.home_layer(tensor) for tensor in self.tensors], np.int64)
 
+    @cached_property
+    def is_input(self) -> NDArray[np.bool_]:
+        """(tensors,): which are model inputs."""
+        return np.array([tensor.producer == MODEL_INPUT for tensor in self.tensors], bool)
+
+    @cached_property
+    def is_output(self) -> NDArray[np.bool_]:
+        """(tensors,): which are model outputs."""
+        return np.array([tensor.is_output for tensor in self.tensors], bool)
+
     def home_layer(self, tensor: LayerTensor) -> int:
         """Return the layer from whose device a tensor comes: its maker, or where frames enter."""
         return self.source_layer if tensor.producer == MODEL_INPUT else tensor.producer

@@ -13,9 +13,10 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -102,8 +103,10 @@ def mapping_of(
     return mapping
 
 
-def prepared_case(place: Path, case: Case, boards: Boards | None, frames: int) -> PreparedRun:
-    """Build a case for this machine, or for boards; return a run of it."""
+def built_case(
+    place: Path, case: Case, boards: Boards | None, frames: int
+) -> Callable[[], PreparedRun]:
+    """Build a case for this machine, or for boards; return what prepares a run of it."""
     place.mkdir()
     layers = write_model(place, case)
     sleeps = [*itertools.chain(*case.stages_ms)]
@@ -118,10 +121,10 @@ def prepared_case(place: Path, case: Case, boards: Boards | None, frames: int) -
             boards, place, place / "model.onnx", mapping, sleeps_ms=sleeps, share_cores=True
         )
         job.deploy()
-        return job.prepared(frames)
+        return partial(job.prepared, frames)
     keys = local_keys(len(sleeps))
     folder = build_local(place, mapping_of(case, layers, keys), place / "model.onnx", sleeps)
-    return prepare(folder, RunOptions(frames=frames))
+    return partial(prepare, folder, RunOptions(frames=frames))
 
 
 def local_keys(count: int) -> list[str]:
@@ -146,12 +149,12 @@ def build_local(
 
 def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds: int) -> None:
     """Run all cases in turn, and print what they reach."""
-    jobs = {c: prepared_case(place / f"{n}", c, boards, frames) for n, c in enumerate(CASES)}
+    jobs = {c: built_case(place / f"{n}", c, boards, frames) for n, c in enumerate(CASES)}
     found: dict[Case, list[float]] = {case: [] for case in CASES}
     for number in range(rounds):
         start_round(number + 1, rounds, 0)
         for case, job in jobs.items():
-            found[case].append(run(job).summary.throughput_fps)
+            found[case].append(run(job()).summary.throughput_fps)
     rows = []
     for case, rates in found.items():
         shares = spread(rate / case.reference_fps for rate in rates)

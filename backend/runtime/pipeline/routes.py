@@ -10,9 +10,12 @@ from typing import Any, Protocol
 from ..sinks import Sink
 from ..sources import Source
 from ..sources.arrivals import Arrivals
-from ..sources.switching import ROUTE_NAMES, Change, Seen
+from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
 from .slots import Ring
 from .stages import Input, MergedInput, SinkStage, SourceStage
+
+_LOOK_EVERY_S = 0.25
+"""In a surge without arrivals."""
 
 
 class Switching(Protocol):
@@ -82,6 +85,13 @@ class RoutedSource(SourceStage):
         if self._wanted != self._route or self._inside >= self._entries[self._route].window:
             return True
         return super().lacks_room()
+
+    def pause_s(self) -> float | None:
+        """Seconds until the next arrival; a surge may end before, while none comes."""
+        pause_s = super().pause_s()
+        if self._route == USUAL or pause_s is None:
+            return pause_s
+        return min(pause_s, _LOOK_EVERY_S)
 
     def _written(self) -> Sequence[Ring]:
         return self._entries[self._route].outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ USUAL, SURGE = range(2)
 """Numbers of the routes."""
 ROUTE_NAMES = ("normal", "surge")
 
-_MEASURED_ARRIVALS = 10
-"""The rate of arrivals is that of so many."""
+_FEWEST_GAPS, _MOST_GAPS = 10, 60
+"""The rate of arrivals is that of so many at least and at most."""
+_PRECISE = 0.1
+"""Relative standard error at which no more arrivals are needed: regular ones need the fewest."""
 _FEWEST_RESULTS = 3
 """So many have to come out while others wait, to tell the rate of the usual route."""
 _FIRST_TRIAL_S = 30.0
@@ -93,7 +96,7 @@ class Automatic:
         self.rules = rules
         self.normal_fps = rules.normal_fps
         """Rate of the usual route, as far as it is known."""
-        self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MEASURED_ARRIVALS)
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MOST_GAPS + 1)
         self._last_out: int | None = None
         """How many had come out at the last decision on the usual route; not after a change."""
         self._busy_since: tuple[float, int] | None = None
@@ -115,15 +118,16 @@ class Automatic:
         rules = self.rules
         if not self._arrivals or self._arrivals[-1][1] < seen.arrived:
             self._arrivals.append((seen.now_s, seen.arrived))
-        rate = self._arrival_fps(seen.now_s)
+        rate, error = self._arrival_fps(seen.now_s)
         if route == USUAL:
             self._learn(seen)
             if seen.waiting >= rules.surge_queue:
-                return self._begin(seen, rate, f"{seen.waiting} frames were waiting")
+                return self._begin(seen, f"{seen.waiting} frames were waiting")
             limit = rules.surge_above * (self.normal_fps or float("inf"))
-            if rate is not None and rate > limit:
+            # Irregular arrivals come close to each other by chance.
+            if rate is not None and rate * (1 - 2 * error) > limit:
                 reason = f"{rate:.3g} frames/s arrived, more than {limit:.3g}"
-                return self._begin(seen, rate, reason)
+                return self._begin(seen, reason)
             return USUAL, ""
         self._last_out = None
         limit = rules.normal_below * self._assumed_fps()
@@ -140,9 +144,13 @@ class Automatic:
             return self._try(seen)
         return SURGE, ""
 
-    def _begin(self, seen: Seen, rate: float | None, reason: str) -> tuple[int, str]:
+    def _begin(self, seen: Seen, reason: str) -> tuple[int, str]:
         self._busy_since = self._calm_since_s = None
-        self._began_s, self._began_fps = seen.now_s, rate
+        self._began_s, self._began_fps = seen.now_s, None
+        if len(self._arrivals) > _FEWEST_GAPS:
+            # More of them would be from before.
+            (first_s, first), (last_s, last) = self._arrivals[-1 - _FEWEST_GAPS], self._arrivals[-1]
+            self._began_fps = (last - first) / (last_s - first_s) if last_s > first_s else None
         return SURGE, reason
 
     def _try(self, seen: Seen) -> tuple[int, str]:
@@ -161,15 +169,34 @@ class Automatic:
             return self.normal_fps
         return float("inf") if self._began_fps is None else self._began_fps / 2
 
-    def _arrival_fps(self, now_s: float) -> float | None:
-        """Return the rate of the last arrivals; a frame that is late counts as arriving now."""
-        if len(self._arrivals) < _MEASURED_ARRIVALS:
-            return None
-        (first_s, first), (last_s, last) = self._arrivals[0], self._arrivals[-1]
-        mean_s = (last_s - first_s) / (last - first)
-        overdue = now_s - last_s > 2 * mean_s
-        passed_s = (now_s if overdue else last_s) - first_s
-        return (last - first) / passed_s if passed_s > 0 else None
+    def _arrival_fps(self, now_s: float) -> tuple[float | None, float]:
+        """Return the rate of the last arrivals, and its relative standard error.
+
+        It is the rate of as few arrivals as tell it precisely. A frame that is late counts as
+        arriving now.
+        """
+        if len(self._arrivals) <= _FEWEST_GAPS:
+            return None, 0.0
+        last_s, last = later_s, later = self._arrivals[-1]
+        mean_s = error = squares = 0.0
+        for gaps, (time_s, number) in enumerate(
+            itertools.islice(reversed(self._arrivals), 1, None), 1
+        ):
+            squares += (later_s - time_s) ** 2 / (later - number)
+            later_s, later = time_s, number
+            if gaps < _FEWEST_GAPS:
+                continue
+            count = last - number
+            mean_s = (last_s - time_s) / count
+            if mean_s <= 0:
+                return None, 0.0
+            error = math.sqrt(max(0.0, squares / count / mean_s**2 - 1) / gaps)
+            if error <= _PRECISE:
+                break
+        passed_s = last_s - later_s
+        if now_s - last_s > 2 * mean_s:
+            passed_s = now_s - later_s
+        return (last - later) / passed_s, error
 
     def _learn(self, seen: Seen) -> None:
         """Measure the usual route while frames wait: then it is as fast as it can be."""

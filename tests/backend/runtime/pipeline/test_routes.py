@@ -15,7 +15,7 @@ from rankslice.backend.runtime.pipeline.stages import Input
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import EndOfStreamError
-from rankslice.backend.runtime.sources.arrivals import Pulled
+from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
 from rankslice.backend.runtime.sources.switching import SURGE, USUAL, Seen
 
 NUMBER = TensorSpec("x", "int64", (1,))
@@ -70,7 +70,12 @@ class Job:
     """
 
     def __init__(
-        self, frames: int = 9, windows: tuple[int, int] = (2, 3), *, knows_length: bool = True
+        self,
+        frames: int = 9,
+        windows: tuple[int, int] = (2, 3),
+        *,
+        knows_length: bool = True,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self.told = Told()
         self.usual = Ring(NUMBER, 3, 1)
@@ -81,7 +86,7 @@ class Job:
         entries = [Entry(*each) for each in zip(outputs, windows, strict=True)]
         self.source = RoutedSource(
             Numbers(frames),
-            Pulled(frames if knows_length else None),
+            arrivals or Pulled(frames if knows_length else None),
             entries,
             Input(self.credits, 0),
             self.told,
@@ -110,6 +115,17 @@ def test_frames_enter_the_usual_route_at_first_up_to_its_window() -> None:
     assert 2 == job.let_in() == job.usual.written
     assert [0, 0] == [ring.written for ring in job.surge]
     assert [] == job.source.changes
+
+
+def test_a_surge_is_looked_at_while_no_frame_arrives() -> None:
+    job = Job(arrivals=Timed(9, [0.0, 100.0], 9, "fail", clock=lambda: 0.0))
+    assert 1 == job.let_in()
+    assert 100.0 == job.source.pause_s()
+    job.told.route = SURGE
+    assert 1 == job.let_out()
+    job.source.take_credits()
+    assert 0 == job.let_in()
+    assert 0.25 == job.source.pause_s()
 
 
 def test_each_route_has_its_window() -> None:

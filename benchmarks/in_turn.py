@@ -2,8 +2,8 @@
 
 Null stages: a source's stage of 20 ms, then replicas that take longer; the reference is the rate
 of the slowest stage, its time divided among its replicas. With ``--boards`` each rank has a virtual
-board. ``--network`` measures the whole network on two cores in turn against two copies of it that
-know nothing of each other, in the same seconds.
+board. ``--network`` measures a network on two cores in turn against two copies of it that know
+nothing of each other, or against a mapping without turns, in alternate seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from pipeline_efficiency import (
     Frames,
     model_of,
     pipeline,
-    shipped_mapping,
     stages_alone,
 )
 from pipeline_efficiency import Case as Network
@@ -174,14 +173,17 @@ def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds:
     print_table("null stages" + " on boards" * (boards is not None), columns, rows)
 
 
-def measure_network(place: Path, name: str, cut: str | None, rounds: int, turn_s: float) -> None:
+def measure_network(
+    place: Path, name: str, cut: str | None, plain: Path | None, rounds: int, turn_s: float
+) -> None:
     """Compare ranks in turn with copies that know nothing of each other, and with a plain pipeline.
 
     Args:
         place: a folder to build in.
         name: the network.
         cut: the layer with which the slice in turn begins, after one on the first core; ``None``:
-            the whole network is in turn, and what it is compared with are two copies of it.
+            the whole network is in turn.
+        plain: a mapping of two ranks to compare with; ``None``: two copies of the network.
         rounds: turns of each.
         turn_s: seconds of a turn.
     """
@@ -202,15 +204,15 @@ def measure_network(place: Path, name: str, cut: str | None, rounds: int, turn_s
     with ExitStack() as running:
         begun = [pipeline("in turn", endless(case, place / "in-turn.bin"))]
         begun[0] = running.enter_context(begun[0])
-        if cut is None:
-            copies = stages_alone("two copies", place, case.stages)
+        if plain is None:
+            other = stages_alone("two copies", place, case.stages)
         else:
-            plain = Network(place / "plain", model, shipped_mapping(name.partition(".")[0]), frames)
-            copies = pipeline("plain", endless(plain, place / "plain.bin"))
-        begun.append(running.enter_context(copies))
+            sliced = Network(place / "plain", model, plain, frames)
+            other = pipeline("plain mapping", endless(sliced, place / "plain.bin"))
+        begun.append(running.enter_context(other))
         take_turns(begun, rounds, turn_s)
     rates, beside = begun[0].rates(), begun[1].rates()
-    if cut is None:
+    if plain is None:
         beside = [sum(parts) for parts in zip(*begun[1].rates_of_parts(), strict=True)]
     share = confident_ratios(rates, beside)
     print_table(
@@ -236,6 +238,7 @@ def main() -> None:
     add("--rounds", type=int, default=5, help="runs of each; turns of a network")
     add("--network", help="instead of null stages: resnet50, mobilenetv2.tflite, or a file")
     add("--cut", help="with --network: where the slice begins that is in turn; default: the whole")
+    add("--plain", type=Path, help="with --network: a mapping instead of two copies")
     add("--turn", type=float, default=1.0, help="seconds of a turn of a network")
     given = parser.parse_args()
     if given.boards:
@@ -244,7 +247,7 @@ def main() -> None:
     with ExitStack() as resources:
         place = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="rankslice-")))
         if given.network:
-            measure_network(place, given.network, given.cut, given.rounds, given.turn)
+            measure_network(place, given.network, given.cut, given.plain, given.rounds, given.turn)
             return
         boards = resources.enter_context(Boards(2, RATE_MBIT)) if given.boards else None
         measure_null_stages(place, boards, given.frames, given.rounds)

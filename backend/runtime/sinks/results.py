@@ -10,7 +10,6 @@ came out.
 from __future__ import annotations
 
 import json
-import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import Job, TensorSpec, typed_view
+from ..records import RecordForm
 
 MAGIC = b"rankslice results 1\n"
 _MAX_HEAD = 1 << 20
@@ -97,46 +97,6 @@ class _Frames(Sequence[NDArray[Any]]):
         found = self._form.outputs_of(self._form.sizes(self._raw, begin))
         begin += self._form.head.size + sum(spec.nbytes for spec in found[: self._output])
         return typed_view(found[self._output], self._raw[begin:])
-
-
-class RecordForm:
-    """What stands where in a record."""
-
-    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
-        """Take the outputs, in the order in which they are written."""
-        self._outputs = outputs
-        self._open = {n: len(spec.shape) for n, spec in enumerate(outputs) if spec.is_open}
-        self.head = struct.Struct(f"<Qd{sum(self._open.values())}I")
-        """Frame number, time of completion, the sizes of all open outputs."""
-        self.fields: list[Any] = [
-            *(("frame", "<u8"), ("completed_s", "<f8")),
-            *((f"shape_{n}", "<u4", (count,)) for n, count in self._open.items()),
-        ]
-        """The same as fields of a numpy type."""
-
-    def sizes(self, raw: Any, begin: int) -> tuple[int, ...]:
-        """Return the sizes in the head of the record that begins there."""
-        return self.head.unpack_from(raw, begin)[2:]
-
-    def outputs_of(self, sizes: Sequence[int]) -> list[TensorSpec]:
-        """Return the outputs with the shapes that they have in a frame.
-
-        Raises:
-            JobError: one of them cannot have that shape.
-        """
-        rest = iter(sizes)
-        return [
-            spec.of_shape([next(rest) for _ in spec.shape]) if spec.is_open else spec
-            for spec in self._outputs
-        ]
-
-    def nbytes(self, sizes: tuple[int, ...]) -> int:
-        """Return the size of a record whose head has these sizes.
-
-        Raises:
-            JobError: an output cannot have its shape.
-        """
-        return self.head.size + sum(spec.nbytes for spec in self.outputs_of(sizes))
 
 
 def most_bytes(outputs: Sequence[TensorSpec], frames: int) -> int:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from ..errors import JobError, reason_of
 from ..job import Job, TensorSpec
 from ..options import RunOptions
+from ..records import RecordForm
 from . import Sink
-from .results import MAGIC, RecordForm
+from .results import MAGIC
 
 
 class ResultsWriter(Sink):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
 from ..job import Job, TensorSpec
+from ..keeper import is_kept
 from ..options import RunOptions
 from ..records import RecordForm
 from . import Sink
@@ -27,9 +28,9 @@ class ResultsWriter(Sink):
     """Appends each frame's outputs to a file."""
 
     @classmethod
-    def open(cls, job: Job, options: RunOptions) -> Sink:
-        """Return the writer of ``--results``."""
-        return cls(options.results, job.sha256, job.outputs)
+    def open(cls, job: Job, options: RunOptions) -> Sink | None:
+        """Return the writer of ``--results``; ``None`` if the keeper takes the results."""
+        return None if is_kept(options) else cls(options.results, job.sha256, job.outputs)
 
     def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[TensorSpec]) -> None:
         """Create the file and write its head.

@@ -1,0 +1,212 @@
+"""How a job reaches the keeper: the program outside of MPI that has its frames.
+
+Where it listens, and the secret of the job, are in an environment variable. Source and sink open a
+connection each. Both ends prove that they know the secret, and none sends it: each one hashes it
+with a number that the other one has just made up. Then records travel (:class:`.RecordForm`),
+frames to the source and results from the sink. A record of the number :data:`END` is the last.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import JobError, reason_of
+from .options import RunOptions
+from .records import RecordForm
+
+NAME = "keeper"
+"""What ``--input`` says for it."""
+VARIABLE = "RANKSLICE_KEEPER"
+"""Environment variable with a :class:`Keeper`."""
+ROLE_SOURCE, ROLE_SINK = "source", "sink"
+
+END = 2**64 - 1
+
+HANDSHAKE_TIMEOUT_S = 10.0
+_MAGIC = b"rankslice keeper 1\n"
+_NONCE_BYTES = 16
+_PROOF_BYTES = 32
+_HELLO = struct.Struct(f"<{len(_MAGIC)}s6s6sI{_NONCE_BYTES}s")
+"""Magic, role, byte order, epoch, and a number that the keeper hashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Where a job finds the keeper of its frames."""
+
+    source: tuple[str, int]
+    """Address and port for the source."""
+    sink: tuple[str, int]
+    secret: str
+    """Of the job, in hexadecimal digits."""
+    epoch: int = 0
+    """Number of the job among those that have the same frames."""
+
+    def to_text(self) -> str:
+        """Return it as :data:`VARIABLE` has it."""
+        return json.dumps(asdict(self))
+
+
+def is_kept(options: RunOptions) -> bool:
+    """Return whether a keeper has the frames of a run."""
+    return list(options.inputs) == [NAME]
+
+
+def keeper_from(environment: Mapping[str, str]) -> Keeper:
+    """Return the keeper of this job.
+
+    Raises:
+        JobError: the environment names none.
+    """
+    try:
+        found = json.loads(environment[VARIABLE])
+        return Keeper(
+            tuple(found["source"]), tuple(found["sink"]), str(found["secret"]), int(found["epoch"])
+        )
+    except (KeyError, TypeError, ValueError):
+        raise JobError(
+            f"--input {NAME}: the environment variable {VARIABLE} names no keeper: open the build"
+            " folder with rankslice.open"
+        ) from None
+
+
+def connect(role: str) -> socket.socket:
+    """Return a connection to the keeper of this job, on which records can travel.
+
+    Args:
+        role: :data:`ROLE_SOURCE` or :data:`ROLE_SINK`.
+
+    Raises:
+        JobError: there is none, or what listens there does not know the secret.
+    """
+    keeper = keeper_from(os.environ)
+    address = keeper.source if role == ROLE_SOURCE else keeper.sink
+    where = f"the keeper at {address[0]} port {address[1]}"
+    try:
+        connection = socket.create_connection(address, HANDSHAKE_TIMEOUT_S)
+    except OSError as error:
+        raise JobError(f"{where} cannot be reached: {reason_of(error)}") from None
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        asked = secrets.token_bytes(_NONCE_BYTES)
+        order = sys.byteorder.encode()
+        hello = _HELLO.pack(_MAGIC, role.encode(), order, keeper.epoch, asked)
+        connection.sendall(hello)
+        answer = bytearray(_NONCE_BYTES + _PROOF_BYTES)
+        if not receive(connection, answer):
+            raise JobError(f"{where} refuses the connection of the {role}")
+        if not hmac.compare_digest(
+            _proof(keeper.secret, b"keeper", asked, b""), answer[_NONCE_BYTES:]
+        ):
+            raise JobError(f"{where} does not know the secret of this job")
+        connection.sendall(_proof(keeper.secret, b"rank", bytes(answer[:_NONCE_BYTES]), hello))
+        connection.settimeout(None)
+    except OSError as error:
+        connection.close()
+        raise JobError(f"{where} does not answer: {reason_of(error)}") from None
+    except JobError:
+        connection.close()
+        raise
+    return connection
+
+
+def accept(connection: socket.socket, secret: str) -> tuple[str, int] | None:
+    """Return the role and the epoch of who has connected; ``None``: nobody of this job.
+
+    It takes :data:`HANDSHAKE_TIMEOUT_S` at most for each of the two answers.
+    """
+    connection.settimeout(HANDSHAKE_TIMEOUT_S)
+    hello = bytearray(_HELLO.size)
+    try:
+        if not receive(connection, hello):
+            return None
+        magic, role, order, epoch, asked = _HELLO.unpack(hello)
+        if magic != _MAGIC or order != sys.byteorder.encode():
+            return None
+        mine = secrets.token_bytes(_NONCE_BYTES)
+        connection.sendall(mine + _proof(secret, b"keeper", asked, b""))
+        proof = bytearray(_PROOF_BYTES)
+        if not receive(connection, proof):
+            return None
+        if not hmac.compare_digest(proof, _proof(secret, b"rank", mine, bytes(hello))):
+            return None
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(None)
+    except OSError:
+        return None
+    return role.rstrip(b"\0").decode("ascii", "replace"), epoch
+
+
+def _proof(secret: str, who: bytes, asked: bytes, hello: bytes) -> bytes:
+    """Return what only who knows the secret can say."""
+    return hmac.digest(bytes.fromhex(secret), who + asked + hello, "sha256")
+
+
+def receive(connection: socket.socket, into: bytearray | memoryview) -> bool:
+    """Fill a buffer; return whether the other end has sent so much.
+
+    Raises:
+        OSError: the connection is broken, or too slow.
+    """
+    left = memoryview(into)
+    while left:
+        count = connection.recv_into(left)
+        if not count:
+            return False
+        left = left[count:]
+    return True
+
+
+def send(connection: socket.socket, head: bytes, tensors: Sequence[NDArray[Any]] = ()) -> None:
+    """Send a record.
+
+    Args:
+        connection: to the other end.
+        head: packed by the record's form.
+        tensors: contiguous arrays.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    left = [memoryview(head), *(bytes_of(values) for values in tensors)]
+    while left:
+        count = connection.sendmsg(left)
+        while left and count >= len(left[0]):
+            count -= len(left.pop(0))
+        if left:
+            left[0] = left[0][count:]
+
+
+def bytes_of(values: NDArray[Any]) -> memoryview:
+    """Return the bytes of a contiguous array."""
+    return values.reshape(-1).view(np.uint8).data
+
+
+def receive_head(connection: socket.socket, form: RecordForm) -> tuple[int, tuple[int, ...]] | None:
+    """Return the number of the next record, and the sizes in its head; ``None``: no more come.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    head = bytearray(form.head.size)
+    if not receive(connection, head):
+        return None
+    return form.head.unpack(head)[0], form.sizes(head, 0)
+
+
+def end_of(form: RecordForm) -> bytes:
+    """Return the head that says that no more records come."""
+    nothing = form.sizes(bytes(form.head.size), 0)
+    return form.head.pack(END, 0.0, *nothing)

@@ -1,0 +1,64 @@
+"""Sends results to the keeper of the frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError, reason_of
+from ..job import Job, TensorSpec
+from ..keeper import ROLE_SINK, connect, end_of, is_kept, send
+from ..options import RunOptions
+from ..records import RecordForm
+from . import Sink
+
+
+class KeeperSink(Sink):
+    """A record for each frame, as they come out."""
+
+    @classmethod
+    def open(cls, job: Job, options: RunOptions) -> Sink | None:
+        """Return it if the keeper has the frames.
+
+        Raises:
+            JobError: the keeper cannot be reached.
+        """
+        return cls(job.outputs) if is_kept(options) else None
+
+    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
+        self._form = RecordForm(outputs)
+        self._open = [number for number, spec in enumerate(outputs) if spec.is_open]
+        self._connection = connect(ROLE_SINK)
+
+    def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
+        """Send one frame's outputs.
+
+        Raises:
+            JobError: the keeper does not take them.
+        """
+        sizes = [size for number in self._open for size in outputs[number].shape]
+        head = self._form.head.pack(frame, time.monotonic(), *sizes)
+        self._send(head, [np.ascontiguousarray(values) for values in outputs])
+
+    def finish(self) -> None:
+        """Send that these were all."""
+        self._send(end_of(self._form), ())
+
+    def _send(self, head: bytes, tensors: Sequence[NDArray[Any]]) -> None:
+        try:
+            send(self._connection, head, tensors)
+        except OSError as error:
+            raise JobError(f"the keeper of the frames: {reason_of(error)}") from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(OSError):
+            self._connection.close()
+
+
+SINK = KeeperSink

@@ -1,0 +1,73 @@
+"""Frames from the keeper: a program outside of the job that has them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import JobError, reason_of
+from . import EndOfStreamError, Source
+
+if TYPE_CHECKING:
+    from ..job import TensorSpec
+    from ..options import RunOptions
+    from ..records import RecordForm
+    from ..sizes import Slot
+
+_NAME = "keeper"
+
+
+class KeeperSource(Source):
+    """The frames that the keeper sends. It is asked for the first one when all ranks are ready."""
+
+    usage = ()
+    reads_files = False
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether the input is the keeper."""
+        return list(inputs) == [_NAME]
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        self.frames = options.frames
+        self._inputs = inputs
+        self._connection: socket.socket | None = None
+        self._form: RecordForm | None = None
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Receive the next frame into the slots.
+
+        Raises:
+            EndOfStreamError: the keeper has no more.
+            JobError: it cannot be reached, or does not know the secret of the job.
+        """
+        from ..keeper import END, ROLE_SOURCE, bytes_of, connect, receive, receive_head
+        from ..records import RecordForm
+        from ..sizes import shaped
+
+        if self._connection is None or self._form is None:
+            self._connection, self._form = connect(ROLE_SOURCE), RecordForm(self._inputs)
+        try:
+            head = receive_head(self._connection, self._form)
+            if head is not None and head[0] == END:
+                raise EndOfStreamError
+            whole = head is not None
+            for spec, slot in zip(
+                self._form.outputs_of(head[1]) if head else (), slots, strict=True
+            ):
+                whole = whole and receive(self._connection, bytes_of(shaped(slot, spec.shape)))
+        except OSError as error:
+            raise JobError(f"the keeper of the frames: {reason_of(error)}") from None
+        if not whole:
+            raise JobError("the program that has the frames has ended")
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.close()
+
+
+SOURCE = KeeperSource

@@ -215,7 +215,7 @@ class Keeper:
             before, (self._state, actions) = self._state, decide(self._state, event)
             if isinstance(event, Withdrawn) and event.frame in before.waiting:
                 del self._frames[event.frame]
-            settled = [kept for action in actions if (kept := self._do(action)) is not None]
+            settled = [done for action in actions if (done := self._do(action)) is not None]
             self._changed.notify_all()
         # Callbacks of futures run here, and may do anything.
         for kept, has_result in settled:

@@ -124,8 +124,7 @@ def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
         UnexpectedResultError: see there.
     """
     if state.has_ended:
-        gives = isinstance(event, Given)
-        return state, (GiveUp(event.frame),) if gives else ()
+        return state, (GiveUp(event.frame),) if isinstance(event, Given) else ()
     if isinstance(event, Given):
         return _sent(replace(state, waiting=(*state.waiting, event.frame)))
     if isinstance(event, Withdrawn):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 from rankslice.backend.launch.loopback import bind_to_loopback
@@ -36,6 +37,7 @@ def run_job(
     on_completed: Callable[[int], None],
     *,
     alone: bool = True,
+    variables: Mapping[str, str] = MappingProxyType({}),
     lines: list[str] | None = None,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
     was_ended: Callable[[], bool] = lambda: False,
@@ -46,6 +48,7 @@ def run_job(
         command: from :func:`.mpirun.launch_command`.
         on_completed: called now and then with the number of frames that have come out.
         alone: all ranks are on this machine.
+        variables: for mpirun's environment.
         lines: takes the lines of stderr; others may add messages of ranks to it.
         on_start: called with mpirun's process.
         was_ended: tells at the end whether the launcher itself has ended mpirun.
@@ -56,7 +59,7 @@ def run_job(
     errors = [] if lines is None else lines
     with ExitStack() as stack:
         environment, lock = _own_folders(stack, alone=alone)
-        code = _run(command, environment, lock, on_completed, errors, on_start)
+        code = _run(command, {**environment, **variables}, lock, on_completed, errors, on_start)
     if code:
         raise RankSliceError(explain(errors, code, was_killed=code < 0 and not was_ended()))
 

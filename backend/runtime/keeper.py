@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import JobError, reason_of
-from .options import RunOptions
 from .records import RecordForm
 
 NAME = "keeper"
@@ -59,9 +58,9 @@ class Keeper:
         return json.dumps(asdict(self))
 
 
-def is_kept(options: RunOptions) -> bool:
-    """Return whether a keeper has the frames of a run."""
-    return list(options.inputs) == [NAME]
+def is_kept(inputs: Sequence[str]) -> bool:
+    """Return whether a keeper has the frames of a run, by what ``--input`` says."""
+    return list(inputs) == [NAME]
 
 
 def keeper_from(environment: Mapping[str, str]) -> Keeper:

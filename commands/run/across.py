@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
 from rankslice.commands.run.prepare import PreparedRun
@@ -19,11 +22,34 @@ from rankslice.measurement.report import MAX_REPORT_BYTES
 
 
 def run_across(
-    prepared: PreparedRun, boards: CheckedBoards, folder: Path, on_completed: Callable[[int], None]
+    prepared: PreparedRun,
+    boards: CheckedBoards,
+    folder: Path,
+    on_completed: Callable[[int], None],
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
 ) -> None:
-    """Run a job across boards; fetch its results whether or not it ends well."""
+    """Run a job across boards; fetch its results whether or not it ends well.
+
+    Args:
+        prepared: the run.
+        boards: that run it.
+        folder: where results and report go.
+        on_completed: called now and then with the number of frames that have come out.
+        variables: for mpirun's environment.
+        on_start: called with mpirun's process.
+
+    Raises:
+        RankSliceError: the job failed, or its results cannot be fetched.
+    """
     ranks = prepared.plan.ranks
     watches = Watches(boards, prepared.options.start_timeout_s)
+
+    def oversee(mpirun: subprocess.Popen[str]) -> None:
+        watches.oversee(mpirun)
+        on_start(mpirun)
+
     try:
         with watches:
             if prepared.copied:
@@ -33,8 +59,9 @@ def run_across(
                 command,
                 on_completed,
                 alone=False,
+                variables=variables,
                 lines=watches.lines,
-                on_start=watches.oversee,
+                on_start=oversee,
                 was_ended=lambda: watches.has_ended_mpirun,
             )
     except RankSliceError as error:
@@ -46,7 +73,8 @@ def run_across(
         _fetch_after_failure(prepared, boards, watches, folder)
         raise
     try:
-        _fetch(prepared, boards, folder, (RESULTS, REPORT))
+        results = () if is_kept(prepared.options.inputs) else (RESULTS,)
+        _fetch(prepared, boards, folder, (*results, REPORT))
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
         raise watches.explained(error) from None
 
@@ -69,6 +97,8 @@ def _fetch_after_failure(
     prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
 ) -> list[Mistake | str]:
     """Fetch the results of finished frames; return where they are if that is not possible."""
+    if is_kept(prepared.options.inputs):
+        return []
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     if shell.login.board not in watches.lost_boards():
         with suppress(RankSliceError):  # there may be none

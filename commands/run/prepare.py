@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
+from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
@@ -108,7 +109,7 @@ def prepare(
         source = open_source(options, load_job(folder / PLAN).inputs)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
-        launch = launch_command(plan, folder, found, ())
+        launch = launch_command(plan, folder, found, (), options=_exported(options))
         return PreparedRun(folder, plan, options, source, tuple(launch))
     return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
 
@@ -144,10 +145,15 @@ def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | No
         prepared.folder,
         mpirun,
         (),
-        options=boards.mpirun_options(mpirun),
+        options=[*boards.mpirun_options(mpirun), *_exported(prepared.options)],
         program=boards.program,
     )
     return replace(prepared, launch=tuple(launch), boards=boards)
+
+
+def _exported(options: RunOptions) -> list[str]:
+    """Return the options of mpirun that hand ranks the variable which names the keeper."""
+    return ["-x", keeper.VARIABLE] if keeper.is_kept(options.inputs) else []
 
 
 def _absolute(path: Path) -> Path:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.keeper import VARIABLE, Keeper
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
 from rankslice.commands.run.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.run.results_files import move_results
@@ -110,6 +111,39 @@ def _reference(prepared: PreparedRun) -> Path:
     return find_reference(prepared)
 
 
+def run_kept(
+    prepared: PreparedRun,
+    keeper: Keeper,
+    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
+) -> None:
+    """Run a job whose frames and results a keeper has; its report goes to the build folder.
+
+    Args:
+        prepared: from :func:`prepare`, with frames from the keeper.
+        keeper: where source and sink find it.
+        on_start: called with mpirun's process.
+
+    Raises:
+        RankSliceError: the job failed.
+    """
+    variables = {VARIABLE: keeper.to_text()}
+
+    def ignore(count: int) -> None:
+        pass
+
+    with _run_folder(prepared) as folder:
+        if prepared.boards is None:
+            command = prepared.command_in(folder)
+            run_job(command, ignore, variables=variables, on_start=on_start)
+        else:
+            from rankslice.commands.run.across import run_across
+
+            run_across(
+                prepared, prepared.boards, folder, ignore, variables=variables, on_start=on_start
+            )
+        _put_report(prepared, folder)
+
+
 @contextmanager
 def _run_folder(prepared: PreparedRun) -> Iterator[Path]:
     """Yield a folder for the files of this run, on the file system where its results go."""
@@ -134,6 +168,10 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
     A report that cannot be put into the build folder is left out: the results may lie elsewhere.
     """
     move_results(folder / RESULTS, prepared.options.results)
+    _put_report(prepared, folder)
+
+
+def _put_report(prepared: PreparedRun, folder: Path) -> None:
     with suppress(OSError), whole_file(prepared.folder / REPORT) as file:
         file.write((folder / REPORT).read_bytes())
 

@@ -1,3 +1,37 @@
 """Run neural networks across the accelerators of several small boards, one MPI rank per slice."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankslice.commands.pipeline.pipeline import Pipeline as Pipeline
+    from rankslice.commands.pipeline.pipeline import PipelineError as PipelineError
+    from rankslice.commands.pipeline.pipeline import QueueFullError as QueueFullError
+    from rankslice.commands.pipeline.pipeline import open_pipeline as open
+    from rankslice.framework.errors import RankSliceError as RankSliceError
+
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Pipeline": ("rankslice.commands.pipeline.pipeline", "Pipeline"),
+    "PipelineError": ("rankslice.commands.pipeline.pipeline", "PipelineError"),
+    "QueueFullError": ("rankslice.commands.pipeline.pipeline", "QueueFullError"),
+    "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
+    "open": ("rankslice.commands.pipeline.pipeline", "open_pipeline"),
+}
+"""What the package offers, by name: module, and name there. It is imported when it is used."""
+
+__all__ = ["Pipeline", "PipelineError", "QueueFullError", "RankSliceError", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, there = _PLACES[name]
+    return getattr(importlib.import_module(module), there)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

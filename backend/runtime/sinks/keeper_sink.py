@@ -28,7 +28,7 @@ class KeeperSink(Sink):
         Raises:
             JobError: the keeper cannot be reached.
         """
-        return cls(job.outputs) if is_kept(options) else None
+        return cls(job.outputs) if is_kept(options.inputs) else None
 
     def __init__(self, outputs: Sequence[TensorSpec]) -> None:
         self._form = RecordForm(outputs)

@@ -30,7 +30,7 @@ class ResultsWriter(Sink):
     @classmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:
         """Return the writer of ``--results``; ``None`` if the keeper takes the results."""
-        return None if is_kept(options) else cls(options.results, job.sha256, job.outputs)
+        return None if is_kept(options.inputs) else cls(options.results, job.sha256, job.outputs)
 
     def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[TensorSpec]) -> None:
         """Create the file and write its head.

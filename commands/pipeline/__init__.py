@@ -1,0 +1,1 @@
+"""A job that a program feeds with frames: ``rankslice.open``."""

@@ -1,0 +1,77 @@
+"""A frame that a program gives, checked against the plan before it travels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.sizes import differing_size
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.wording import listed, quoted
+
+Frame: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
+"""An array, if the model has one input, or arrays by the names of the inputs."""
+
+
+def arrays_of(frame: Frame, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
+    """Return the arrays of a frame by input: contiguous copies.
+
+    Args:
+        frame: as the program gave it.
+        inputs: of the model.
+
+    Raises:
+        RankSliceError: an input is missing or unknown, or has a type or shape that it cannot have.
+            All mistakes at once.
+    """
+    given = _by_name(frame, inputs)
+    names = [spec.name for spec in inputs]
+    raise_mistakes(
+        Mistake("frame", f"the model has no input {quoted(name)}", nearest(name, names))
+        for name in given
+        if name not in names
+    )
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise RankSliceError(Mistake("frame", f"has no input {listed(missing)}"))
+    arrays = [np.asarray(given[spec.name]) for spec in inputs]
+    pairs = list(zip(inputs, arrays, strict=True))
+    raise_mistakes(
+        Mistake(f"input {quoted(spec.name)}", found, expected)
+        for spec, values in pairs
+        for found, expected in _mistakes(spec, values)
+    )
+    if found := differing_size((spec, values.shape) for spec, values in pairs):
+        raise RankSliceError(Mistake("frame", found))
+    return [np.array(values, order="C") for values in arrays]
+
+
+def _by_name(frame: Frame, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
+    if isinstance(frame, Mapping):
+        return {str(name): values for name, values in frame.items()}
+    if len(inputs) != 1:
+        names = listed([spec.name for spec in inputs])
+        expected = "give a dictionary of arrays by name"
+        raise RankSliceError(Mistake("frame", f"the model has the inputs {names}", expected))
+    return {inputs[0].name: frame}
+
+
+def _mistakes(spec: TensorSpec, values: NDArray[Any]) -> list[tuple[str, str]]:
+    """Return what is wrong with an input, and what was expected."""
+    dtype, largest = spec.storage
+    found = []
+    if values.dtype != dtype:
+        found.append((f"has values of type {values.dtype}", f"expected {dtype}"))
+    if not spec.is_open and values.shape != largest:
+        found.append((f"has the shape {list(values.shape)}", f"expected {list(largest)}"))
+    elif spec.is_open:
+        try:
+            spec.of_shape(values.shape)
+        except JobError as error:
+            found.append((str(error), ""))
+    return found

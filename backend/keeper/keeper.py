@@ -49,6 +49,8 @@ Raises:
     RankSliceError: it failed.
 """
 
+_LAST_RESULTS_S = 1.0
+"""How long results may be on their way after the end of their job."""
 _MOST_STRANGERS = 16
 """Connections that may be about to prove that they belong to the job."""
 
@@ -70,11 +72,15 @@ class _Kept:
 
 
 @dataclass(slots=True)
-class _Outbox:
-    """What is to be sent into the job of an epoch: frames, then ``None`` for the end."""
+class _Ends:
+    """Source and sink of the job of an epoch."""
 
     frames: deque[int | None] = field(default_factory=deque)
-    is_connected: bool = False
+    """What is to be sent to the source: frames, then ``None`` for the end."""
+    is_fed: bool = False
+    """Whether the source has connected."""
+    has_results: bool = False
+    """Whether the sink is connected, so that results may come."""
 
 
 class Keeper:
@@ -116,7 +122,7 @@ class Keeper:
         self._changed = threading.Condition()
         self._state = State(ahead, restarts=restarts)
         self._frames: dict[int, _Kept] = {}
-        self._outboxes: dict[int, _Outbox] = {}
+        self._ends: dict[int, _Ends] = {}
         self._next = 0
         self.completed = 0
         """Frames whose results were delivered."""
@@ -235,15 +241,15 @@ class Keeper:
             future = self._frames[action.frame].future
             if not future.done() and not future.running():
                 future.set_running_or_notify_cancel()
-            self._outboxes[action.epoch].frames.append(action.frame)
+            self._ends[action.epoch].frames.append(action.frame)
         elif isinstance(action, SendEnd):
-            self._outboxes[action.epoch].frames.append(None)
+            self._ends[action.epoch].frames.append(None)
         elif isinstance(action, Start):
             self._start_job(action.epoch)
         return None
 
     def _start_job(self, epoch: int) -> None:
-        self._outboxes = {epoch: _Outbox()}
+        self._ends = {epoch: _Ends()}
         source, sink = zip(self._hosts, self._ports, strict=True)
         keeper = wire.Keeper(source, sink, self._secret, epoch)
         self._jobs.append(_thread("job", self._run, keeper))
@@ -258,6 +264,9 @@ class Keeper:
         except BaseException as found:
             error = RankSliceError(f"{type(found).__name__}: {found}")
         with self._changed:
+            # Results that are on their way here still count.
+            ends = self._ends.get(keeper.epoch)
+            self._changed.wait_for(lambda: ends is None or not ends.has_results, _LAST_RESULTS_S)
             if error is None and (self.kept or not self._state.is_closing):
                 error = RankSliceError("the job ended before it was told to")
             if keeper.epoch == self._state.epoch:
@@ -297,17 +306,17 @@ class Keeper:
     def _feed(self, connection: socket.socket, epoch: int) -> None:
         """Send frames to the source of a job."""
         with self._changed:
-            outbox = self._outboxes.get(epoch)
-            if outbox is None or outbox.is_connected:
+            ends = self._ends.get(epoch)
+            if ends is None or ends.is_fed:
                 return
-            outbox.is_connected = True
+            ends.is_fed = True
             self._happen(Ready(epoch))
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: outbox.frames or self._is_over(epoch))
-                if not outbox.frames:
+                self._changed.wait_for(lambda: ends.frames or self._is_over(epoch))
+                if self._is_over(epoch):
                     return
-                number = outbox.frames.popleft()
+                number = ends.frames.popleft()
                 arrays = () if number is None else self._frames[number].arrays
             if number is None:
                 wire.send(connection, wire.end_of(self._inputs))
@@ -321,6 +330,19 @@ class Keeper:
 
     def _take_results(self, connection: socket.socket, epoch: int) -> None:
         """Take the results of a job's sink."""
+        with self._changed:
+            ends = self._ends.get(epoch)
+            if ends is None or ends.has_results:
+                return
+            ends.has_results = True
+        try:
+            self._take_all(connection, epoch)
+        finally:
+            with self._changed:
+                ends.has_results = False
+                self._changed.notify_all()
+
+    def _take_all(self, connection: socket.socket, epoch: int) -> None:
         expected = 0
         while head := wire.receive_head(connection, self._results):
             number, sizes = head

@@ -1,0 +1,282 @@
+"""The keeper and what it talks to, with threads for jobs."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankslice.backend.keeper.keeper import Keeper, Outputs, PipelineError, QueueFullError
+from rankslice.backend.runtime import keeper as wire
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sinks.keeper_sink import KeeperSink
+from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.backend.runtime.sources import EndOfStreamError, open_source
+from rankslice.framework.errors import RankSliceError
+
+X = TensorSpec("x", "float32", (2, 3))
+Y = TensorSpec("y", "float32", (2, 3))
+ROWS = TensorSpec("rows", "int64", (4, 2), ("n", ""))
+KEPT = RunOptions(inputs=("keeper",))
+
+
+class Double:
+    """A job in a thread: its results are twice its frames. It can be made to fail."""
+
+    def __init__(self, spec: TensorSpec = X) -> None:
+        self.spec = spec
+        self.fails_at: Callable[[int, int], bool] = lambda epoch, frame: False
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.lock = threading.Lock()
+
+    def __call__(self, keeper: wire.Keeper) -> None:
+        with self.lock:  # the environment belongs to all threads
+            os.environ[wire.VARIABLE] = keeper.to_text()
+            sink = KeeperSink([self.spec])
+            source = open_source(KEPT, [self.spec])
+            slot = make_slot(self.spec)
+            frame = 0
+            try:
+                while True:
+                    source.read(frame, [slot])
+                    if self.fails_at(keeper.epoch, frame):
+                        raise RankSliceError(f"rank 1: failed at {frame}")
+                    assert self.go_on.wait(30)
+                    sink.write(frame, [2 * values_in(slot)])
+                    frame += 1
+            except EndOfStreamError:
+                sink.finish()
+            except JobError as error:
+                raise RankSliceError(str(error)) from None
+            finally:
+                source.close()
+                sink.close()
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(wire.VARIABLE, "")
+
+
+def opened(
+    job: Callable[[wire.Keeper], None], *, spec: TensorSpec = X, limit: int = 4, restarts: int = 0
+) -> Keeper:
+    keeper = Keeper([spec], [spec], job, ahead=2, limit=limit, restarts=restarts)
+    keeper.start()
+    return keeper
+
+
+def frame(number: int) -> list[np.ndarray]:
+    return [np.full(X.shape, number, np.float32)]
+
+
+def value(future: Future[Outputs]) -> float:
+    return float(future.result(30)["x"][0, 0])
+
+
+def test_results_are_those_of_their_frames() -> None:
+    keeper = opened(Double())
+    keeper.wait_until_ready()
+    futures = [keeper.submit(frame(number)) for number in range(50)]
+    assert [2.0 * number for number in range(50)] == [value(future) for future in futures]
+    keeper.close()
+    assert 50 == keeper.completed
+    assert 0 == keeper.kept
+
+
+def test_frames_of_open_sizes_keep_their_shapes() -> None:
+    keeper = opened(Double(ROWS), spec=ROWS)
+    for rows in (3, 0, 4):
+        values = np.arange(2 * rows).reshape(rows, 2)
+        assert (2 * values == keeper.submit([values]).result(30)["rows"]).all()
+    keeper.close()
+
+
+def test_who_gives_more_than_is_kept_waits_or_is_told() -> None:
+    job = Double()
+    job.go_on.clear()
+    keeper = opened(job)
+    futures = [keeper.submit(frame(number)) for number in range(4)]
+    with pytest.raises(QueueFullError, match="4 frames have no result yet"):
+        keeper.submit(frame(4), timeout=0)
+    threading.Timer(0.05, job.go_on.set).start()
+    futures.append(keeper.submit(frame(4)))
+    assert [0, 2, 4, 6, 8] == [value(future) for future in futures]
+    keeper.close()
+
+
+def test_a_frame_that_is_withdrawn_makes_room_and_is_not_computed() -> None:
+    job, computed = Double(), []
+    job.fails_at = lambda epoch, number: computed.append(number) or False  # type: ignore[func-returns-value]
+    job.go_on.clear()
+    keeper = opened(job)
+    keeper.wait_until_ready()
+    futures = [keeper.submit(frame(number)) for number in range(4)]
+    assert futures[3].cancel()
+    assert 3 == keeper.kept
+    futures.append(keeper.submit(frame(9), timeout=0))
+    assert not futures[0].cancel()
+    job.go_on.set()
+    assert [0, 2, 4, 18] == [value(future) for future in futures if not future.cancelled()]
+    keeper.close()
+    assert 4 == len(computed)
+
+
+def test_a_job_that_fails_is_told_to_all_who_wait_and_to_those_who_come_later() -> None:
+    job = Double()
+    job.fails_at = lambda epoch, number: number == 1
+    job.go_on.clear()
+    keeper = opened(job)
+    futures = [keeper.submit(frame(number)) for number in range(3)]
+    job.go_on.set()
+    assert 0.0 == value(futures[0])
+    for future in futures[1:]:
+        with pytest.raises(PipelineError, match="rank 1: failed at 1"):
+            future.result(30)
+    with pytest.raises(PipelineError, match="rank 1: failed at 1"):
+        keeper.submit(frame(9))
+    keeper.close()
+
+
+def test_a_job_that_does_not_start_is_told() -> None:
+    def job(keeper: wire.Keeper) -> None:
+        raise RankSliceError("rank 0: no such engine")
+
+    keeper = opened(job)
+    with pytest.raises(PipelineError, match="rank 0: no such engine"):
+        keeper.wait_until_ready()
+    keeper.close()
+
+
+def test_a_job_that_ends_too_early_is_told() -> None:
+    keeper = opened(lambda keeper: None)
+    with pytest.raises(PipelineError, match="the job ended before it was told to"):
+        keeper.wait_until_ready()
+    keeper.close()
+
+
+@pytest.mark.parametrize("kills", [200, pytest.param(1000, marks=pytest.mark.ci)])
+def test_frames_come_once_and_in_order_whenever_jobs_fail(kills: int) -> None:
+    random_ = random.Random(kills)
+    job = Double()
+    life = {epoch: random_.randrange(8) for epoch in range(kills)}
+    job.fails_at = lambda epoch, number: number == life.get(epoch)
+    keeper = opened(job, restarts=kills)
+    results: list[float] = []
+    count = 3 * kills
+    for number in range(count):
+        keeper.submit(frame(number)).add_done_callback(lambda future: results.append(value(future)))
+    keeper.close()
+    assert [2.0 * number for number in range(count)] == results
+    assert keeper.state.epoch > kills // 2
+
+
+def test_a_callback_may_give_the_next_frame() -> None:
+    keeper = opened(Double(), limit=1)
+    done = threading.Event()
+    seen: list[float] = []
+
+    def go_on(future: Future[Outputs]) -> None:
+        seen.append(value(future))
+        if len(seen) == 5:
+            done.set()
+        else:
+            keeper.submit(frame(len(seen))).add_done_callback(go_on)
+
+    keeper.submit(frame(0)).add_done_callback(go_on)
+    assert done.wait(30)
+    keeper.close()
+    assert [0, 2, 4, 6, 8] == seen
+
+
+@pytest.fixture
+def ready() -> Iterator[Keeper]:
+    """A keeper whose job takes frames."""
+    keeper = opened(Double())
+    keeper.wait_until_ready()
+    yield keeper
+    keeper.close()
+
+
+def keeper_of_job() -> wire.Keeper:
+    return wire.keeper_from(os.environ)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"rankslice keeper 1\n" + bytes(100)],
+    ids=["nothing", "http", "random", "no-secret"],
+)
+def test_strangers_are_refused_and_harm_nobody(ready: Keeper, said: bytes) -> None:
+    for address in (keeper_of_job().source, keeper_of_job().sink):
+        with socket.create_connection(address, 10) as connection:
+            connection.settimeout(10)
+            heard = b""
+            with suppress(OSError):
+                connection.sendall(said)
+                connection.shutdown(socket.SHUT_WR)
+                while more := connection.recv(1024):
+                    heard += more
+            assert len(heard) <= 48
+    assert 2.0 == value(ready.submit(frame(1)))
+
+
+def test_a_rank_with_another_secret_is_refused(
+    ready: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = keeper_of_job()
+    other = wire.Keeper(there.source, there.sink, "00" * 32)
+    monkeypatch.setenv(wire.VARIABLE, other.to_text())
+    with pytest.raises(JobError, match="does not know the secret of this job"):
+        wire.connect(wire.ROLE_SOURCE)
+    assert 2.0 == value(ready.submit(frame(1)))
+
+
+def test_many_who_connect_and_say_nothing_keep_nobody_out(ready: Keeper) -> None:
+    idle = [socket.create_connection(keeper_of_job().sink, 10) for _ in range(100)]
+    assert 2.0 == value(ready.submit(frame(1)))
+    # All but a few were sent away at once.
+    time.sleep(0.2)
+    threads = [thread for thread in threading.enumerate() if thread.name == "keeper: connection"]
+    assert len(threads) <= 2 + 16
+    for connection in idle:
+        connection.close()
+
+
+def test_a_second_source_gets_no_frames(ready: Keeper) -> None:
+    second = wire.connect(wire.ROLE_SOURCE)
+    assert not wire.receive(second, bytearray(1))
+    second.close()
+    assert 2.0 == value(ready.submit(frame(1)))
+
+
+def test_without_a_keeper_a_job_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(wire.VARIABLE)
+    with pytest.raises(JobError, match=r"open the build folder with rankslice\.open"):
+        wire.connect(wire.ROLE_SOURCE)
+
+
+def test_a_keeper_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    monkeypatch.setenv(wire.VARIABLE, wire.Keeper(address, address, "00" * 32).to_text())
+    with pytest.raises(JobError, match=f"keeper at 127.0.0.1 port {address[1]} cannot be reached"):
+        wire.connect(wire.ROLE_SINK)
+
+
+def test_the_options_of_a_kept_run_name_no_results_file(tmp_path: Path) -> None:
+    assert ["--input=keeper"] == [
+        each for each in KEPT.to_arguments() if not each.startswith("--results")
+    ]

@@ -12,7 +12,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sizes import differing_size
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.wording import listed, quoted
+from rankslice.framework.wording import joined, listed, quoted
 
 Frame: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
 """An array, if the model has one input, or arrays by the names of the inputs."""
@@ -39,7 +39,7 @@ def arrays_of(frame: Frame, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in given]
     if missing:
         raise RankSliceError(Mistake("frame", f"has no input {listed(missing)}"))
-    arrays = [np.asarray(given[spec.name]) for spec in inputs]
+    arrays = [_array(spec, given[spec.name]) for spec in inputs]
     pairs = list(zip(inputs, arrays, strict=True))
     raise_mistakes(
         Mistake(f"input {quoted(spec.name)}", found, expected)
@@ -51,11 +51,20 @@ def arrays_of(frame: Frame, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
     return [np.array(values, order="C") for values in arrays]
 
 
+def _array(spec: TensorSpec, given: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise RankSliceError(
+            Mistake(f"input {quoted(spec.name)}", f"is no array: {error}")
+        ) from None
+
+
 def _by_name(frame: Frame, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
     if isinstance(frame, Mapping):
         return {str(name): values for name, values in frame.items()}
     if len(inputs) != 1:
-        names = listed([spec.name for spec in inputs])
+        names = joined([quoted(spec.name) for spec in inputs])
         expected = "give a dictionary of arrays by name"
         raise RankSliceError(Mistake("frame", f"the model has the inputs {names}", expected))
     return {inputs[0].name: frame}
@@ -64,7 +73,7 @@ def _by_name(frame: Frame, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
 def _mistakes(spec: TensorSpec, values: NDArray[Any]) -> list[tuple[str, str]]:
     """Return what is wrong with an input, and what was expected."""
     dtype, largest = spec.storage
-    found = []
+    found: list[tuple[str, str]] = []
     if values.dtype != dtype:
         found.append((f"has values of type {values.dtype}", f"expected {dtype}"))
     if not spec.is_open and values.shape != largest:

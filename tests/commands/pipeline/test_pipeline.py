@@ -1,0 +1,170 @@
+"""Programs that feed real jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from command_line import rankslice as command
+from numpy.typing import NDArray
+from real_jobs import shared_keys
+
+import rankslice
+from rankslice.backend.runtime.keeper import VARIABLE
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build.build import BuildOptions, build
+
+MODEL = Path(__file__).parents[3] / "models" / "digits.onnx"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits' network on two ranks."""
+    place = tmp_path_factory.mktemp("opened")
+    first, second = shared_keys(2)
+    mapping = {first: ["conv1..pool1"], second: ["conv3..softmax"]}
+    (place / "mapping.json").write_text(json.dumps(mapping))
+    options = BuildOptions(share_cores=True)
+    return build(MODEL, place / "mapping.json", "local", place / "out", options).folder
+
+
+@pytest.fixture(scope="module")
+def images() -> NDArray[np.float32]:
+    return np.random.default_rng(1).random((20, 1, 1, 8, 8), np.float32)
+
+
+def processes() -> list[psutil.Process]:
+    """Return the processes of this one's job."""
+    return psutil.Process().children(recursive=True)
+
+
+def test_a_program_gets_what_a_run_gives(
+    folder: Path, images: NDArray[np.float32], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "images.npy", images)
+    ended = command(
+        "run", folder, "--input", tmp_path / "images.npy", "--results", tmp_path / "r.bin"
+    )
+    assert 0 == ended.code, ended.err
+    expected = read_results(tmp_path / "r.bin").values(0)
+    with rankslice.open(folder) as pipeline:
+        assert "ready" == pipeline.state
+        assert (expected[0] == pipeline(images[0])["probabilities"]).all()
+        for result, values in zip(pipeline.map(images), expected, strict=True):
+            assert (values == result["probabilities"]).all()
+
+        taken = itertools.count()
+        endless = (images[next(taken) % 20] for _ in itertools.count())
+        results = pipeline.map(endless)
+        next(results)
+        assert next(taken) <= pipeline.limit
+        results.close()
+
+        async def ask_all() -> list[dict[str, NDArray[np.float32]]]:
+            return await asyncio.gather(*(pipeline.infer(image) for image in images))
+
+        together = asyncio.run(ask_all())
+        assert all((a["probabilities"] == b).all() for a, b in zip(together, expected, strict=True))
+        with pytest.raises(rankslice.RankSliceError, match="expected float32"):
+            pipeline(images[0].astype(np.float64))
+        secrets = json.loads(_variable())["secret"]
+        assert not any(secrets in " ".join(each.cmdline()) for each in processes())
+    assert "ended" == pipeline.state
+    assert [] == processes()
+    with pytest.raises(rankslice.PipelineError, match="the pipeline is closed"):
+        pipeline(images[0])
+
+
+def _variable() -> str:
+    return next(
+        variables[VARIABLE] for each in processes() if VARIABLE in (variables := each.environ())
+    )
+
+
+@pytest.mark.ci
+def test_a_job_that_dies_is_told_at_once_and_at_each_later_call(
+    folder: Path, images: NDArray[np.float32]
+) -> None:
+    with rankslice.open(folder) as pipeline:
+        pipeline(images[0])
+        victim = next(
+            each for each in processes() if "1" == each.environ().get("OMPI_COMM_WORLD_RANK")
+        )
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(rankslice.PipelineError, match=r"rank 1 .* the process was killed"):
+            for _ in pipeline.map(itertools.cycle(images)):
+                pass
+        with pytest.raises(rankslice.PipelineError, match=r"rank 1 .* the process was killed"):
+            pipeline(images[0])
+        assert "failed" == pipeline.state
+    assert [] == processes()
+
+
+@pytest.mark.ci
+def test_an_error_of_the_program_ends_the_job_at_once(
+    folder: Path, images: NDArray[np.float32]
+) -> None:
+    waiting = []
+
+    def fail() -> None:
+        with rankslice.open(folder) as pipeline:
+            waiting.append(pipeline.submit(images[0]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert waiting[0].done()
+    assert [] == processes()
+
+
+@pytest.mark.ci
+def test_a_program_that_is_killed_leaves_nothing_behind(folder: Path) -> None:
+    program = f"""
+import rankslice, time
+pipeline = rankslice.open({str(folder)!r})
+print(1, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as ended:
+        assert ended.stdout is not None
+        assert b"1\n" == ended.stdout.readline()
+        started = psutil.Process(ended.pid).children(recursive=True)
+        assert started
+        ended.kill()
+    _, alive = psutil.wait_procs(started, timeout=15)
+    assert [] == alive
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"window": 0}, "window: is 0; expected a whole number"), ({"queue": -1}, "queue: is -1")],
+)
+def test_numbers_that_make_no_sense_are_refused(
+    folder: Path, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(rankslice.RankSliceError, match=message):
+        rankslice.open(folder, **options)
+
+
+def test_what_is_no_build_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(rankslice.RankSliceError, match="make a build folder with: rankslice build"):
+        rankslice.open(tmp_path)
+
+
+def test_the_package_is_imported_without_what_is_slow() -> None:
+    program = (
+        "import sys, rankslice; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not {"numpy", "onnx", "pydantic", "typer"} & {*found.stdout.split()}

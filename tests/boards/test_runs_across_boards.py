@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
+import rankslice
 from boards import Board, Boards
 from boards.deployments import build_for, deploy, forget_results, run, set_version
+from rankslice.backend.runtime.sinks.results import read_results
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
@@ -41,6 +43,26 @@ def test_boards_give_what_the_unsliced_model_gives(
     assert told["verify"]["bit_equal"]
     assert 50 == told["completed"]
     assert ["board1", "board2"] == [rank["host"] for rank in told["ranks"]]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("open_mpi", [wheels_mpirun, debians_mpirun])
+def test_a_program_feeds_boards(
+    open_mpi: Callable[[], Path], rack: Boards, out: Path, tmp_path: Path
+) -> None:
+    images = np.random.default_rng(2).random((30, 1, 1, 8, 8), np.float32)
+    np.save(tmp_path / "images.npy", images)
+    ended = run(rack, out, "--input", tmp_path / "images.npy", "--results", tmp_path / "r.bin")
+    assert 0 == ended.code, ended.err
+    expected = read_results(tmp_path / "r.bin").values(0)
+    with rankslice.open(out, ssh_config=rack.ssh_config, mpirun=open_mpi()) as pipeline:
+        results = [result["probabilities"] for result in pipeline.map(images)]
+        assert (expected == np.stack(results)).all()
+        secret = pipeline._keeper._secret
+        for board in rack:
+            lines = board.run(["sh", "-c", "cat /proc/[0-9]*/cmdline"]).stdout
+            assert "driver.py" in lines
+            assert secret not in lines
 
 
 @pytest.mark.ci

@@ -14,7 +14,7 @@ from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
 from .slots import Ring
 from .stages import Input, MergedInput, SinkStage, SourceStage
 
-_LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.25
 """In a surge without arrivals."""
 
 
@@ -23,6 +23,43 @@ class Switching(Protocol):
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
         """Return the route that frames should take, and why; ``route`` is the present one."""
+
+
+class RouteChoice:
+    """The route that frames take: it changes once nothing is inside."""
+
+    def __init__(self, switching: Switching) -> None:
+        self._switching = switching
+        self._begin_s: float | None = None
+        """The first look, when the first timed frame arrives."""
+        self.route = USUAL
+        self.wanted = USUAL
+        """The route that frames take as soon as nothing is inside."""
+        self._reason = ""
+        self.changes: list[Change] = []
+
+    def look(self, seen: Seen, frame: int) -> None:
+        """Decide, and change the route if that is possible now.
+
+        Args:
+            seen: what there is to be seen.
+            frame: the next one to be let in.
+        """
+        if self._begin_s is None:
+            self._begin_s = seen.now_s
+        if self.wanted == self.route:
+            self.wanted, self._reason = self._switching.decide(self.route, seen)
+        if self.wanted != self.route and frame == seen.came_out:
+            self.route = self.wanted
+            name, since_s = ROUTE_NAMES[self.route], seen.now_s - self._begin_s
+            self.changes.append(Change(since_s, frame, name, seen.waiting, self._reason))
+
+    def taken(self, frames: int) -> list[Change]:
+        """Return the changes, after so many frames.
+
+        If the stream ends where the next frame is read, the last change had no frame.
+        """
+        return [change for change in self.changes if change.frame < frames]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +89,16 @@ class RoutedSource(SourceStage):
         window = max(entry.window for entry in entries)
         super().__init__(source, arrivals, window, credit, rings, shares_clock=shares_clock)
         self._entries = entries
-        self._switching = switching
-        self._begin_s: float | None = None
-        """The first look, when the first timed frame arrives."""
-        self._route = 0
-        self._wanted = 0
-        """The route that frames take as soon as nothing is inside."""
-        self._reason = ""
-        self.changes: list[Change] = []
+        self.choice = RouteChoice(switching)
 
     def figures(self) -> dict[str, Any]:
         """Return what the stage measured."""
-        # If the stream ends where the next frame is read, the last change had no frame.
-        taken = [asdict(change) for change in self.changes if change.frame < self.frame]
         window, surge_window = (entry.window for entry in self._entries)
         return {
             **super().figures(),
             "window": window,
             "surge_window": surge_window,
-            "switches": taken,
+            "switches": [asdict(change) for change in self.choice.taken(self.frame)],
         }
 
     def is_ready(self) -> bool:
@@ -82,33 +110,24 @@ class RoutedSource(SourceStage):
 
     def lacks_room(self) -> bool:
         """Whether the window or an output is full, or the route is to be changed."""
-        if self._wanted != self._route or self._inside >= self._entries[self._route].window:
+        choice = self.choice
+        if choice.wanted != choice.route or self._inside >= self._entries[choice.route].window:
             return True
         return super().lacks_room()
 
     def pause_s(self) -> float | None:
         """Seconds until the next arrival; a surge may end before, while none comes."""
         pause_s = super().pause_s()
-        if self._route == USUAL or pause_s is None:
+        if self.choice.route == USUAL or pause_s is None:
             return pause_s
-        return min(pause_s, _LOOK_EVERY_S)
+        return min(pause_s, LOOK_EVERY_S)
 
     def _written(self) -> Sequence[Ring]:
-        return self._entries[self._route].outputs
+        return self._entries[self.choice.route].outputs
 
     def _choose(self) -> None:
-        now_s = time.monotonic()
-        if self._begin_s is None:
-            self._begin_s = now_s
-        arrived, waiting = self._arrivals.counts()
-        seen = Seen(now_s, arrived, waiting, self._came_out)
-        if self._wanted == self._route:
-            self._wanted, self._reason = self._switching.decide(self._route, seen)
-        if self._wanted != self._route and not self._inside:
-            self._route = self._wanted
-            name = ROUTE_NAMES[self._route]
-            since_s = now_s - self._begin_s
-            self.changes.append(Change(since_s, self.frame, name, waiting, self._reason))
+        seen = Seen(time.monotonic(), *self._arrivals.counts(), self._came_out)
+        self.choice.look(seen, self.frame)
 
 
 class RoutedSink(SinkStage):

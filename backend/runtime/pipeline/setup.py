@@ -189,21 +189,27 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
         return SourceStage(
             source, arrivals, entry.window, taken, entry.outputs, shares_clock=shares_clock
         )
-    switching = _switching(setup)
+    options, is_timed = setup.options, not isinstance(arrivals, Pulled)
+    switching = make_switching(options, setup.windows, is_timed=is_timed)
     return RoutedSource(source, arrivals, entries, taken, switching, shares_clock=shares_clock)
 
 
-def _switching(setup: Setup) -> Switching:
-    """Return what chooses the route."""
-    options = setup.options
+def make_switching(options: RunOptions, windows: Sequence[int], *, is_timed: bool) -> Switching:
+    """Return what chooses the route, of two.
+
+    Args:
+        options: of the run.
+        windows: most frames inside, by route.
+        is_timed: whether frames come by the clock.
+    """
     if options.switch != "auto":
         return Fixed(ROUTE_NAMES.index(options.switch))
-    if options.fps is None and options.trace is None:
+    if not is_timed:
         return Fixed(SURGE, "frames come as fast as they are taken")
     return Automatic(
         SwitchingRules(
             normal_fps=options.normal_fps,
-            surge_queue=_surge_queue(setup),
+            surge_queue=_surge_queue(options, windows),
             surge_above=options.surge_above,
             normal_below=options.normal_below,
             normal_after_s=options.normal_after_s,
@@ -211,10 +217,9 @@ def _switching(setup: Setup) -> Switching:
     )
 
 
-def _surge_queue(setup: Setup) -> int:
+def _surge_queue(options: RunOptions, windows: Sequence[int]) -> int:
     """Return how many waiting frames begin a surge."""
-    options = setup.options
-    return options.surge_queue or usual_surge_queue(setup.windows[USUAL], options.queue)
+    return options.surge_queue or usual_surge_queue(windows[USUAL], options.queue)
 
 
 def _arrivals(setup: Setup, source: Source) -> Arrivals:
@@ -223,14 +228,24 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
     if rhythm is None:
         return Pulled(source.frames)
     in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)
-    queue = options.queue or max(*setup.windows, math.ceil(in_a_second), _room_to_switch(setup))
+    queue = queue_of(options, setup.windows, math.ceil(in_a_second))
     patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
     return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)
 
 
-def _room_to_switch(setup: Setup) -> int:
-    """Return how many frames may have to wait until a change of the route has helped."""
-    return 2 * _surge_queue(setup) if setup.windows[SURGE:] else 0
+def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> int:
+    """Return how many frames that come by the clock may wait.
+
+    Args:
+        options: of the run.
+        windows: most frames inside, by route.
+        in_a_second: how many come within a second at most.
+    """
+    if options.queue is not None:
+        return options.queue
+    # So many may have to wait until a change of the route has helped.
+    to_switch = 2 * _surge_queue(options, windows) if windows[SURGE:] else 0
+    return max(*windows, in_a_second, to_switch)
 
 
 def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage | None:

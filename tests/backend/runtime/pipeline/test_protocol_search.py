@@ -441,6 +441,7 @@ class World:
         ]
         parts: list[Any] = [*self.rings, *self.stages, *self._engines, *self.wires]
         parts += [self._arrivals, self._whim]
+        parts += [self.source.choice] if isinstance(self.source, RoutedSource) else []
         parts += [end for w in self.wires for end in (w.outgoing, w.incoming)]
         self._flags = [(part, name) for part in parts for name in _flags(part)]
         self._lists = [found for part in parts for found in _lists(part)]
@@ -492,7 +493,7 @@ class World:
         routes = [Entry(*each) for each in zip(entries, self._windows, strict=True)]
         source = RoutedSource(frames, self._arrivals, routes, credit, self._whim)
         # When they were made is no part of a state.
-        source.changes = deque(maxlen=0)  # type: ignore[assignment]
+        source.choice.changes = deque(maxlen=0)  # type: ignore[assignment]
         return source
 
     def _change_route(self) -> bool:
@@ -1301,7 +1302,8 @@ def test_a_route_that_changes_while_frames_are_inside_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def hasty(source: RoutedSource) -> None:
-        source._route = source._wanted = source._switching.decide(0, Seen(0, 0, 0, 0))[0]
+        choice = source.choice
+        choice.route = choice.wanted = choice._switching.decide(0, Seen(0, 0, 0, 0))[0]
 
     monkeypatch.setattr(RoutedSource, "_choose", hasty)
     with pytest.raises((StuckError, WrongFrameError, JobError)):

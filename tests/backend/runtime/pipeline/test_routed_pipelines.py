@@ -79,7 +79,7 @@ def check_routed(data: st.DataObject, network: Network, frames: int) -> None:
     window = data.draw(st.one_of(st.none(), st.integers(1, 6)))
     seed, apart = data.draw(st.integers(0, 99)), data.draw(st.booleans())
     with tempfile.TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "_switching", lambda _: AtRandom(seed))
+        patch.setattr(setup, "make_switching", lambda *_, **__: AtRandom(seed))
         folder = build_routed(
             *(Path(temporary), network.model(), usual, surge),
             apart=apart,
@@ -181,7 +181,7 @@ def test_a_queue_that_is_shorter_than_the_usual_mark_can_begin_a_surge(tmp_path:
 def test_ranks_tell_what_they_computed_on_each_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "_switching", lambda _: AtRandom(1))
+    monkeypatch.setattr(setup, "make_switching", lambda *_, **__: AtRandom(1))
     folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
     options = RunOptions(results=folder / "results.bin", frames=50)
     records = run_in_process(folder, options)

@@ -114,7 +114,7 @@ def test_frames_enter_the_usual_route_at_first_up_to_its_window() -> None:
     job = Job()
     assert 2 == job.let_in() == job.usual.written
     assert [0, 0] == [ring.written for ring in job.surge]
-    assert [] == job.source.changes
+    assert [] == job.source.choice.changes
 
 
 def test_a_surge_is_looked_at_while_no_frame_arrives() -> None:
@@ -153,7 +153,7 @@ def test_the_route_changes_once_nothing_is_inside() -> None:
     assert not job.source.lacks_room()
     assert 3 == job.let_in()
     assert [2, 3, 3] == [ring.written for ring in (job.usual, *job.surge)]
-    (change,) = job.source.changes
+    (change,) = job.source.choice.changes
     assert (2, "surge", 1, "told so") == (
         change.frame,
         change.route,
@@ -175,11 +175,11 @@ def test_the_choice_stands_while_frames_leave_the_old_route() -> None:
     job.source.take_credits()
     # A frame takes the route that was chosen; then that for the next ones is chosen anew.
     assert 1 == job.let_in() == job.surge[0].written
-    assert ["surge"] == [change.route for change in job.source.changes]
+    assert ["surge"] == [change.route for change in job.source.choice.changes]
     assert 1 == job.let_out()
     job.source.take_credits()
     assert 2 == job.let_in()
-    assert ["surge", "normal"] == [change.route for change in job.source.changes]
+    assert ["surge", "normal"] == [change.route for change in job.source.choice.changes]
 
 
 def test_what_the_choice_is_made_from_is_counted() -> None:
@@ -204,7 +204,7 @@ def test_frames_come_in_order_whatever_routes_they_take(knows_length: bool) -> N
     assert job.usual.end not in (None, 0, 40)
     assert [40] * 2 == [(job.usual.end or 0) + (ring.end or 0) for ring in job.surge]
     assert 40 == job.source.latencies.count
-    assert 4 <= len(job.source.changes)
+    assert 4 <= len(job.source.choice.changes)
 
 
 @pytest.mark.parametrize("wanted", [USUAL, SURGE])

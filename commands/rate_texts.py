@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rankslice.framework.quantities import frames_text
 
@@ -24,6 +25,25 @@ def rate_text(
     shown = "rate unknown" if rate is None else f"{rate:.2f} frames/s"
     other = "" if surge_window is None else f" (for a surge {surge_window})"
     return f"{frames_text(completed)}, {shown} ({of}), window {window}{other}"
+
+
+def route_texts(
+    completed: int, on_surge: int, switches: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield how many frames took which of two routes, and each change of the route.
+
+    Args:
+        completed: frames that came out.
+        on_surge: how many of them took the route for a surge.
+        switches: the changes, as in a run's summary.
+    """
+    usual = frames_text(completed - on_surge)
+    yield f"{usual} took the normal route, {on_surge} that for a surge"
+    for switch in switches:
+        yield (
+            f"{switch['time_s']:.2f} s: {switch['route']} from frame {switch['frame']} on,"
+            f" {switch['waiting']} waiting: {switch['reason']}"
+        )
 
 
 def latency_text(latency_ms: Mapping[str, float]) -> str:

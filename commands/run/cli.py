@@ -38,6 +38,17 @@ from rankslice.commands.run.boxes.reading import (
     BoxUnit,
     Reading,
 )
+from rankslice.commands.switching import (
+    USUAL,
+    NormalAfter,
+    NormalBelow,
+    NormalFps,
+    SurgeAbove,
+    SurgeQueue,
+    Switch,
+    SwitchTo,
+    check_switching,
+)
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT, write_output
 from rankslice.framework.wording import on_one_line
@@ -76,12 +87,6 @@ class _Overflow(str, Enum):
     drop = "drop"
 
 
-class _Switch(str, Enum):
-    auto = "auto"
-    normal = "normal"
-    surge = "surge"
-
-
 @command(
     "out --frames 200 --verify",
     "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
@@ -114,45 +119,12 @@ def run(
         int | None,
         Option(min=1, help="With --fps: maximum number of waiting frames (default: one second's)."),
     ] = None,
-    switch: Annotated[
-        _Switch,
-        Option(
-            help="For a build with --surge: which route frames take; auto: that for a surge while"
-            " more come than the normal one can handle."
-        ),
-    ] = _Switch.auto,
-    normal_fps: Annotated[
-        float | None,
-        Option(
-            min=1e-3,
-            max=1e9,
-            help="Frame rate that the normal route can handle (default: learnt while frames wait).",
-        ),
-    ] = None,
-    surge_queue: Annotated[
-        int | None,
-        Option(
-            min=2,
-            help="Number of waiting frames that begins a surge (default: 8 or 2 x window, at most"
-            " half of --queue).",
-        ),
-    ] = None,
-    surge_above: Annotated[
-        float,
-        Option(
-            min=0.01,
-            max=10,
-            help="A surge begins if frames arrive at more than this share of the normal route's"
-            " rate.",
-        ),
-    ] = 0.9,
-    normal_below: Annotated[
-        float,
-        Option(min=0.01, max=10, help="It ends once they arrive at less than this share,"),
-    ] = 0.7,
-    normal_after: Annotated[
-        float, Option(min=0.01, max=1e6, help="for so many seconds, and few wait.")
-    ] = 1.0,
+    switch: SwitchTo = Switch.auto,
+    normal_fps: NormalFps = None,
+    surge_queue: SurgeQueue = None,
+    surge_above: SurgeAbove = USUAL.surge_above,
+    normal_below: NormalBelow = USUAL.normal_below,
+    normal_after: NormalAfter = USUAL.normal_after_s,
     latency: Annotated[
         bool, Option("--latency", help="Wake before frames are due: lower latency, more CPU time.")
     ] = False,
@@ -293,12 +265,6 @@ def run(
         refuse_with("--fps", period_ms=period_ms, trace=trace)
     if trace is not None:
         refuse_with("--trace", period_ms=period_ms)
-    if normal_below >= surge_above:
-        found = f"is {normal_below:g}, and --surge-above {surge_above:g}"
-        raise RankSliceError(Mistake("--normal-below", found, "expected less than that"))
-    if surge_queue is not None and queue is not None and surge_queue > queue:
-        found = f"is {surge_queue}, and no more than {queue} frames may wait (--queue)"
-        raise RankSliceError(Mistake("--surge-queue", found, f"expected at most {queue}"))
     if boxes is None:
         refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
@@ -327,6 +293,7 @@ def run(
         exact=verify is _Verify.exact,
         preprocessing=parse_preprocessing(layout, size, mean, scale, keep_size=keep_size),
     )
+    check_switching(options)
     prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
     if best:
         given = {"--labels": labels, "--classes": classes, "--top": best}

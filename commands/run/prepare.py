@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
 from rankslice.commands.run.results_files import check_results
+from rankslice.commands.switching import refuse_switching
 from rankslice.commands.trace import read_trace
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
@@ -93,7 +94,7 @@ def prepare(
     """
     folder = _absolute(folder)
     plan = read_plan(folder)
-    _check_switch(plan, options, str(folder))
+    refuse_switching(plan, options, str(folder))
     if options.trace is not None:
         read_trace(options.trace)
     options = replace(
@@ -112,25 +113,6 @@ def prepare(
         launch = launch_command(plan, folder, found, (), options=_exported(options))
         return PreparedRun(folder, plan, options, source, tuple(launch))
     return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
-
-
-def _check_switch(plan: Plan, options: RunOptions, folder: str) -> None:
-    """Refuse the choice of a route where there is one."""
-    usual = RunOptions()
-    changed = [each for each in _SWITCHING if getattr(options, each) != getattr(usual, each)]
-    if plan.surge is None and changed:
-        name = changed[0].removesuffix("_s").replace("_", "-")
-        found = "there is one route"
-        raise RankSliceError(
-            Mistake(f"{folder}: --{name}", found, "build with --surge MAPPING for a second one")
-        )
-
-
-_SWITCHING = [
-    each.name
-    for each in fields(RunOptions)
-    if each.name.startswith(("switch", "surge_", "normal_"))
-]
 
 
 def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:

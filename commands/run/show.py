@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.commands.output import new_table, print_line, shortened
-from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
+from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import frames_text, joules_text
 from rankslice.framework.reading.read_text import read_text
@@ -79,14 +79,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
     windows = summary.window, summary.surge_window
     console.print(rate_text(summary.completed, rate, of, *windows))
     if has_surge:
-        usual = frames_text(summary.completed - summary.on_surge)
-        console.print(f"{usual} took the normal route, {summary.on_surge} that for a surge")
-    for switch in summary.switches:
-        print_line(
-            console,
-            f"{switch['time_s']:.2f} s: {switch['route']} from frame {switch['frame']} on,"
-            f" {switch['waiting']} waiting: {switch['reason']}",
-        )
+        for line in route_texts(summary.completed, summary.on_surge, summary.switches):
+            print_line(console, line)
     if dropped := summary.dropped:
         console.print(f"{len(dropped)} arrivals dropped: {numbers_text(dropped)}")
     if summary.completed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,12 +21,18 @@ from rankslice.commands.options import (
     writes,
 )
 from rankslice.commands.output import screen, write_json
+from rankslice.commands.switching import (
+    USUAL,
+    NormalAfter,
+    NormalBelow,
+    NormalFps,
+    SurgeAbove,
+    SurgeQueue,
+    Switch,
+    SwitchTo,
+    check_switching,
+)
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
-
-
-class _Switch(str, Enum):
-    normal = "normal"
-    surge = "surge"
 
 
 @command(
@@ -59,9 +64,12 @@ def simulate(
             readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
         ),
     ] = None,
-    switch: Annotated[
-        _Switch, Option(help="For a build with --surge: which route all frames take.")
-    ] = _Switch.normal,
+    switch: SwitchTo = Switch.auto,
+    normal_fps: NormalFps = None,
+    surge_queue: SurgeQueue = None,
+    surge_above: SurgeAbove = USUAL.surge_above,
+    normal_below: NormalBelow = USUAL.normal_below,
+    normal_after: NormalAfter = USUAL.normal_after_s,
     window: Window = None,
     queue: Annotated[
         int | None, Option(min=1, help="Maximum number of waiting frames (default: one second's).")
@@ -92,6 +100,7 @@ def simulate(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
+    from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.simulate.show import print_simulation
     from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic
     from rankslice.commands.simulate.simulate import simulate as simulate_job
@@ -102,6 +111,16 @@ def simulate(
         refuse_with("--trace", fps=fps)
     if scatter:
         refuse_with("--scatter", jitter=jitter)
+    switching = RunOptions(
+        queue=queue,
+        switch=switch.value,
+        normal_fps=normal_fps,
+        surge_queue=surge_queue,
+        surge_above=surge_above,
+        normal_below=normal_below,
+        normal_after_s=normal_after,
+    )
+    check_switching(switching)
     simulated = simulate_job(
         target,
         mapping=mapping,
@@ -112,7 +131,7 @@ def simulate(
             Traffic(frames, fps, None if trace is None else read_trace(trace), window, queue),
             Scatter(scatter, jitter, seed),
             traced=drawn if svg is not None else 0,
-            surge=switch is _Switch.surge,
+            switching=switching,
         ),
     )
     if svg is not None:

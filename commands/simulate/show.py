@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rankslice.commands.output import new_table, print_line
-from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text
+from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text, route_texts
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import RankUse
+from rankslice.framework.plan import Plan
 from rankslice.framework.turns import ALL
-from rankslice.measurement.throughput import STEADY, TOO_FEW
 
 _MAX_RANKS = 40
 _MAX_LINKS = 16
@@ -28,8 +30,12 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
             f" the link is busy for {100 * link.utilisation:.0f} % of the time"
         )
     rate = simulation.throughput_fps if simulation.is_steady else None
-    of = STEADY if simulation.is_steady else TOO_FEW
-    console.print(rate_text(simulation.completed, rate, of, simulation.window))
+    windows = simulation.window, simulation.surge_window
+    console.print(rate_text(simulation.completed, rate, simulation.rate_of, *windows))
+    if simulation.surge_window is not None:
+        switches = [asdict(change) for change in simulation.switches]
+        for line in route_texts(simulation.completed, simulation.on_surge, switches):
+            print_line(console, line)
     if simulation.waiting_max:
         console.print(
             f"{simulation.waiting_mean:.1f} frames wait at the source on average,"
@@ -53,32 +59,38 @@ def _rank_table(simulated: Simulated) -> Table:
     busiest = sorted(ranks, key=lambda rank: -rank.utilisation)[:_MAX_RANKS]
     shown = ranks if len(ranks) <= _MAX_RANKS else busiest
     left = len(ranks) - len(shown)
-    in_turn = any(rank.turns != ALL for rank in simulated.plan.ranks)
-    of_time = "of the\ntime" if in_turn else "of the time"
-    columns = ("compute", "busy", of_time, "waiting", "known by")
-    first = ("rank", "accelerator", *(("frames",) if in_turn else ()))
+    routes = simulated.plan.routes
+    turns = [route for route in routes if _takes_turns(route)]
+    frames = tuple("frames" if route is routes[0] else "surge\nframes" for route in turns)
+    times = ("compute", "for a\nsurge")[: len(routes)]
+    columns = (*times, "busy", "of the\ntime" if turns else "of the time", "waiting", "known by")
+    first = ("rank", "accelerator", *frames)
     table = new_table(
         (*first, *columns),
-        right=range(len(first), len(first) + 4),
-        caption=f"milliseconds per frame{' that the rank handles' if in_turn else ''};"
+        right=range(len(first), len(first) + len(columns) - 1),
+        caption=f"milliseconds per frame{' that the rank handles' if turns else ''};"
         " waiting: frames in the rank's slots, on average"
         + (f"; {left} ranks that are less busy are not shown" if left else ""),
     )
     for rank in shown:
-        turns = (str(simulated.plan.ranks[rank.rank].turns),) if in_turn else ()
-        table.add_row(str(rank.rank), escape(rank.key), *turns, *_figures(simulated, rank))
+        handled = (str(route.ranks[rank.rank].turns) for route in turns)
+        table.add_row(str(rank.rank), escape(rank.key), *handled, *_figures(simulated, rank))
     return table
 
 
+def _takes_turns(route: Plan) -> bool:
+    return any(rank.turns != ALL for rank in route.ranks)
+
+
 def _figures(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
-    own = [
-        time
-        for segment, time in zip(simulated.plan.segments, simulated.times, strict=True)
-        if segment.rank == rank.rank
+    times = iter(simulated.times)
+    by_route = [
+        [time for s, time in zip(route.segments, times, strict=False) if s.rank == rank.rank]
+        for route in simulated.plan.routes
     ]
-    sources = dict.fromkeys(time.source.rpartition(": ")[2] for time in own)
+    sources = dict.fromkeys(t.source.rpartition(": ")[2] for own in by_route for t in own)
     return (
-        f"{1e3 * sum(time.seconds for time in own):.2f}",
+        *(f"{1e3 * sum(time.seconds for time in own):.2f}" for own in by_route),
         f"{rank.busy_ms:.2f}",
         f"{100 * rank.utilisation:.0f} %",
         f"{rank.queue_mean:.1f}",

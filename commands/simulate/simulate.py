@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
+from rankslice.backend.runtime.sources.trace import most_in_a_second
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import plan_model
 from rankslice.commands.profile_file import read_profile
+from rankslice.commands.switching import USUAL, refuse_switching
 from rankslice.exploration.problem.frame_bytes import FrameBytes, bounds_text
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads, default_overheads
@@ -26,7 +29,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
-from rankslice.framework.plan import Plan
+from rankslice.framework.plan import Channel, Plan, Segment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile
 from rankslice.framework.specs.placement import place_ranks
@@ -54,7 +57,7 @@ class Traffic:
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
     queue: int | None = None
-    """How many may wait; ``None``: those of a second, at least the window."""
+    """How many may wait; ``None``: as many as in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,8 @@ class SimulationOptions:
     """What the runtime takes of the cores; ``None``: what is usual."""
     traced: int = 0
     """For how many frames from the first the steps are kept."""
-    surge: bool = False
-    """Whether frames take the route for a surge, of two; none changes the route."""
+    switching: RunOptions = USUAL
+    """As of a run: which route frames take, of two. The traffic is given here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,22 @@ class Simulated:
 
     plan: Plan
     times: tuple[SegmentTime, ...]
-    """By segment of the plan."""
+    """By segment."""
     overheads: Overheads
     simulation: Simulation
     notes: tuple[str, ...]
     """What is unknown and counted as zero."""
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Of both routes, if there are two, the usual one first."""
+        return tuple(segment for route in self.plan.routes for segment in route.segments)
+
+    @property
     def busiest(self) -> str:
         """What limits the rate, in words."""
         if not self.simulation.is_steady:
-            return too_few_text(self.simulation.completed, self.simulation.window)
+            return too_few_text(self.simulation.completed, self.simulation.most_inside)
         return _busiest(self.plan, self.simulation)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,7 +122,7 @@ class Simulated:
                     "compute_ms": 1e3 * time.seconds,
                     "source": time.source,
                 }
-                for segment, time in zip(self.plan.segments, self.times, strict=True)
+                for segment, time in zip(self.segments, self.times, strict=True)
             ],
             "overheads": {
                 "frame_ms": 1e3 * self.overheads.frame_s,
@@ -152,10 +160,7 @@ def simulate(
             profiled. All mistakes at once.
     """
     plan = _plan(target, mapping, platform, sizes)
-    if options.surge and plan.surge is None:
-        expected = "build with --surge MAPPING for a second one"
-        raise RankSliceError(Mistake(f"{target}: --switch", "there is one route", expected))
-    plan = _surge_alone(plan) if options.surge else plan.routes[0]
+    refuse_switching(plan, options.switching, str(target))
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
     measured = None if profile is None else read_profile(profile)
@@ -184,12 +189,13 @@ def simulate_job(
     Raises:
         RankSliceError: an accelerator or a layer was not profiled.
     """
-    times = segment_times(plan, known, source)
+    times = tuple(time for route in plan.routes for time in segment_times(route, known, source))
     traffic, scatter = options.traffic, options.scatter
     taken = options.overheads or default_overheads(rank.engine for rank in plan.ranks)
     links = LinkSpeeds(_with_boards(boards, plan))
-    window = traffic.window or plan.window
-    frames, arrivals = _arrivals(traffic, window)
+    run_options = replace(options.switching, queue=traffic.queue)
+    windows = [traffic.window or route.window for route in plan.routes]
+    frames, arrivals = _arrivals(traffic, run_options, windows)
     random = np.random.default_rng(scatter.seed)
     frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
     sent_bytes = frame_bytes.drawn(plan.tensors, min(frames, _MOST_DRAWN), random)
@@ -199,10 +205,11 @@ def simulate_job(
         links,
         frames=frames,
         arrivals=arrivals,
-        window=window,
+        window=traffic.window,
         overheads=taken,
         traced=options.traced,
         sent_bytes=sent_bytes,
+        switching=make_switching(run_options, windows, is_timed=arrivals is not None),
     )
     notes = (*_notes(plan, links), *_bounds(plan, frame_bytes))
     return Simulated(plan, times, taken, simulation, notes)
@@ -239,23 +246,6 @@ def _plan(
     return replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
 
 
-def _surge_alone(plan: Plan) -> Plan:
-    """Return the plan of the route for a surge, its segments and channels numbered from the first.
-
-    They follow those of the usual route where both are in one job.
-    """
-    before = Counter(segment.rank for segment in plan.segments)
-    surge = plan.routes[-1]
-    return replace(
-        surge,
-        segments=tuple(replace(s, index=s.index - before[s.rank]) for s in surge.segments),
-        channels=tuple(
-            replace(channel, number=channel.number - len(plan.channels))
-            for channel in surge.channels
-        ),
-    )
-
-
 def _unknown_boards(plan: Plan, boards: Platform, given: str | None) -> Iterator[Mistake]:
     """Yield boards of the plan that a platform that was given does not have."""
     known = {board.name for board in boards.boards}
@@ -287,7 +277,9 @@ def _other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]
         yield Mistake(source, found, OTHER_SIZES)
 
 
-def _arrivals(traffic: Traffic, window: int) -> tuple[int, Arrivals | None]:
+def _arrivals(
+    traffic: Traffic, options: RunOptions, windows: Sequence[int]
+) -> tuple[int, Arrivals | None]:
     """Return how many frames come, and when, if by the clock."""
     if traffic.trace_s is None:
         frames = _FRAMES if traffic.frames is None else traffic.frames
@@ -296,15 +288,8 @@ def _arrivals(traffic: Traffic, window: int) -> tuple[int, Arrivals | None]:
         times = at_rate(frames, traffic.fps)
     else:
         times = traffic.trace_s[: traffic.frames]
-    rate = _most_in_a_second(times)
-    queue = max(window, rate) if traffic.queue is None else traffic.queue
+    queue = queue_of(options, windows, most_in_a_second(times.tolist()))
     return len(times), Arrivals(times, queue)
-
-
-def _most_in_a_second(times_s: NDArray[np.float64]) -> int:
-    """Return how many frames arrive within a second at most."""
-    ends = np.searchsorted(times_s, times_s + 1.0, side="left")
-    return int((ends - np.arange(len(times_s))).max(initial=0))
 
 
 def _compute_s(
@@ -318,7 +303,7 @@ def _compute_s(
 
 def _notes(plan: Plan, links: LinkSpeeds) -> Iterator[str]:
     boards = [rank.board for rank in plan.ranks]
-    ends = ((boards[c.source], boards[c.destination]) for c in plan.channels)
+    ends = ((boards[c.source], boards[c.destination]) for c in _channels(plan))
     sources = {links.source(*pair) for pair in ends if pair[0] != pair[1]}
     yield from sorted(source for source in sources if "counted as nothing" in source)
     driven = [rank.key for rank in plan.ranks if rank.accelerator != "cpu" and rank.shared]
@@ -326,10 +311,14 @@ def _notes(plan: Plan, links: LinkSpeeds) -> Iterator[str]:
         yield f"how long {joined(driven)} keeps its host core busy is counted as nothing"
 
 
+def _channels(plan: Plan) -> Iterator[Channel]:
+    return (channel for route in plan.routes for channel in route.channels)
+
+
 def _bounds(plan: Plan, frame_bytes: FrameBytes) -> Iterator[str]:
     """Yield which tensors count at their bound where they go from board to board."""
     boards = [rank.board for rank in plan.ranks]
-    sent = {c.tensor for c in plan.channels if boards[c.source] != boards[c.destination]}
+    sent = {c.tensor for c in _channels(plan) if boards[c.source] != boards[c.destination]}
     names = [t.name for t in plan.tensors if t.name in sent and frame_bytes.is_bound(t)]
     if names:
         yield bounds_text(names)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rankslice.backend.runtime.sources.switching import Change
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
@@ -47,6 +49,15 @@ class _Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class _Mark:
+    """A change of the route."""
+
+    x: float
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Timeline:
     """All that the template draws."""
 
@@ -62,6 +73,7 @@ class _Timeline:
     lanes: tuple[_Lane, ...]
     ticks: tuple[_Tick, ...]
     steps: tuple[_Bar, ...]
+    marks: tuple[_Mark, ...]
 
 
 def timeline_of(simulated: Simulated) -> str:
@@ -96,6 +108,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
         lanes=lanes,
         ticks=tuple(_ticks(end_s)),
         steps=tuple(_bar(step, lanes, end_s) for step in steps if step.rank < len(lanes)),
+        marks=tuple(_marks(simulation.switches, end_s)),
     )
 
 
@@ -123,8 +136,18 @@ def _bar(step: Step, lanes: tuple[_Lane, ...], end_s: float) -> _Bar:
         height=_LANE - 4,
         colour=_COLOURS[step.frame % len(_COLOURS)],
         text=str(step.frame) if width >= _MIN_NUMBERED else "",
-        tooltip=f"rank {step.rank}, segment {step.segment}, frame {step.frame}: {milliseconds}",
+        tooltip=f"rank {step.rank}, segment {step.segment}, frame {step.frame}"
+        f"{f' ({step.route})' if step.route else ''}: {milliseconds}",
     )
+
+
+def _marks(switches: Iterable[Change], end_s: float) -> Iterator[_Mark]:
+    """Yield the changes of the route in the time that is drawn."""
+    for change in switches:
+        if change.time_s <= end_s:
+            x = _x(change.time_s, end_s)
+            anchor = "start" if x < (_LEFT + _RIGHT) / 2 else "end"
+            yield _Mark(x, f"{change.route} from frame {change.frame} on", anchor)
 
 
 def _ticks(end_s: float) -> list[_Tick]:

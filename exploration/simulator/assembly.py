@@ -41,9 +41,14 @@ SentBytes: TypeAlias = Mapping[str, NDArray[np.float64]]
 """By tensor: the size of its messages in bytes, frame by frame and again from the beginning."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
-    """All parts of a job; completion credits have none, as they take nothing of ranks and links."""
+    """All parts of a job on one route.
+
+    Completion credits have none, as they take nothing of ranks and links. Frames are on one route
+    at a time, so each route has its own record of a rank, and what ranks share between routes, such
+    as cores, holds up none of them.
+    """
 
     job: Job
     """The plan as the runtime reads it."""
@@ -53,8 +58,14 @@ class Parts:
     sink: SimulatedStage
     """Reads the model outputs, where results leave."""
     pipes: list[Pipe]
-    ports: dict[tuple[str, bool], Port]
-    """By board, and whether messages leave it."""
+    window: int
+    """Most frames inside."""
+    entered: int = 0
+    """How many frames have entered the route."""
+
+
+Ports: TypeAlias = dict[tuple[str, bool], Port]
+"""By board, and whether messages leave it."""
 
 
 def assemble(
@@ -65,8 +76,12 @@ def assemble(
     overheads: Overheads,
     sent_bytes: SentBytes,
     frames: int,
+    ports: Ports,
 ) -> Parts:
-    """Return the parts of a job; the arguments are those of ``simulator.simulate``."""
+    """Return the parts of a route; the arguments are those of ``simulator.simulate``.
+
+    ``frames``: how many come at most; ``ports``: of all routes, to which this one adds its own.
+    """
     job = make_job(plan_record(plan))
     wirings = wire_all(job, window, pairs_within_boards(job))
     rings = [list(map(make_ring, wiring.rings)) for wiring in wirings]
@@ -88,12 +103,11 @@ def assemble(
         for send in (*wiring.sends, *wiring.shares)
     }
     costs = _message_costs(plan, senders, links, overheads, sent_bytes)
-    ports: dict[tuple[str, bool], Port] = defaultdict(Port)
     pipes = list(_pipes(plan, job, wirings, senders, rings, ranks, costs, ports, frames))
     message_s = _message_s(pipes, costs.core_s, frames)
     _set_times(plan, compute_s, ranks, message_s, overheads, frames)
     _share_cores(plan, ranks)
-    return Parts(job, ranks, source, sink, pipes, dict(ports))
+    return Parts(job, ranks, source, sink, pipes, window)
 
 
 def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> SimulatedStage:
@@ -157,7 +171,7 @@ def _pipes(
     rings: Sequence[Sequence[Ring]],
     ranks: Sequence[Rank],
     costs: MessageCosts,
-    ports: dict[tuple[str, bool], Port],
+    ports: Ports,
     frames: int,
 ) -> Iterator[Pipe]:
     """Yield the channels, in the plan's order."""
@@ -182,10 +196,14 @@ def _pipes(
             carried,
             _shortened(_of_messages(costs.link_s[number], carried, frames)),
             float(costs.latency_s[number, 0]),
-            None if is_direct else (ports[out, True], ports[into, False]),
+            None if is_direct else (_port(ports, (out, True)), _port(ports, (into, False))),
             () if steps == EACH else steps.jumps,
             steps.first,
         )
+
+
+def _port(ports: Ports, end: tuple[str, bool]) -> Port:
+    return ports.setdefault(end, Port())
 
 
 def _of_messages(seconds: NDArray[np.float64], carried: Turns, frames: int) -> NDArray[np.float64]:
@@ -210,14 +228,15 @@ def _message_s(
     The maker of a tensor pays for sending it, its first reader on a rank for receiving it, and for
     letting others of its board read it there. What no segment makes or reads is paid by the
     source's first segment and the sink's last; of frames that these do not handle, with their next.
+    Where source or sink are on a rank without segments, messages take nothing of it.
     """
     found: dict[SimulatedStage, NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
     for pipe, seconds in zip(pipes, at_each_end_s, strict=True):
         if pipe.origin.writer is None:
             sender = _first_reader(pipe.origin, pipe.sender)
         else:
-            sender = next(_segments([pipe.origin.writer]), pipe.sender.stages[0])
-        for stage in (sender, _first_reader(pipe.target, pipe.receiver)):
+            sender = next(_segments([pipe.origin.writer, *pipe.sender.stages]), None)
+        for stage in filter(None, (sender, _first_reader(pipe.target, pipe.receiver))):
             turns = ALL if stage.rank is None else stage.rank.turns
             paid = _paid(seconds, pipe.carried, turns, frames)
             found[stage] = _sum_by_frame(found[stage], paid, frames)
@@ -260,8 +279,8 @@ def _sum_by_frame(
     return np.resize(one, period) + np.resize(other, period)
 
 
-def _first_reader(ring: Ring, rank: Rank) -> SimulatedStage:
-    return next(_segments(ring.readers), rank.stages[-1])
+def _first_reader(ring: Ring, rank: Rank) -> SimulatedStage | None:
+    return next(_segments([*ring.readers, *rank.stages[-1:]]), None)
 
 
 def _segments(stages: Iterable[SimulatedStage | None]) -> Iterator[SimulatedStage]:
@@ -276,9 +295,11 @@ def _set_times(
     overheads: Overheads,
     frames: int,
 ) -> None:
+    stages = {(rank.number, stage.index): stage for rank in ranks for stage in rank.stages}
     for segment, times in zip(plan.segments, compute_s, strict=True):
-        stage = ranks[segment.rank].stages[segment.index]
-        around_s = overheads.frame_s if not segment.index else 0.0
+        stage = stages[segment.rank, segment.index]
+        is_first = stage is ranks[segment.rank].stages[0]
+        around_s = overheads.frame_s if is_first else 0.0
         if computes(plan.ranks[segment.rank].engine):
             around_s += overheads.slice_s
         messages_s = message_s.get(stage, np.zeros(1))

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.measurement.throughput import STEADY, TOO_FEW
+from rankslice.backend.runtime.sources.switching import Change
+from rankslice.measurement.stretches import SURGE, stretches
+from rankslice.measurement.throughput import BOTH_ROUTES, STEADY, TOO_FEW
 
 Times: TypeAlias = NDArray[np.float64]
 
@@ -27,6 +29,8 @@ class Step:
     """Its number in the stream."""
     begin_s: float
     end_s: float
+    route: str = ""
+    """If there are two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Simulation:
     dropped: tuple[int, ...]
     """Arrivals that found no room, by number."""
     window: int
+    """Most frames inside, on the usual route."""
     throughput_fps: float
     throughput_of: str
     """``steady state``, or ``all frames`` where there were too few to leave the start out."""
@@ -84,6 +89,32 @@ class Simulation:
     """When each frame came out, in seconds."""
     latencies_s: Times
     """Of each frame that came out, in order."""
+    switches: tuple[Change, ...] = ()
+    """Changes of the route."""
+    surge_window: int | None = None
+    """Most frames inside on the route for a surge; ``None``: there is one route."""
+
+    @property
+    def most_inside(self) -> int:
+        """The window of the route that has the larger one."""
+        return max(self.window, self.surge_window or 0)
+
+    @property
+    def on_surge(self) -> int:
+        """How many of the frames that came out took the route for a surge."""
+        return sum(end - begin for begin, end, route in self._stretches if route == SURGE)
+
+    @property
+    def rate_of(self) -> str:
+        """What the rate is of, or why none is told."""
+        if not self.is_steady:
+            return TOO_FEW
+        routes = {route for _, _, route in self._stretches}
+        return BOTH_ROUTES if len(routes) > 1 else STEADY
+
+    @property
+    def _stretches(self) -> list[tuple[int, int, str]]:
+        return stretches([asdict(change) for change in self.switches], self.completed)
 
     @property
     def is_steady(self) -> bool:
@@ -96,8 +127,10 @@ class Simulation:
             "frames": self.frames,
             "completed": self.completed,
             "window": self.window,
+            "surge_window": self.surge_window,
+            "switches": [asdict(change) for change in self.switches],
             "throughput_fps": self.throughput_fps if self.is_steady else None,
-            "throughput_of": STEADY if self.is_steady else TOO_FEW,
+            "throughput_of": self.rate_of,
             "dropped": list(self.dropped),
             "latency_ms": self.latency_ms,
             "waiting_mean": self.waiting_mean,

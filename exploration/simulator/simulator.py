@@ -16,13 +16,16 @@ It follows the runtime, but for computing, which takes a given time:
 * Messages between boards take turns on each board's link, each direction for itself: bytes over
   bandwidth, then the latency. Where sizes are open, each frame has its own. Inside a board a rank
   sees a frame once it has woken up.
+* Of two routes the source takes the one that the runtime's own decision names, which is asked when
+  the runtime asks it: when frames arrive, come out, or could enter. It changes the route once
+  nothing is inside.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -31,10 +34,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
+from rankslice.backend.runtime.sources.switching import ROUTE_NAMES, USUAL, Fixed, Seen
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
-from rankslice.exploration.simulator.assembly import Parts, SentBytes, assemble
+from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
 from rankslice.exploration.simulator.figures import (
     LinkUse,
     RankUse,
@@ -47,6 +52,8 @@ from rankslice.framework.plan import Plan
 from rankslice.measurement.throughput import throughput_fps
 
 Times: TypeAlias = NDArray[np.float64]
+
+_ALWAYS_USUAL = Fixed(USUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +102,42 @@ def simulate(
     overheads: Overheads = NO_OVERHEADS,
     traced: int = 0,
     sent_bytes: SentBytes = MappingProxyType({}),
+    switching: Switching = _ALWAYS_USUAL,
 ) -> Simulation:
     """Return what a job would show; the same arguments give the same answer.
 
     Args:
         plan: ranks, segments and channels.
-        compute_s: by segment of the plan: its times, frame by frame and again from the beginning;
-            one time is the same for every frame. All in seconds. A rank that does not handle every
-            frame takes for each that it handles the time of its number.
+        compute_s: by segment of the plan, then of its route for a surge, if it has one: its times,
+            frame by frame and again from the beginning; one time is the same for every frame. All
+            in seconds. A rank that does not handle every frame takes for each that it handles the
+            time of its number. Each of two routes counts its own frames.
         links: the links between the boards of the plan's ranks.
         frames: how many come, if not by the clock: each as soon as it is let in.
         arrivals: frames that come by the clock.
-        window: most frames inside; the plan's by default.
+        window: most frames inside; by default the plan's for each route.
         overheads: processor time of a rank besides computing.
         traced: for how many frames from the first the steps are kept.
         sent_bytes: sizes of messages with open sizes, by frame; by default those of the bounds.
+        switching: chooses the route, of two.
     """
     come = frames if arrivals is None else len(arrivals.times_s)
-    parts = assemble(plan, compute_s, links, window or plan.window, overheads, sent_bytes, come)
-    machine = _Machine(plan, parts, links, window or plan.window, traced)
+    ports: Ports = {}
+    segments = iter(compute_s)
+    routes = [
+        assemble(
+            route,
+            [next(segments) for _ in route.segments],
+            links,
+            window or route.window,
+            overheads,
+            sent_bytes,
+            come,
+            ports,
+        )
+        for route in plan.routes
+    ]
+    machine = _Machine(plan, routes, ports, links, switching, traced)
     machine.run(frames, arrivals)
     return machine.outcome()
 
@@ -124,18 +148,29 @@ class _Machine:
     def __init__(
         self,
         plan: Plan,
-        parts: Parts,
+        routes: Sequence[Parts],
+        ports: Ports,
         links: LinkSpeeds,
-        window: int,
+        switching: Switching,
         traced: int,
     ) -> None:
-        self.plan, self.window, self.traced = plan, window, traced
-        self.parts = parts
+        self.plan, self.traced = plan, traced
+        self.routes, self.ports = routes, ports
+        self.parts = routes[USUAL]
+        """Of the route that frames take."""
+        self.before = 0
+        """How many frames took the other route so far."""
+        self.choice = RouteChoice(switching) if routes[1:] else None
+        self.next_look_s: float | None = None
+        """When a surge is looked at again if nothing happens before."""
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
-        self.joined_source: Rank | None = None
-        """The rank whose thread that computes lets frames in, too."""
+        self.joins_source = False
+        """Whether a rank's thread that computes lets frames in, too."""
+        self.times_s: list[float] = []
+        """When frames come by the clock."""
+        self.queue = self.arrived = 0
         self.waiting: deque[float] = deque()
         """When the frames came that wait to be let in."""
         self.waiting_max = self.found_waiting = 0
@@ -151,11 +186,11 @@ class _Machine:
         if plan.sink != plan.source:
             ends = plan.ranks[plan.sink].board, plan.ranks[plan.source].board
             self.credit_s = float(links.figures([ends])[1][0])
-        self._connect()
+        for parts in routes:
+            self._connect(parts)
 
-    def _connect(self) -> None:
-        """Register who waits for each ring."""
-        parts = self.parts
+    def _connect(self, parts: Parts) -> None:
+        """Register who waits for each ring of a route."""
         for ring, _ in parts.sink.all_inputs:
             ring.on_written.append(self._try_sink)
         for ring in parts.source.outputs:
@@ -179,39 +214,45 @@ class _Machine:
 
     def run(self, frames: int, arrivals: Arrivals | None) -> None:
         """Let all frames through."""
-        self.frames = frames
         if arrivals is None:
-            self.left = frames
-            source = self.plan.source
-            if "source" in threadless_stages(self.parts.job.ranks[source], is_timed=False):
-                self.joined_source = self.parts.ranks[source]
+            self.frames = self.left = frames
+            self.joins_source = all(
+                "source" in threadless_stages(parts.job.ranks[self.plan.source], is_timed=False)
+                for parts in self.routes
+            )
         else:
-            self.frames = len(arrivals.times_s)
-            for number, time_s in enumerate(arrivals.times_s.tolist()):
-                self._at(time_s, partial(self._arrive, arrivals.queue), number)
-        self._try_source()
+            self.times_s, self.queue = arrivals.times_s.tolist(), arrivals.queue
+            self.frames = len(self.times_s)
+            for number, time_s in enumerate(self.times_s):
+                self._at(time_s, self._arrive, number)
+        # After the frames that come at once.
+        self._at(0.0, self._look, None)
         events, pop = self.events, heapq.heappop
         while events:
             self.now, _, action, about = pop(events)
             action(about)
 
-    def _arrive(self, queue: int, number: int) -> None:
+    def _arrive(self, number: int) -> None:
+        self.arrived = number + 1
         self.found_waiting += len(self.waiting)
-        if len(self.waiting) >= queue:
+        if len(self.waiting) < self.queue:
+            self.waiting.append(self.now)
+        else:
             self.dropped.append(number)
-            return
-        self.waiting.append(self.now)
-        self._try_source()
-        self.waiting_max = max(self.waiting_max, len(self.waiting))
+        # The source sees all that arrive together.
+        if self.times_s[self.arrived : self.arrived + 1] != [self.now]:
+            self._try_source()
+            self.waiting_max = max(self.waiting_max, len(self.waiting))
 
     def _try_source(self) -> None:
-        while (self.left or self.waiting) and self._may_enter():
+        while self._may_enter():
             if self.left:
                 self.left -= 1
                 self.arrived_s.append(self.now)
             else:
                 self.arrived_s.append(self.waiting.popleft())
             self.entered += 1
+            self.parts.entered += 1
             for ring in self.parts.source.outputs:
                 ring.put()
                 for tell in ring.on_written:
@@ -219,18 +260,55 @@ class _Machine:
             self._try_rank(self.parts.ranks[self.plan.source])
 
     def _may_enter(self) -> bool:
-        if self.entered - self.credited >= self.window:
+        if self.choice is not None and not self._may_go_on(self.choice):
             return False
-        rank = self.joined_source
-        if rank is not None and (rank.is_busy or rank.ready):
+        if not (self.left or self.waiting):
             return False
+        if self.entered - self.credited >= self.parts.window:
+            return False
+        if self.joins_source:
+            rank = self.parts.ranks[self.plan.source]
+            if rank.is_busy or rank.ready:
+                return False
         return not self.parts.source.lacking
+
+    def _may_go_on(self, choice: RouteChoice) -> bool:
+        """Choose the route as the runtime's source does; return whether it is to stay as it is."""
+        waiting = len(self.waiting)
+        if self.left:  # there is always one that waits
+            self.arrived, waiting = self.entered + 1, 1
+        elif not waiting and self.arrived == self.frames:
+            return False
+        choice.look(Seen(self.now, self.arrived, waiting, self.credited), self.entered)
+        if self.parts is not self.routes[choice.route]:
+            self.parts = self.routes[choice.route]
+            self.before = self.entered - self.parts.entered
+        if choice.route != USUAL and self.arrived < self.frames:
+            self._look_later()
+        return choice.wanted == choice.route
+
+    def _look_later(self) -> None:
+        if self.next_look_s is None:
+            self._at(self.now + LOOK_EVERY_S, self._look_again, None)
+        self.next_look_s = self.now + LOOK_EVERY_S
+
+    def _look_again(self, _: Any) -> None:
+        """Look, unless something else had the source look in the meantime."""
+        due_s, self.next_look_s = self.next_look_s, None
+        if due_s is not None and due_s > self.now:
+            self._at(due_s, self._look_again, None)
+            self.next_look_s = due_s
+        else:
+            self._try_source()
+
+    def _look(self, _: Any) -> None:
+        self._try_source()
 
     def _try_rank(self, rank: Rank) -> None:
         if rank.is_busy:
             return
         if not rank.ready:
-            if rank is self.joined_source:
+            if self.joins_source and rank is self.parts.ranks[self.plan.source]:
                 self._try_source()
             return
         if rank.cores and not self._take_cores(rank):
@@ -241,8 +319,10 @@ class _Machine:
         seconds = times[stage.frame % len(times)] if len(times) > 1 else times[0]
         rank.busy_s += seconds
         end_s = self.now + seconds
-        if stage.frame < self.traced:
-            self.steps.append(Step(rank.number, stage.index, stage.frame, self.now, end_s))
+        frame = stage.frame + self.before
+        if frame < self.traced:
+            route = ROUTE_NAMES[self.choice.route] if self.choice is not None else ""
+            self.steps.append(Step(rank.number, stage.index, frame, self.now, end_s, route))
         self._at(end_s, self._finish, (rank, stage))
 
     def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
@@ -341,38 +421,45 @@ class _Machine:
         completed = np.array(self.completed_s)
         latencies = np.array(self.latencies_s)
         duration = self.completed_s[-1] - self.arrived_s[0] if self.completed_s else 0.0
-        rate, rate_of = throughput_fps(completed, self.window)
+        windows = [parts.window for parts in self.routes]
+        rate, rate_of = throughput_fps(completed, max(windows))
         return Simulation(
             frames=self.frames,
             completed=len(completed),
             dropped=tuple(self.dropped),
-            window=self.window,
+            window=windows[USUAL],
             throughput_fps=rate,
             throughput_of=rate_of,
             latency_ms=latency_summary(latencies),
             waiting_mean=self.found_waiting / max(1, self.frames),
             waiting_max=self.waiting_max,
-            ranks=tuple(self._rank_use(rank, duration) for rank in self.parts.ranks),
+            ranks=tuple(self._rank_uses(duration)),
             links=tuple(
                 LinkUse(board, is_outgoing, port.messages, _share(port.busy_s, duration))
-                for (board, is_outgoing), port in self.parts.ports.items()
+                for (board, is_outgoing), port in self.ports.items()
             ),
             duration_s=duration,
             steps=tuple(self.steps),
             completed_s=completed,
             latencies_s=latencies,
+            switches=tuple(self.choice.taken(self.entered) if self.choice is not None else ()),
+            surge_window=windows[1] if windows[1:] else None,
         )
 
-    def _rank_use(self, rank: Rank, duration_s: float) -> RankUse:
-        handled = rank.steps // max(1, len(rank.stages))
-        return RankUse(
-            rank=rank.number,
-            key=self.plan.ranks[rank.number].key,
-            busy_ms=1e3 * rank.busy_s / max(1, handled),
-            utilisation=_share(rank.busy_s, duration_s),
-            queue_mean=rank.queued / max(1, rank.steps),
-            queue_max=rank.queued_max,
-        )
+    def _rank_uses(self, duration_s: float) -> Iterator[RankUse]:
+        """Yield what each rank did, on all routes."""
+        for number, records in enumerate(zip(*(parts.ranks for parts in self.routes), strict=True)):
+            handled = sum(rank.steps // max(1, len(rank.stages)) for rank in records)
+            steps = sum(rank.steps for rank in records)
+            busy_s = sum(rank.busy_s for rank in records)
+            yield RankUse(
+                rank=number,
+                key=self.plan.ranks[number].key,
+                busy_ms=1e3 * busy_s / max(1, handled),
+                utilisation=_share(busy_s, duration_s),
+                queue_mean=sum(rank.queued for rank in records) / max(1, steps),
+                queue_max=max(rank.queued_max for rank in records),
+            )
 
 
 def _share(part_s: float, whole_s: float) -> float:

@@ -166,7 +166,7 @@ def test_frames_that_come_by_the_clock_go_to_ranks_in_turn() -> None:
 
 
 def test_a_dropped_frame_has_no_turn() -> None:
-    arrivals = Arrivals(np.zeros(20), 1)
+    arrivals = Arrivals(np.zeros(20), 5)
     found = simulate(
         chain(1, 1), took(0.01, 0.01, 0.01, 0.01), links(), arrivals=arrivals, traced=20
     )

@@ -90,7 +90,7 @@ def _figures(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
     ]
     sources = dict.fromkeys(t.source.rpartition(": ")[2] for own in by_route for t in own)
     return (
-        *(f"{1e3 * sum(time.seconds for time in own):.2f}" for own in by_route),
+        *(f"{1e3 * sum(t.seconds for t in own):.2f}" if own else "-" for own in by_route),
         f"{rank.busy_ms:.2f}",
         f"{100 * rank.utilisation:.0f} %",
         f"{rank.queue_mean:.1f}",

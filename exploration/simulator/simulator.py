@@ -442,7 +442,7 @@ class _Machine:
             steps=tuple(self.steps),
             completed_s=completed,
             latencies_s=latencies,
-            switches=tuple(self.choice.taken(self.entered) if self.choice is not None else ()),
+            switches=tuple(self.choice.changes if self.choice is not None else ()),
             surge_window=windows[1] if windows[1:] else None,
         )
 

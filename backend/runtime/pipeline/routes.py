@@ -54,13 +54,6 @@ class RouteChoice:
             name, since_s = ROUTE_NAMES[self.route], seen.now_s - self._begin_s
             self.changes.append(Change(since_s, frame, name, seen.waiting, self._reason))
 
-    def taken(self, frames: int) -> list[Change]:
-        """Return the changes, after so many frames.
-
-        If the stream ends where the next frame is read, the last change had no frame.
-        """
-        return [change for change in self.changes if change.frame < frames]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -93,12 +86,14 @@ class RoutedSource(SourceStage):
 
     def figures(self) -> dict[str, Any]:
         """Return what the stage measured."""
+        # If the stream ends where the next frame is read, the last change had no frame.
+        taken = [asdict(change) for change in self.choice.changes if change.frame < self.frame]
         window, surge_window = (entry.window for entry in self._entries)
         return {
             **super().figures(),
             "window": window,
             "surge_window": surge_window,
-            "switches": [asdict(change) for change in self.choice.taken(self.frame)],
+            "switches": taken,
         }
 
     def is_ready(self) -> bool:

@@ -81,25 +81,89 @@ def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
     assert 3 == len(found["ranks"])
 
 
-def test_either_route_of_a_job_can_be_simulated(tmp_path):
+@pytest.fixture
+def routed(tmp_path):
+    """A build folder of a job that needs 20 ms on the normal route, 60 on the other one."""
     folder = chain_folder(tmp_path, 3, usually_whole=True)
     let_ranks_sleep(folder, 20)
+    return folder
+
+
+def test_either_route_of_a_job_can_be_simulated(routed):
     normal, surge = (
-        simulated(folder, "--switch", name, "--fps", "5") for name in ("normal", "surge")
+        simulated(routed, "--switch", name, "--fps", "5") for name in ("normal", "surge")
     )
-    assert [0] == [part["rank"] for part in normal["segments"]]
-    assert [0, 1, 2] == [part["rank"] for part in surge["segments"]]
     # One run of a sub-model a frame, or three.
     assert 20 <= normal["latency_ms"]["p50"] < 25
     assert 60 <= surge["latency_ms"]["p50"] < 65
+    assert [[], [("surge", 0)]] == [
+        [(each["route"], each["frame"]) for each in found["switches"]] for found in (normal, surge)
+    ]
+    # A segment of the normal route and three of the other one.
+    assert [(0, 0), (0, 1), (1, 0), (2, 0)] == [
+        (part["rank"], part["segment"]) for part in normal["segments"]
+    ]
 
 
-def test_a_route_that_is_not_there_is_not_simulated(sleeping):
-    ended = rankslice("simulate", sleeping, "--switch", "surge")
+def test_a_job_with_two_routes_changes_them_by_itself(routed):
+    calm = simulated(routed, "--fps", "5", "--normal-fps", "40")
+    assert ([], "steady state") == (calm["switches"], calm["throughput_of"])
+    ended = rankslice("simulate", routed, "--fps", "39", "--normal-fps", "40")
+    assert "(both routes), window 2 (for a surge 6)" in ended.out
+    assert "10 frames took the normal route, 990 that for a surge" in ended.out
+    assert "surge from frame 10 on, 1 waiting: 39 frames/s arrived, more than 36" in ended.out
+    higher = simulated(routed, "--fps", "39", "--normal-fps", "40", "--surge-above", "0.99")
+    assert [] == higher["switches"]
+    pulled = simulated(routed)
+    assert ["frames come as fast as they are taken"] == [c["reason"] for c in pulled["switches"]]
+
+
+def test_the_queue_has_room_until_a_change_of_the_route_has_helped(routed, tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\n" * 6 + "5\n" * 30)
+    options = "--switch", "normal", "--surge-queue", "9"
+    assert 12 == len(simulated(routed, "--trace", trace, *options, "--queue", "18")["dropped"])
+    assert [] == simulated(routed, "--trace", trace, *options)["dropped"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--switch", "normal"), "--switch"),
+        (("--switch", "surge"), "--switch"),
+        (("--normal-fps", "20"), "--normal-fps"),
+        (("--surge-queue", "3"), "--surge-queue"),
+        (("--surge-above", "0.8"), "--surge-above"),
+        (("--normal-below", "0.5"), "--normal-below"),
+        (("--normal-after", "2"), "--normal-after"),
+    ],
+)
+def test_a_route_that_is_not_there_is_not_simulated(sleeping, options, named):
     expected = (
-        f"{sleeping}: --switch: there is one route; build with --surge MAPPING for a second one"
+        f"{sleeping}: {named}: there is one route; build with --surge MAPPING for a second one"
     )
-    assert (1, f"error: {expected}\n") == (ended.code, ended.err)
+    assert f"error: {expected}\n" == mistakes(sleeping, *options)
+
+
+def test_options_of_routes_that_contradict_each_other_are_told(sleeping):
+    assert "expected less than that" in mistakes(sleeping, "--normal-below", "0.9")
+    text = mistakes(sleeping, "--surge-queue", "5", "--queue", "4")
+    assert "--surge-queue: is 5, and no more than 4 frames may wait (--queue)" in text
+
+
+def test_changes_of_the_route_are_drawn(routed, tmp_path):
+    drawing = tmp_path / "timeline.svg"
+    options = "--fps", "39", "--normal-fps", "40", "--drawn", "12", "--svg", drawing
+    assert 0 == rankslice("simulate", routed, *options).code
+    root = ElementTree.parse(drawing).getroot()
+    assert ["surge from frame 10 on"] == [
+        e.text for e in root.iter() if "from frame" in (e.text or "")
+    ]
+    assert 1 == len([e for e in root.iter() if e.get("class") == "mark"])
+    titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
+    routes = {re.search(r"frame (\d+) \((\w+)\):", title).groups() for title in titles}
+    expected = {(str(n), "normal") for n in range(10)} | {("10", "surge"), ("11", "surge")}
+    assert expected == routes
 
 
 def test_a_rate_of_arrival_is_kept(sleeping):

@@ -1,8 +1,9 @@
 """What ranks that take turns reach of the rate that they could have.
 
 Null stages: a source's stage of 20 ms, then replicas that take longer; the reference is the rate
-of the slowest stage, its time divided among its replicas. With ``--boards`` each rank has a virtual
-board. ``--network`` measures a network on two cores in turn against two copies of it that know
+of the slowest stage, its time divided among its replicas. On this machine alone the simulator's
+prediction stands beside the measurement. With ``--boards`` each rank has a virtual board.
+``--network`` measures a network on two cores in turn against two copies of it that know
 nothing of each other, or against a mapping without turns, in alternate seconds.
 """
 
@@ -36,6 +37,7 @@ from turns import take_turns
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import PreparedRun, prepare, run
+from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
 from rankslice.frontend.formats import read_model
 
 SKIP = """
@@ -157,6 +159,7 @@ def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds:
     rows = []
     for case, rates in found.items():
         shares = spread(rate / case.reference_fps for rate in rates)
+        predicted = "-" if boards is not None else compared(jobs[case], rates)
         verdict = "met" if shares.middle >= case.target else "missed"
         rates_text = spread(rates).text(1)
         rows.append(
@@ -165,12 +168,20 @@ def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds:
                 f"{case.reference_fps:.1f}",
                 rates_text,
                 shares.text(3),
+                predicted,
                 f"{case.target}",
                 verdict,
             ]
         )
-    columns = ("stages", "could be, frames/s", "frames/s", "share", "target", "")
+    columns = ("stages", "could be, frames/s", "frames/s", "share", "predicted", "target", "")
     print_table("null stages" + " on boards" * (boards is not None), columns, rows)
+
+
+def compared(job: PreparedRun, rates: Sequence[float]) -> str:
+    """Return the simulated rate of a job, and the measured one over it: ``47.9, 0.991``."""
+    traffic = Traffic(frames=job.options.frames)
+    found = simulate(job.folder, options=SimulationOptions(traffic)).simulation.throughput_fps
+    return f"{found:.1f}, {spread(rates).middle / found:.3f}"
 
 
 def measure_network(

@@ -3,8 +3,8 @@
 Null stages. Frames arrive at a rate that one rank can handle, then for some seconds at three times
 that rate, and so on. Printed are frames lost, latency before and after the surges, the most frames
 that waited or were inside, how long it took to have no more than usual, and the changes of the
-route. ``--plot`` draws latency and frames in the job over time. With ``--boards`` there are two
-virtual boards.
+route. On this machine alone what the simulator predicts stands beside it. ``--plot`` draws latency
+and frames in the job over time. With ``--boards`` there are two virtual boards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.run.run import FinishedRun, prepare, run
+from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
 
 WHOLE_MS = 40.0
 """What the whole network takes on one rank; each of three slices takes a third."""
@@ -36,6 +37,7 @@ SLICES = 3
 CALM_FPS = 15.0
 SURGE_FPS = 3 * CALM_FPS
 ALONE, PIPELINED, SWITCHED = "one rank", "pipeline", "switched"
+SWITCHES = {ALONE: "normal", PIPELINED: "surge", SWITCHED: "auto"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class Seen:
         fine = self.inside(later) <= usual
         return float(later[int(np.argmax(fine))] - surge[1]) if fine.any() else float("inf")
 
+    @property
+    def most_inside(self) -> int:
+        """Most frames that had arrived and not come out."""
+        return int(self.inside(np.arange(0, self.arrived_s[-1], 0.01)).max())
+
     def p99_ms(self, chosen: NDArray[np.bool_]) -> float:
         """Return the 99th percentile of the latency of some frames."""
         return 1e3 * float(np.percentile(self.latency_s[chosen], 99))
@@ -124,10 +131,9 @@ def measure(
 ) -> tuple[dict[str, Seen], Seen]:
     """Run the job in its three ways, and one rank alone without surges."""
     ssh_config = boards.ssh_config if boards is not None else None
-    switches = {ALONE: "normal", PIPELINED: "surge", SWITCHED: "auto"}
     times = waves.times()
     found = {}
-    for name, switch in switches.items():
+    for name, switch in SWITCHES.items():
         console.print(f"{name}: {len(times)} frames in {times[-1]:.0f} s")
         found[name] = one_run(folder, times, switch, place, ssh_config)
     calm = np.arange(round(CALM_FPS * 3 * waves.seconds)) / CALM_FPS
@@ -155,11 +161,10 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
         for begin, end in waves.surges:
             waits.append(each.calm_after((begin, end), usual))
             is_calm &= (each.arrived_s < begin) | (each.arrived_s > end + waits[-1])
-        most = int(each.inside(np.arange(0, each.arrived_s[-1], 0.01)).max())
         p99 = f"{each.p99_ms(is_calm):.1f}" if is_calm.any() else "-"
         rows.append(
             (
-                *(name, str(each.lost), p99, f"{each.p99_ms(~is_calm):.1f}", str(most)),
+                *(name, str(each.lost), p99, f"{each.p99_ms(~is_calm):.1f}", str(each.most_inside)),
                 *(f"{min(waits):.2f} to {max(waits):.2f}", str(len(each.switches))),
             )
         )
@@ -177,6 +182,36 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
             f"{change['time_s']:.2f} s: {change['route']}, {change['waiting']} waiting:"
             f" {change['reason']}"
         )
+
+
+def predicted(folder: Path, times: NDArray[np.float64], switch: str) -> Seen:
+    """Return what the simulator predicts of a run."""
+    options = SimulationOptions(
+        Traffic(trace_s=times, queue=len(times)), switching=RunOptions(switch=switch)
+    )
+    told = simulate(folder, options=options).simulation
+    arrived = times[: told.completed]
+    changes: tuple[dict[str, object], ...] = tuple(map(asdict, told.switches))
+    return Seen(arrived, told.latencies_s, changes, len(told.dropped))
+
+
+def report_predictions(folder: Path, found: dict[str, Seen], waves: Waves) -> None:
+    """Print what was predicted of the runs beside what was measured, and their ratios."""
+    rows = []
+    for name, measured in found.items():
+        told = predicted(folder, waves.times(), SWITCHES[name])
+        everything = np.ones(len(measured.arrived_s), bool)
+        figures = (
+            [1e3 * float(each.latency_s.mean()), each.p99_ms(everything), each.most_inside]
+            for each in (measured, told)
+        )
+        cells = (f"{m:.1f} / {p:.1f} = {m / p:.3f}" for m, p in zip(*figures, strict=True))
+        rows.append((name, *cells, f"{len(measured.switches)} / {len(told.switches)}"))
+    print_table(
+        "measured / predicted",
+        ("", "mean latency, ms", "p99, ms", "most in the job", "changes"),
+        rows,
+    )
 
 
 def draw(found: dict[str, Seen], waves: Waves, files: Sequence[Path]) -> None:
@@ -215,6 +250,8 @@ def main() -> None:
         folder = build_job(place, boards)
         found, control = measure(folder, boards, waves, place)
         report(found, control, waves)
+        if boards is None:
+            report_predictions(folder, found, waves)
         if given.plot:
             draw(found, waves, given.plot)
 

@@ -94,9 +94,11 @@ def _timeline(simulated: Simulated) -> _Timeline:
     more = f"; {hidden} more ranks are not drawn" if hidden else ""
     simulation = simulated.simulation
     rate = f"{simulation.throughput_fps:.4g} frames/s, " if simulation.is_steady else ""
+    surge = simulation.surge_window
+    window = f"window {simulation.window}{f' (for a surge {surge})' if surge else ''}"
     return _Timeline(
         title=f"The first {frames} frames through {bare(plan.model.name)}",
-        subtitle=f"simulated; {rate}window {simulation.window};"
+        subtitle=f"simulated; {rate}{window};"
         f" bars have the number of their frame{more}",
         width=_RIGHT + 20,
         height=bottom + 36,

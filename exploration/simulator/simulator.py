@@ -283,7 +283,7 @@ class _Machine:
         if self.parts is not self.routes[choice.route]:
             self.parts = self.routes[choice.route]
             self.before = self.entered - self.parts.entered
-        if choice.route != USUAL and self.arrived < self.frames:
+        if choice.route != USUAL and not self.left and self.arrived < self.frames:
             self._look_later()
         return choice.wanted == choice.route
 

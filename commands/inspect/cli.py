@@ -45,6 +45,14 @@ def inspect(
     mapping: Annotated[
         Path | None, Option(readable=False, help="Mapping file: also show the work of each rank.")
     ] = None,
+    surge: Annotated[
+        Path | None,
+        Option(
+            readable=False,
+            help="A second mapping file: where frames go while more come than the ranks of"
+            " --mapping can handle.",
+        ),
+    ] = None,
     platform: Annotated[
         str | None, Option(help="Platform file for --mapping (default: 'local').")
     ] = None,
@@ -91,6 +99,7 @@ def inspect(
         "shape": shape,
         "at_most": at_most,
         "mapping": mapping,
+        "surge": surge,
         "platform": platform,
         "svg": svg,
     }
@@ -109,7 +118,7 @@ def inspect(
     from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_inspection
 
-    inspection = inspect_model(model, parse_sizes(shape, at_most), mapping, platform)
+    inspection = inspect_model(model, parse_sizes(shape, at_most), mapping, platform, surge)
     if svg is not None:
         from rankslice.commands.inspect.picture import picture_of
 

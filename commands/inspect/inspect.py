@@ -12,7 +12,7 @@ from rankslice.commands.build_folder import (
     unsliced_model,
 )
 from rankslice.commands.inspect.rank_costs import RankCost, rank_costs
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
@@ -82,6 +82,7 @@ def inspect_model(
     sizes: GivenSizes = NO_SIZES,
     mapping: Path | None = None,
     platform: str | Path | None = None,
+    surge: Path | None = None,
 ) -> Inspection:
     """Return what a model consists of and costs, and what a mapping would make of it.
 
@@ -92,24 +93,38 @@ def inspect_model(
         mapping: a mapping file: the plan that ``build`` would make is inspected, too. Ranks may
             share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
+        surge: a second mapping file, for a surge.
 
     Raises:
         RankSliceError: the file is no model, or one that cannot be sliced; the mapping or the
             platform have mistakes; the folder's model has changed.
     """
     if is_build_folder(model):
-        _refuse_for_folders(model, sizes, mapping=mapping, platform=platform)
+        _refuse_for_folders(model, sizes, mapping=mapping, surge=surge, platform=platform)
         return _inspection(*_build_folder(model))
     refuse_other_folders(model)
     if mapping is None:
-        if platform is not None:
-            expected = "give --mapping, too: which layers go to its accelerators"
-            raise RankSliceError(Mistake("--platform", "needs a mapping", expected))
+        _refuse_without_mapping(surge, platform)
         return _inspection(read_model(model, sizes), None)
     from rankslice.commands.planning import plan_model  # reads platforms, which takes its time
 
-    planned = plan_model(model, mapping, platform or "local", where=_anywhere, sizes=sizes)
+    planned = plan_model(
+        model, mapping, platform or "local", where=_anywhere, surge=surge, sizes=sizes
+    )
     return _inspection(planned.model, planned.plan)
+
+
+def _refuse_without_mapping(surge: Path | None, platform: str | Path | None) -> None:
+    purposes = (
+        ("--surge", surge, "where frames go as long as there is no surge"),
+        ("--platform", platform, "which layers go to its accelerators"),
+    )
+    mistakes = [
+        Mistake(name, "needs a mapping", f"give --mapping, too: {purpose}")
+        for name, value, purpose in purposes
+        if value is not None
+    ]
+    raise_mistakes(mistakes)
 
 
 def _anywhere(mapping: LayerMapping, platform: Platform) -> Placements:

@@ -784,6 +784,7 @@ def _inspections() -> Iterator[Provoked]:
     yield inspect("a build folder with options of its own", f"out {mapped} --shape x=1,4,8,8")
     yield inspect("a build folder with a broken plan", "broken", **{"broken/plan.json": "{}"})
     yield inspect("a platform without a mapping", "model.onnx --platform platform.yaml")
+    yield inspect("a mapping for a surge without another", "model.onnx --surge surge.json")
     yield inspect(
         "a mapping and a platform that are missing",
         "modle.onnx --mapping maping.json --platform platfrom.yaml",

@@ -277,15 +277,29 @@ def test_a_build_folder_without_its_model_is_refused(tmp_path):
 def test_a_build_folder_takes_no_other_mapping(tmp_path):
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     with pytest.raises(RankSliceError) as caught:
-        inspect_model(folder, GivenSizes({"x": (1,)}), tmp_path / "mapping.json", "local")
-    assert ["--shape", "--mapping", "--platform"] == [
+        mapping = tmp_path / "mapping.json"
+        inspect_model(folder, GivenSizes({"x": (1,)}), mapping, "local", mapping)
+    assert ["--shape", "--mapping", "--surge", "--platform"] == [
         mistake.where for mistake in caught.value.mistakes
     ]
 
 
-def test_a_platform_without_a_mapping_is_refused(figure):
-    with pytest.raises(RankSliceError, match="--platform: needs a mapping"):
-        inspect_model(figure / "model.onnx", platform="local")
+@pytest.mark.parametrize("option", ["platform", "surge"])
+def test_what_belongs_to_a_mapping_is_refused_without_one(figure, option):
+    with pytest.raises(RankSliceError, match=f"--{option}: needs a mapping"):
+        inspect_model(figure / "model.onnx", **{option: figure / "mapping.json"})
+
+
+def test_a_second_mapping_gives_what_a_build_with_both_has(tmp_path):
+    built = inspect_model(routed_figure(tmp_path))
+    normal, surge = tmp_path / "normal.json", tmp_path / "surge.json"
+    found = inspect_model(tmp_path / "model.onnx", mapping=normal, surge=surge)
+    assert inspection_to_json(built) == inspection_to_json(found)
+    done = rankslice(
+        *("inspect", tmp_path / "model.onnx", "--mapping", normal, "--surge", surge),
+    )
+    assert 0 == done.code, done.err
+    assert set(TITLES) <= {line.rstrip() for line in done.out.splitlines()}
 
 
 def test_a_mapping_for_another_model_is_refused(figure):

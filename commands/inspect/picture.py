@@ -10,18 +10,21 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from rich.cells import cell_len
 
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import Row, assign_lanes
-from rankslice.commands.inspect.rank_costs import busy_ranks, layer_segments
+from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.graph import Tensor
+from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
+from rankslice.framework.turns import ALL, Turns
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
@@ -37,12 +40,23 @@ _NAME, _OPERATOR, _SHAPE, _TITLE, _KEY = 48, 20, 24, 90, 30
 """Most letters of each."""
 _TOOLTIP = 300
 _MAX_TOLD = 8
+_MOST_PLACES = 3
+"""How many of the ranks in turn are named beside a row."""
 _RANK_COLOURS = (
     *("#3574c4", "#c4701f", "#1d8a7c", "#7a5fc0", "#b5446e", "#6f7a1c", "#4b7186", "#96532f"),
 )
 _LIGHT_SOFT = (0.46, 0.5)
 _GOLDEN_ANGLE = 0.381966
 _PLAIN_COLOUR = "#4b647d"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A rank on which a row runs, in the frames that it handles there."""
+
+    rank: int
+    segment: int | None
+    turns: Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +71,27 @@ class _Item:
     makes: tuple[Tensor, ...]
     macs: int | None
     cost: LayerCost | None
-    rank: int | None
-    segment: int | None
+    places: tuple[_Place, ...]
+    """Several if ranks take turns; none without a plan."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks on which it runs."""
+        return tuple(place.rank for place in self.places)
+
+    @property
+    def colour(self) -> str:
+        """The colour of the first rank."""
+        return _colour(self.ranks[0] if self.places else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tint:
+    """The part of a row's background that has a rank's colour, as wide as its share of frames."""
+
+    x: int
+    width: int
+    colour: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +103,9 @@ class _Dot:
     x: int
     colour: str
     filled: bool
+    tints: tuple[_Tint, ...]
     place: str
-    """``rank.segment`` where a segment starts, else empty."""
+    """``rank.segment`` where a segment starts, ``1.0|2.0`` if ranks take turns; else empty."""
     name: str
     op: str
     shape: str
@@ -119,6 +153,8 @@ class _LegendRow:
     y: int
     colour: str
     cells: tuple[str, ...]
+    x: int
+    """Where its bar begins."""
     width: int
 
 
@@ -184,26 +220,27 @@ def _picture(inspection: Inspection, addition: str, begin: int) -> _Picture:
     items = _items(inspection)
     rows = [Row(_names(item.reads), _names(item.makes)) for item in items]
     lanes = assign_lanes(rows)
-    columns = _columns(items, lanes.count, inspection.plan is not None)
+    columns = _columns(items, lanes.count)
     legend_columns, legend = _legend(inspection)
+    legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
+    width = max(columns.end, legend_end) + _MARGIN
     top = 104 + (len(legend) + 1) * _ROW * bool(legend)
     arriving = _arriving(inspection.plan, items)
     heights = _heights(items, arriving, top + 18)
     xs = [columns.lanes + lane * columns.lane for lane in lanes.rows]
     tensor_xs = {name: columns.lanes + lane * columns.lane for name, lane in lanes.tensors.items()}
-    legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
     return _Picture(
         title=shortened(inspection.graph.name, _TITLE) + addition,
         begin=begin,
         subtitle=_subtitle(inspection),
-        width=max(columns.end, legend_end) + _MARGIN,
+        width=width,
         height=heights[-1] + _ROW + _MARGIN if heights else top + _MARGIN,
         columns=columns,
         top=top,
         legend_columns=legend_columns,
         legend=legend,
         share_of="MACs" if inspection.totals.macs else "layers",
-        dots=tuple(_dots(items, xs, heights)),
+        dots=tuple(_dots(items, xs, heights, width)),
         lines=tuple(_lines(items, xs, heights, tensor_xs)),
         borders=tuple(_borders(inspection, items, heights)),
         arrivals=tuple(_arrivals(inspection.plan, arriving, heights, tensor_xs)),
@@ -217,43 +254,43 @@ def _items(inspection: Inspection) -> list[_Item]:
     cost_of = {cost.layer: cost for cost in inspection.costs}
     running = running_layers(graph)
     drawn = {t.name for t in graph.inputs} | {t.name for layer in running for t in layer.outputs}
-    source, sink = (plan.source, plan.sink) if plan else (None, None)
+    source, sink = (
+        ((_Place(end, None, ALL),) for end in (plan.source, plan.sink)) if plan else ((), ())
+    )
     inputs = [
-        _Item("input", tensor.name, "input", (), (tensor,), 0, None, source, None)
+        _Item("input", tensor.name, "input", (), (tensor,), 0, None, source)
         for tensor in graph.inputs
     ]
     layers = [
-        _layer_item(layer, drawn, cost_of[layer.name], segments.get(layer.name, ()))
+        _Item(
+            kind="layer",
+            name=layer.name,
+            op=layer.op,
+            reads=tuple(tensor for tensor in layer.inputs if tensor.name in drawn),
+            makes=layer.outputs,
+            macs=cost_of[layer.name].macs,
+            cost=cost_of[layer.name],
+            places=_places(plan, segments.get(layer.name, ())),
+        )
         for layer in running
     ]
     outputs = [
-        _Item("output", tensor.name, "output", (tensor,), (), 0, None, sink, None)
+        _Item("output", tensor.name, "output", (tensor,), (), 0, None, sink)
         for tensor in graph.outputs
     ]
     return [*inputs, *layers, *outputs]
 
 
-def _layer_item(
-    layer: Layer, drawn: set[str], cost: LayerCost, segments: Sequence[tuple[int, int]]
-) -> _Item:
-    rank, segment = segments[0] if segments else (None, None)
-    return _Item(
-        kind="layer",
-        name=layer.name,
-        op=layer.op,
-        reads=tuple(tensor for tensor in layer.inputs if tensor.name in drawn),
-        makes=layer.outputs,
-        macs=cost.macs,
-        cost=cost,
-        rank=rank,
-        segment=segment,
-    )
+def _places(plan: Plan | None, segments: Iterable[tuple[int, int]]) -> tuple[_Place, ...]:
+    ranks = plan.ranks if plan else ()
+    return tuple(_Place(rank, segment, ranks[rank].turns) for rank, segment in segments)
 
 
-def _columns(items: Sequence[_Item], lanes: int, has_plan: bool) -> _Columns:
+def _columns(items: Sequence[_Item], lanes: int) -> _Columns:
     """Return columns as wide as what stands in them."""
     lane = max(_NARROWEST_LANE, min(_LANE, _ALL_LANES // max(1, lanes)))
-    first = _MARGIN + (52 if has_plan else 12)
+    longest = max((len(_places_text(item)) for item in items), default=0)
+    first = _MARGIN + max(52 if longest else 12, int(longest * _LETTER) + 16)
     name = first + max(1, lanes) * lane + 10
     op = name + _width((item.name for item in items), _NAME)
     shape = op + _width((item.op for item in items), _OPERATOR)
@@ -269,10 +306,11 @@ def _width(texts: Iterable[str], most: int) -> int:
 
 def _arriving(plan: Plan | None, items: Sequence[_Item]) -> dict[int, list[Channel]]:
     """Return the channels that end at a row, by the row's index: at the rank's first reader."""
-    first: dict[tuple[str, int | None], int] = {}
+    first: dict[tuple[str, int], int] = {}
     for index, item in enumerate(items):
         for tensor in item.reads:
-            first.setdefault((tensor.name, item.rank), index)
+            for rank in item.ranks:
+                first.setdefault((tensor.name, rank), index)
     arriving: dict[int, list[Channel]] = {}
     for channel in plan.channels if plan else ():
         reader = first.get((channel.tensor, channel.destination))
@@ -294,21 +332,24 @@ def _heights(
     return heights
 
 
-def _dots(items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int]) -> Iterator[_Dot]:
+def _dots(
+    items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int], width: int
+) -> Iterator[_Dot]:
     most = max((item.macs or 0 for item in items), default=0) or 1
-    before: tuple[int | None, int | None] = (None, None)
+    before = ""
     for item, x, y in zip(items, xs, heights, strict=True):
-        place = (item.rank, item.segment)
-        starts = item.segment is not None and place != before
+        place = _places_text(item)
+        starts = place != before
         before = place
         macs = item.macs or 0
         yield _Dot(
             kind=item.kind,
             y=y,
             x=x,
-            colour=_colour(item.rank),
+            colour=item.colour,
             filled=bool(macs),
-            place=f"{item.rank}.{item.segment}" if starts else "",
+            tints=tuple(_tints(item, width)) if item.kind == "layer" else (),
+            place=place if starts else "",
             name=shortened(item.name, _NAME),
             op=shortened(item.op, _OPERATOR),
             shape=shortened(_shape(item), _SHAPE),
@@ -318,12 +359,31 @@ def _dots(items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int]) -> 
         )
 
 
+def _places_text(item: _Item) -> str:
+    """Return where a layer runs: ``1.0``, ``1.0|2.0`` or ``1.0|2.0|3.0|+5``; else nothing."""
+    texts = [f"{each.rank}.{each.segment}" for each in item.places if each.segment is not None]
+    more = len(texts) - _MOST_PLACES
+    return "|".join([*texts[:_MOST_PLACES], *([f"+{more}"] if more > 0 else [])])
+
+
+def _tints(item: _Item, width: int) -> Iterator[_Tint]:
+    if not item.places:
+        yield _Tint(0, width, item.colour)
+    handled = Fraction(0)
+    for place in item.places:
+        begin = round(width * handled)
+        handled += place.turns.share
+        yield _Tint(begin, round(width * handled) - begin, _colour(place.rank))
+
+
 def _tooltip(item: _Item) -> Iterator[str]:
     yield f"{shortened(item.name, _TOOLTIP)}: {shortened(item.op, _TOOLTIP)}"
-    if item.rank is not None:
-        yield f"rank {item.rank}" + (
-            f", segment {item.segment}" if item.segment is not None else ""
-        )
+    for place in item.places[:_MAX_TOLD]:
+        segment = f", segment {place.segment}" if place.segment is not None else ""
+        frames = f", frames {place.turns}" if place.turns != ALL else ""
+        yield f"rank {place.rank}{segment}{frames}"
+    if len(item.places) > _MAX_TOLD:
+        yield f"and {len(item.places) - _MAX_TOLD} other ranks"
     for word, tensors in (("reads", item.reads), ("makes", item.makes)):
         for tensor in tensors:
             yield f"{word} {shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}"
@@ -360,11 +420,11 @@ class _End:
 def _tensor_lines(
     tensor: Tensor, start: _End, lane: int, readers: Sequence[_End]
 ) -> Iterator[_Line]:
-    colour = _colour(start.item.rank)
+    colour = start.item.colour
     whole = _line_tooltip(tensor, start.item, [reader.item for reader in readers])
     local = crossing = 0
     for reader in readers:
-        crosses = reader.item.rank != start.item.rank
+        crosses = reader.item.ranks != start.item.ranks
         own = _line_tooltip(tensor, start.item, [reader.item])
         if start.x != lane != reader.x and reader.y - start.y < 2 * _ROW:
             path = f"M{start.x} {start.y}{_bend(start.x, reader.x, reader.y)}"
@@ -401,12 +461,16 @@ def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str
     size = "size unknown" if tensor.nbytes is None else _size_text(tensor)
     lines = [f"{shortened(tensor.name, _TOOLTIP)} {shape_text(tensor)}, {size}"]
     for reader in readers[:_MAX_TOLD]:
-        ways = f", rank {maker.rank} to rank {reader.rank}" if maker.rank != reader.rank else ""
+        ways = f", rank {_ranks(maker)} to rank {_ranks(reader)}"
         names = f"{shortened(maker.name, _TOOLTIP)} to {shortened(reader.name, _TOOLTIP)}"
-        lines.append(f"{names}{ways}")
+        lines.append(f"{names}{ways if maker.ranks != reader.ranks else ''}")
     if len(readers) > _MAX_TOLD:
         lines.append(f"and to {len(readers) - _MAX_TOLD} others")
     return "\n".join(lines)
+
+
+def _ranks(item: _Item) -> str:
+    return "|".join(map(str, item.ranks))
 
 
 def _size_text(tensor: Tensor) -> str:
@@ -456,18 +520,27 @@ def _arrivals(
     heights: Sequence[int],
     tensor_xs: Mapping[str, int],
 ) -> Iterator[_Arrival]:
-    tensors = {tensor.name: tensor for tensor in plan.tensors} if plan else {}
+    if plan is None:
+        return
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
     for index, channels in arriving.items():
         for number, channel in enumerate(channels):
             nbytes = _size_text(tensors[channel.tensor])
             yield _Arrival(
                 y=heights[index] - _ROW * (len(channels) - number),
                 x=tensor_xs[channel.tensor],
-                text=f"{nbytes} from rank {channel.source} to rank {channel.destination}:"
-                f" {shortened(channel.tensor, _NAME)}",
+                text=f"{nbytes} from rank {channel.source} to rank {channel.destination}"
+                f"{_frames(plan, channel)}: {shortened(channel.tensor, _NAME)}",
                 colour=_colour(channel.source),
                 tooltip=f"channel {channel.number}: {shortened(channel.tensor, _TOOLTIP)}",
             )
+
+
+def _frames(plan: Plan, channel: Channel) -> str:
+    """Return in how many frames a channel carries its tensor, if not in all."""
+    needed = plan.turns_of_reader(channel.destination, channel.tensor)
+    share = needed.shared_with(plan.turns_of_maker(channel.source, channel.tensor))
+    return "" if share == 1 else f", {share.numerator} of {share.denominator} frames"
 
 
 def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[_LegendRow, ...]]:
@@ -475,26 +548,45 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
     plan = inspection.plan
     if plan is None:
         return (), ()
-    keys = [shortened(placement.key, _KEY) for placement in plan.ranks]
-    widths = (60, _width(keys, _KEY), 80, 70, 100, _BAR + 70, 90, 90, 90)
-    words = ("rank", "key", "segments", "layers", "MACs", "share", "weights", "receives", "sends")
+    costs = busy_ranks(plan, inspection.ranks)
+    in_turn = any(placement.turns != ALL for placement in plan.ranks)
+    cells = [_legend_cells(plan.ranks[cost.rank], cost) for cost in costs]
+    columns = [
+        ("rank", 60),
+        ("key", _width((row["key"] for row in cells), _KEY)),
+        *([("frames", _width((row["frames"] for row in cells), _KEY))] if in_turn else []),
+        *(("segments", 80), ("layers", 70), ("MACs", 100), ("share", _BAR + 70)),
+        *(("weights", 90), ("receives", 90), ("sends", 90)),
+    ]
+    words, widths = zip(*columns, strict=True)
     xs = [_MARGIN + 22 + sum(widths[:index]) for index in range(len(widths))]
     most = max((cost.share for cost in inspection.ranks), default=0) or 1
     rows = tuple(
         _LegendRow(
             y=92 + _ROW * (number + 1),
             colour=_colour(cost.rank),
-            cells=(
-                *(str(cost.rank), keys[cost.rank], str(cost.segments), str(cost.layers)),
-                *(count_text(cost.macs), share_text(cost.share), bytes_text(cost.weight_bytes)),
-                size_text(cost.received_bytes, at_most=cost.receives_open),
-                size_text(cost.sent_bytes, at_most=cost.sends_open),
-            ),
+            cells=tuple(row[word] for word in words),
+            x=xs[words.index("share")] + 60,
             width=round(_BAR * cost.share / most),
         )
-        for number, cost in enumerate(busy_ranks(plan, inspection.ranks))
+        for number, (cost, row) in enumerate(zip(costs, cells, strict=True))
     )
     return tuple(zip(xs, words, strict=True)), rows
+
+
+def _legend_cells(placement: Placement, cost: RankCost) -> dict[str, str]:
+    return {
+        "rank": str(cost.rank),
+        "key": shortened(placement.key, _KEY),
+        "frames": str(placement.turns),
+        "segments": str(cost.segments),
+        "layers": str(cost.layers),
+        "MACs": count_text(cost.macs),
+        "share": share_text(cost.share),
+        "weights": bytes_text(cost.weight_bytes),
+        "receives": size_text(cost.received_bytes, at_most=cost.receives_open),
+        "sends": size_text(cost.sent_bytes, at_most=cost.sends_open),
+    }
 
 
 def _subtitle(inspection: Inspection) -> str:

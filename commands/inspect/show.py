@@ -16,6 +16,7 @@ from rankslice.commands.output import print_line
 from rankslice.framework.graph import UNNAMED, Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
+from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, printable
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
@@ -257,12 +258,16 @@ def _rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
     table = plain_table(title)
     table.add_column("rank", justify="right")
     table.add_column("key", overflow="fold")
+    in_turn = any(placement.turns != ALL for placement in plan.ranks)
+    if in_turn:
+        table.add_column("frames")
     for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends", "slots"):
         table.add_column(heading, justify="right", no_wrap=True)
     for cost in busy_ranks(plan, costs):
         table.add_row(
             str(cost.rank),
             Text(printable(plan.ranks[cost.rank].key)),
+            *((str(plan.ranks[cost.rank].turns),) if in_turn else ()),
             str(cost.segments),
             str(cost.layers),
             count_text(cost.macs),

@@ -276,8 +276,8 @@ def test_a_build_folder_without_its_model_is_refused(tmp_path):
 
 def test_a_build_folder_takes_no_other_mapping(tmp_path):
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    mapping = tmp_path / "mapping.json"
     with pytest.raises(RankSliceError) as caught:
-        mapping = tmp_path / "mapping.json"
         inspect_model(folder, GivenSizes({"x": (1,)}), mapping, "local", mapping)
     assert ["--shape", "--mapping", "--surge", "--platform"] == [
         mistake.where for mistake in caught.value.mistakes
@@ -385,6 +385,12 @@ def test_the_table_of_a_mapping_has_a_row_per_rank(figure):
     output = shown(mapped(figure), 120, terminal=True)
     for part in ("rank", "2.1", "100.0 %", "256 B", "receives", "2.30 k"):
         assert part in output
+
+
+def test_the_table_tells_the_frames_of_ranks_that_take_turns(figure):
+    assert "frames" not in shown(mapped(figure), 200, terminal=False)
+    write_mapping(figure / "mapping.json", FIGURE_2_RANKS, {FIGURE_2_RANKS["FC1"]: (3, 1)})
+    assert " 0, 1, 3 of 4 " in shown(mapped(figure), 200, terminal=False)
 
 
 def test_what_is_not_known_is_said(tmp_path):

@@ -144,6 +144,29 @@ def test_a_second_route_is_drawn_below_the_first(tmp_path, figure):
     assert int(drawn.get("height")) - begin >= int(alone.get("height"))
 
 
+def test_all_ranks_that_take_turns_are_drawn_with_their_frames(figure):
+    weights = {FIGURE_2_RANKS["FC1"]: (3, 1)}
+    write_mapping(figure / "mapping.json", FIGURE_2_RANKS, weights)
+    drawn = picture(figure / "model.onnx", figure / "mapping.json")
+    assert {"frames", "all", "0, 1, 3 of 4", "2 of 4", "1.0|2.0"} <= set(texts(drawn))
+    told = next(text for text in tooltips(drawn) if text.startswith("FC1: "))
+    assert "\nrank 1, segment 0, frames 0, 1, 3 of 4\nrank 2, segment 0, frames 2 of 4\n" in told
+    labels = {text for text in texts(drawn) if " from rank " in text}
+    assert {
+        "256 B from rank 0 to rank 1, 3 of 4 frames: pooled",
+        "256 B from rank 0 to rank 2, 1 of 4 frames: pooled",
+        "256 B from rank 0 to rank 3: pooled",
+    } <= labels
+    tints = [rect for rect in drawn.iter(f"{SVG}rect") if rect.get("class") == "tint"]
+    first, second = (tint for tint in tints if tint.get("width") != drawn.get("width"))
+    assert first.get("width") == second.get("x")
+    assert int(drawn.get("width")) == int(second.get("x")) + int(second.get("width"))
+
+
+def test_frames_are_left_out_where_no_ranks_take_turns(figure):
+    assert "frames" not in texts(picture(figure / "model.onnx", figure / "mapping.json"))
+
+
 def test_any_name_is_drawn_on_one_line_as_text(tmp_path):
     path = hostile_model(tmp_path)
     mapping = tmp_path / "m.json"

@@ -87,7 +87,7 @@ def _write_package(
         if path.is_file()
     )
     for name in (*_COMMON_FILES, *runtime, *models):
-        _link_or_copy(folder / name, package / name)
+        link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
     _write_requirements(package, board, wanted, add_wheels)
     _write_manifest(package, board, hashes)
@@ -123,7 +123,7 @@ def write_profiler_package(
     """
     _copy_runtime(folder / "runtime")
     for number, source in enumerate(sources):
-        _link_or_copy(source.resolve(), folder / "sources" / str(number))
+        link_or_copy(source.resolve(), folder / "sources" / str(number))
     _write_requirements(folder, board, wanted, add_wheels)
     with FileHashes() as hashes:
         _write_manifest(folder, board, hashes)
@@ -176,7 +176,8 @@ def _write_archive(package: Path) -> None:
                 tar.add(path, path.relative_to(package).as_posix(), filter=normal)
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link to a file, or a copy where that is not possible."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

@@ -203,6 +203,8 @@ class BoardShell:
             RankSliceError: rsync failed; with its message.
         """
         options = ["--recursive", "--checksum", "--perms", "--executability", "--stats"]
+        # Ranks in turn have the same sub-model: it travels once.
+        options += ["--hard-links"]
         # Debian 12's rsync (3.2.7-1+deb12u6) fails to send parts of a file beside --link-dest.
         options += ["--whole-file"]
         up = "../" * len(Path(target).parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.backend.boards.login import logins_to_json
 from rankslice.backend.launch.mpirun import open_mpi_requirements
-from rankslice.backend.package import write_driver, write_packages
+from rankslice.backend.package import link_or_copy, write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
 from rankslice.commands.build.seen_bounds import SeenBounds, seen_bounds
@@ -257,13 +257,25 @@ def _write_submodels(
     ]
     # What is hashed last should be small, so that no core waits.
     parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
+    written: dict[tuple[tuple[str, ...], ...], Path] = {}
     for number, (part, segment) in enumerate(parts, 1):
         if format_of(model.graph).is_converted:
             on_step(f"converting sub-model {number} of {len(parts)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
-        write_submodel(submodel_files(model, part, name=path.name, conversion=conversion), path)
+        content = tuple(_names(each) for each in (part.layers, part.inputs, part.outputs))
+        if content in written:
+            link_or_copy(written[content], path)
+        else:
+            files = submodel_files(model, part, name=path.name, conversion=conversion)
+            write_submodel(files, path)
+            if files.data is None:  # else the sub-model has its name in it
+                written[content] = path
         hashes.begin(path)
+
+
+def _names(parts: Iterable[Layer | Tensor]) -> tuple[str, ...]:
+    return tuple(part.name for part in parts)
 
 
 def _weight_bytes(layers: Sequence[Layer]) -> int:

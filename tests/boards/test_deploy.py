@@ -210,6 +210,25 @@ def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (package / "driver.py").is_file()
 
 
+def test_the_sub_model_of_ranks_in_turn_travels_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text(json.dumps({"local_cpu0|local_cpu0.2": ["conv1..softmax"]}))
+    options = ("--mapping", mapping, "--share-cores", "--out", tmp_path / "o")
+    built = rankslice("build", DIGITS, *options)
+    assert 0 == built.code, built.err
+    done = rankslice("deploy", tmp_path / "o", "--json", tmp_path / "deploy.json")
+    assert 0 == done.code, done.err
+    (package,) = (tmp_path / "home" / ".rankslice" / "packages").iterdir()
+    first, second = (package / "submodels").iterdir()
+    assert first.samefile(second)
+    (report,) = json.loads((tmp_path / "deploy.json").read_text())["boards"]
+    assert report["bytes_sent"] < report["package_bytes"] - first.stat().st_size // 2
+
+
 def test_an_environment_that_cannot_be_filled_is_not_left_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,19 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 def hidden(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+def test_ranks_in_turn_share_one_sub_model_on_the_disk(tmp_path: Path) -> None:
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS, {1: (1, 1)})
+    made = built(tmp_path, tmp_path / "out", archive=True)
+    first, second = (s.file for s in made.plan.segments if s.layers == ("FC1",))
+    for folder in (made.folder, *made.packages):
+        assert (folder / first).samefile(folder / second)
+        assert not (folder / first).samefile(folder / made.plan.segments[0].file)
+    with tarfile.open(f"{made.packages[0]}.tar") as archive:
+        archive.extractall(tmp_path / "board", filter="data")
+    assert tree(made.packages[0]) == tree(tmp_path / "board")
 
 
 def test_a_build_folder_has_what_ranks_and_people_need(inputs: Path) -> None:

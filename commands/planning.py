@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.commands.profile_file import other_model, read_profile
+from rankslice.commands.weights import ChosenWeights, unweighted, weigh
+from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import (
     CollectedMistakes,
     Mistake,
@@ -14,11 +17,13 @@ from rankslice.framework.errors import (
     nearest,
     raise_mistakes,
 )
+from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Assignment, Placement, Placements
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
+from rankslice.framework.profile import Profile
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import read_platform
@@ -45,6 +50,10 @@ class Planned:
     warnings: tuple[str, ...]
     surge: Partition | None = None
     """What another mapping makes of it, for a surge."""
+    weights: tuple[ChosenWeights, ...] = ()
+    """Those of ranks in turn that a profile decided."""
+    profile: Profile | None = None
+    """What was measured of the model, if a file with it is given."""
 
     @property
     def cuts(self) -> tuple[Partition, ...]:
@@ -59,6 +68,7 @@ def plan_model(
     *,
     where: Callable[[LayerMapping, Platform], Placements],
     surge: Path | None = None,
+    profile: Path | None = None,
     sizes: GivenSizes = NO_SIZES,
     source_board: str | None = None,
     literally: bool = False,
@@ -72,6 +82,8 @@ def plan_model(
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         where: finds the placements of the mapping's ranks.
         surge: a second mapping file, for a surge.
+        profile: a file that ``profile`` made of the model: it decides the weights of ranks in turn
+            for which a mapping names none.
         sizes: what is given of sizes that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
         literally: leave normalisations of a Keras model on the ranks that the mapping says.
@@ -86,6 +98,7 @@ def plan_model(
     wanted = specs.catch(lambda: read_mapping(mapping)) if isinstance(mapping, Path) else None
     other = specs.catch(lambda: read_mapping(surge)) if surge is not None else None
     boards = specs.catch(lambda: read_platform(platform))
+    measured = specs.catch(lambda: read_profile(profile)) if profile is not None else None
     if loaded and boards and not isinstance(mapping, Path):
         wanted = specs.catch(lambda: mapping(loaded.graph, boards))
     if wanted and boards:
@@ -104,12 +117,32 @@ def plan_model(
     assert assignment
 
     on_step("partitioning")
+    weights: tuple[ChosenWeights, ...] = ()
     planned = _planned(loaded, placements, assignment, source_board, literally)
-    if surge is None:
-        return planned
-    assert other_places
-    assert other_layers
-    return _with_surge(planned, placements, other_places, other_layers, literally)
+    if profile is not None:
+        assert measured
+        sha256 = file_sha256(loaded.path)
+        known = replace(planned.plan, model=replace(planned.plan.model, sha256=sha256))
+        raise_mistakes(other_model(known, measured, profile.name))
+        times = KnownTimes(measured)
+        if unweighted(wanted):
+            placements, weights = weigh(wanted, placements, planned.plan, times, profile.name)
+            planned = _planned(loaded, placements, assignment, source_board, literally)
+    if surge is not None:
+        assert other
+        assert other_places
+        assert other_layers
+        if profile is not None and unweighted(other):
+            equal = _planned(loaded, other_places, other_layers, None, literally).plan
+            other_places, more = weigh(other, other_places, equal, times, profile.name)
+            weights = tuple(dict.fromkeys((*weights, *more)))
+        planned = _with_surge(planned, placements, other_places, other_layers, literally)
+    return replace(
+        planned,
+        weights=weights,
+        profile=measured,
+        warnings=(*planned.warnings, *filter(None, (each.warning for each in weights))),
+    )
 
 
 def _with_surge(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from rankslice.framework.profile import Profile, profile_from_json
+from rankslice.framework.errors import Mistake
+from rankslice.framework.plan import Plan
+from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
 from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.wording import quoted
 
 _MAX_BYTES = 256 << 20
 """A thousand layers on ten kinds of accelerators have less."""
@@ -18,3 +22,21 @@ def read_profile(path: Path) -> Profile:
         RankSliceError: it cannot be read, or is none.
     """
     return profile_from_json(read_text(path, "a profile", _MAX_BYTES), str(path))
+
+
+def other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
+    """Yield why a profile does not belong to the model of a plan.
+
+    Args:
+        plan: with the model's hash.
+        profile: what was measured.
+        source: name of the profile's file, for messages.
+    """
+    if profile.model.sha256 != plan.model.sha256:
+        same = profile.model.name == plan.model.name
+        found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"
+        yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
+        return
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    if found := profile.model.other_sizes(tensors[name] for name in plan.model.inputs):
+        yield Mistake(source, found, OTHER_SIZES)

@@ -59,6 +59,12 @@ ALL = Turns()
 MOST_TURNS = 100
 """Largest period: so the turns of two groups of ranks have at most 9,900 frames in common."""
 
+_MOST_CHOSEN = 12
+"""Largest sum of weights that are chosen, unless there are more than half as many ranks."""
+
+_ALIKE = 1.02
+"""By how much longer a frame may take if that makes the weights smaller."""
+
 
 def by_weights(weights: Sequence[int]) -> tuple[Turns, ...]:
     """Return the turns of ranks that handle frames in proportion to weights, as evenly as can be.
@@ -80,3 +86,29 @@ def by_weights(weights: Sequence[int]) -> tuple[Turns, ...]:
         has[chosen] -= period
         positions[chosen].append(position)
     return tuple(Turns(period, tuple(each)) for each in positions)
+
+
+def weights_for(times: Sequence[float]) -> tuple[int, ...]:
+    """Return weights for ranks in turn that get close to the highest rate with small numbers.
+
+    Frames come out at intervals of what the rank takes that has most to do: its time, times its
+    share of the frames. Of sums of weights whose intervals differ by 2 % at most, the smallest
+    is taken.
+
+    Args:
+        times: what each rank takes for a frame that it handles, in any unit, 0 or more; two ranks
+            or more, at most :data:`MOST_TURNS`.
+    """
+    most = min(MOST_TURNS, max(_MOST_CHOSEN, 2 * len(times)))
+    weights = [1] * len(times)
+    found: list[tuple[float, tuple[int, ...]]] = []
+    while True:
+        longest = max(weight * time for weight, time in zip(weights, times, strict=True))
+        found.append((longest / sum(weights), tuple(weights)))
+        if sum(weights) == most:
+            break
+        # One more for the rank that then has least to do is the best for every sum.
+        least = [(weight + 1) * time for weight, time in zip(weights, times, strict=True)]
+        weights[least.index(min(least))] += 1
+    best = min(interval for interval, _ in found)
+    return next(weights for interval, weights in found if interval <= best * _ALIKE)

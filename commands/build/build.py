@@ -17,6 +17,7 @@ from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, conver
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, Planned, plan_model
 from rankslice.commands.run_folder import living_runs
+from rankslice.commands.weights import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
@@ -51,6 +52,8 @@ class BuildOptions:
     """Board where frames enter; that of the first layer by default."""
     surge: Path | None = None
     """A second mapping file: the way of frames while more come than the usual one can handle."""
+    profile: Path | None = None
+    """A profile of the model: it decides weights of ranks in turn that a mapping leaves open."""
     literally: bool = False
     """Leave normalisations of a Keras model on the ranks that the mapping says, instead of on
     those of the layers into which converting would merge them."""
@@ -79,6 +82,8 @@ class Build:
     warnings: tuple[str, ...]
     bounds: tuple[tuple[Tensor, str], ...] = ()
     """Tensors of the plan with open sizes, and what says how large they can be."""
+    weights: tuple[ChosenWeights, ...] = ()
+    """Those of ranks in turn that a profile decided."""
 
 
 def build(
@@ -117,6 +122,7 @@ def build(
         mapping,
         platform,
         surge=options.surge,
+        profile=options.profile,
         sizes=seen.added_to(options.sizes),
         source_board=options.source_board,
         literally=options.literally,
@@ -154,7 +160,7 @@ def build(
     of_cuts = [warning for cut in planned.cuts for warning in kind.warnings(cut)]
     warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *seen.warnings(plan.tensors))
     bounds = tuple(_bounds(plan, options.sizes, seen))
-    return Build(out, plan, packages, (*warnings, *_large(bounds)), bounds)
+    return Build(out, plan, packages, (*warnings, *_large(bounds)), bounds, planned.weights)
 
 
 def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[Tensor, str]]:

@@ -57,6 +57,13 @@ def build(
             " --mapping can handle.",
         ),
     ] = None,
+    profile: Annotated[
+        Path | None,
+        Option(
+            readable=False,
+            help="Profile of the model: decides the weights of ranks in turn that name none.",
+        ),
+    ] = None,
     cuts: Annotated[
         str | None,
         Option(
@@ -133,6 +140,7 @@ def build(
                 share_cores=share_cores,
                 source_board=source_board,
                 surge=surge,
+                profile=profile,
                 literally=literally,
                 force=force,
                 archive=archive,

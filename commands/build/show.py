@@ -27,6 +27,8 @@ _COLUMNS = ("rank", "key", "frames", "segments", "layers", "receives", "sends")
 def print_build(build: Build, console: Console) -> None:
     """Print what each rank runs, receives and sends."""
     console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
+    for weights in build.weights:
+        print_line(console, f"weights: {weights}")
     for tensor, origin in build.bounds[:_MOST_BOUNDS]:
         line = f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
         print_line(console, line)

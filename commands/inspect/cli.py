@@ -56,6 +56,13 @@ def inspect(
     platform: Annotated[
         str | None, Option(help="Platform file for --mapping (default: 'local').")
     ] = None,
+    profile: Annotated[
+        Path | None,
+        Option(
+            readable=False,
+            help="For --mapping: profile that decides the weights of ranks in turn without any.",
+        ),
+    ] = None,
     cuts: Annotated[
         int, Option(min=0, help="Maximum number of cuts to show, spread over the model.")
     ] = 9,
@@ -101,6 +108,7 @@ def inspect(
         "mapping": mapping,
         "surge": surge,
         "platform": platform,
+        "profile": profile,
         "svg": svg,
     }
     refused = {**others, "summary": summary}
@@ -118,7 +126,9 @@ def inspect(
     from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_inspection
 
-    inspection = inspect_model(model, parse_sizes(shape, at_most), mapping, platform, surge)
+    inspection = inspect_model(
+        model, parse_sizes(shape, at_most), mapping, platform, surge, profile
+    )
     if svg is not None:
         from rankslice.commands.inspect.picture import picture_of
 

@@ -83,6 +83,7 @@ def inspect_model(
     mapping: Path | None = None,
     platform: str | Path | None = None,
     surge: Path | None = None,
+    profile: Path | None = None,
 ) -> Inspection:
     """Return what a model consists of and costs, and what a mapping would make of it.
 
@@ -94,30 +95,42 @@ def inspect_model(
             share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
         surge: a second mapping file, for a surge.
+        profile: of the model: it decides the weights of ranks in turn that the mapping leaves open.
 
     Raises:
         RankSliceError: the file is no model, or one that cannot be sliced; the mapping or the
             platform have mistakes; the folder's model has changed.
     """
     if is_build_folder(model):
-        _refuse_for_folders(model, sizes, mapping=mapping, surge=surge, platform=platform)
+        _refuse_for_folders(
+            model, sizes, mapping=mapping, surge=surge, platform=platform, profile=profile
+        )
         return _inspection(*_build_folder(model))
     refuse_other_folders(model)
     if mapping is None:
-        _refuse_without_mapping(surge, platform)
+        _refuse_without_mapping(surge=surge, platform=platform, profile=profile)
         return _inspection(read_model(model, sizes), None)
     from rankslice.commands.planning import plan_model  # reads platforms, which takes its time
 
     planned = plan_model(
-        model, mapping, platform or "local", where=_anywhere, surge=surge, sizes=sizes
+        model,
+        mapping,
+        platform or "local",
+        where=_anywhere,
+        surge=surge,
+        profile=profile,
+        sizes=sizes,
     )
     return _inspection(planned.model, planned.plan)
 
 
-def _refuse_without_mapping(surge: Path | None, platform: str | Path | None) -> None:
+def _refuse_without_mapping(
+    *, surge: Path | None, platform: str | Path | None, profile: Path | None
+) -> None:
     purposes = (
         ("--surge", surge, "where frames go as long as there is no surge"),
         ("--platform", platform, "which layers go to its accelerators"),
+        ("--profile", profile, "which ranks take turns"),
     )
     mistakes = [
         Mistake(name, "needs a mapping", f"give --mapping, too: {purpose}")

@@ -15,7 +15,7 @@ from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.trace import most_in_a_second
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import plan_model
-from rankslice.commands.profile_file import read_profile
+from rankslice.commands.profile_file import other_model, read_profile
 from rankslice.commands.switching import USUAL, refuse_switching
 from rankslice.exploration.problem.frame_bytes import FrameBytes, bounds_text
 from rankslice.exploration.problem.links import LinkSpeeds
@@ -31,10 +31,10 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Channel, Plan, Segment
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.profile import OTHER_SIZES, Profile
+from rankslice.framework.profile import Profile
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import read_platform
-from rankslice.framework.wording import joined, listed, quoted
+from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.measurement.throughput import too_few_text
@@ -159,14 +159,15 @@ def simulate(
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
-    plan = _plan(target, mapping, platform, sizes)
+    plan, measured = _plan(target, mapping, platform, profile, sizes)
     refuse_switching(plan, options.switching, str(target))
     boards = read_platform(platform or "local")
     raise_mistakes(_unknown_boards(plan, boards, platform))
-    measured = None if profile is None else read_profile(profile)
+    if measured is None and profile is not None:
+        measured = read_profile(profile)
     source = "profile" if profile is None else profile.name
     if measured is not None:
-        raise_mistakes(_other_model(plan, measured, source))
+        raise_mistakes(other_model(plan, measured, source))
     return simulate_job(plan, boards, KnownTimes(measured), source, options)
 
 
@@ -219,15 +220,16 @@ def _plan(
     target: Path,
     mapping: Path | None,
     platform: str | None,
+    profile: Path | None,
     sizes: GivenSizes,
-) -> Plan:
-    """Return the plan of a build folder, or of a model and a mapping."""
+) -> tuple[Plan, Profile | None]:
+    """Return the plan of a build folder, or that of a model and a mapping with the profile."""
     if is_build_folder(target):
         if mapping is not None or sizes:
             name = "--mapping" if mapping is not None else sizes.options[0]
             found = f"{target} was built with a mapping and sizes of its own"
             raise RankSliceError(Mistake(name, found, "give the model's file instead"))
-        return read_plan(target)
+        return read_plan(target), None
     refuse_other_folders(target)
     if mapping is None:
         if not target.exists():
@@ -241,9 +243,12 @@ def _plan(
     def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
         return place_ranks(wanted, boards, share_cores=True, default_engine=engine)
 
-    planned = plan_model(target, mapping, platform or "local", where=anywhere, sizes=sizes)
+    planned = plan_model(
+        target, mapping, platform or "local", where=anywhere, profile=profile, sizes=sizes
+    )
     plan = planned.plan
-    return replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
+    plan = replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
+    return plan, planned.profile
 
 
 def _unknown_boards(plan: Plan, boards: Platform, given: str | None) -> Iterator[Mistake]:
@@ -264,17 +269,6 @@ def _with_boards(platform: Platform, plan: Plan) -> Platform:
     known = {board.name for board in platform.boards}
     more = (Board(name, name) for name in _board_names(plan) if name not in known)
     return replace(platform, boards=(*platform.boards, *more))
-
-
-def _other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
-    if profile.model.sha256 != plan.model.sha256:
-        same = profile.model.name == plan.model.name
-        found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"
-        yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
-        return
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
-    if found := profile.model.other_sizes(tensors[name] for name in plan.model.inputs):
-        yield Mistake(source, found, OTHER_SIZES)
 
 
 def _arrivals(

@@ -98,8 +98,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
     window = f"window {simulation.window}{f' (for a surge {surge})' if surge else ''}"
     return _Timeline(
         title=f"The first {frames} frames through {bare(plan.model.name)}",
-        subtitle=f"simulated; {rate}{window};"
-        f" bars have the number of their frame{more}",
+        subtitle=f"simulated; {rate}{window}; bars have the number of their frame{more}",
         width=_RIGHT + 20,
         height=bottom + 36,
         left=_LEFT,

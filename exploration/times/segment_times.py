@@ -65,7 +65,8 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
             its layers. All mistakes at once.
     """
     profile = times.profile
-    kinds = {rank.rank: _kind(profile, rank) for rank in plan.ranks if slept_s(rank) is None}
+    ranks = (plan.ranks[number] for number in sorted({each.rank for each in plan.segments}))
+    kinds = {rank.rank: _kind(profile, rank) for rank in ranks if slept_s(rank) is None}
     raise_mistakes(_unknown(plan, kinds, profile, source))
     known = {rank: kind for rank, kind in kinds.items() if kind is not None}
     layers = profile.model.layers if profile is not None else ()

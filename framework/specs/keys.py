@@ -117,6 +117,11 @@ def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
     return tuple((key, each) for (key, *_), each in zip(parts, by_weights(weights), strict=True))
 
 
+def lacks_weights(text: str) -> bool:
+    """Return whether an entry's key names several ranks and a weight of none."""
+    return "|" in text and "*" not in text
+
+
 def parse_key(text: str, where: str) -> Key:
     """Return the parts of a mapping key.
 

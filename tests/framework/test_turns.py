@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import count, islice
+from itertools import count, islice, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.framework.turns import ALL, MOST_TURNS, Turns, by_weights
+from rankslice.framework.turns import ALL, MOST_TURNS, Turns, by_weights, weights_for
 
 
 @st.composite
@@ -159,3 +159,32 @@ def test_unequal_ones_are_mixed_as_in_smooth_weighted_round_robin() -> None:
 
 def test_two_groups_with_the_longest_periods_have_few_frames_in_common() -> None:
     assert 9900 == math.lcm(MOST_TURNS, MOST_TURNS - 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "weights"),
+    [
+        ([30, 60], (2, 1)),
+        ([60, 30], (1, 2)),
+        ([30, 30.5], (1, 1)),
+        ([10, 20, 30], (6, 3, 2)),
+        ([20, 30], (3, 2)),
+        ([1, 1000], (11, 1)),
+        ([0, 0], (1, 1)),
+        ([1] * 20, (1,) * 20),
+        ([1] * 19 + [2], (2,) * 19 + (1,)),
+        ([1] * MOST_TURNS, (1,) * MOST_TURNS),
+    ],
+)
+def test_weights_are_in_proportion_to_rates(times: list[float], weights: tuple[int, ...]) -> None:
+    assert weights == weights_for(times)
+
+
+@given(st.lists(st.integers(1, 50), min_size=2, max_size=3))
+def test_no_other_weights_of_that_size_give_a_rate_that_is_much_higher(times: list[int]) -> None:
+    def interval(weights: Sequence[int]) -> float:
+        return max(map(math.prod, zip(weights, times, strict=True))) / sum(weights)
+
+    others = product(range(1, 12), repeat=len(times))
+    best = min(interval(weights) for weights in others if sum(weights) <= 12)
+    assert interval(weights_for(times)) <= 1.02 * best

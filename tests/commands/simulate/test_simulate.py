@@ -10,6 +10,7 @@ from line_graphs import opened
 from placements import placements
 from plans import planned
 from problems import CHAIN, board
+from profiled_layers import kind_of, profile_of
 from real_jobs import chain_folder, let_ranks_sleep
 
 from rankslice.commands.simulate.simulate import (
@@ -20,17 +21,8 @@ from rankslice.commands.simulate.simulate import (
 from rankslice.commands.trace import read_trace
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.platform import Link, Platform
-from rankslice.framework.profile import (
-    MeasuredBoard,
-    Profile,
-    ProfiledKind,
-    ProfiledModel,
-    SeenTensor,
-    Span,
-    profile_to_json,
-)
+from rankslice.framework.profile import Profile, ProfiledModel, SeenTensor
 
 
 @pytest.fixture
@@ -45,26 +37,6 @@ def simulated(*arguments):
     ended = rankslice("simulate", *arguments, "--json", "-")
     assert 0 == ended.code, ended.err
     return json.loads(ended.out)
-
-
-def profile_of(model, layers, *kinds):
-    """Return the text of a profile; ``kinds``: of :func:`kind_of`."""
-    names = tuple(f"L{number}" for number in range(layers))
-    return profile_to_json(Profile(ProfiledModel(model.name, file_sha256(model), (), names), kinds))
-
-
-def kind_of(layers, milliseconds, *keys):
-    """Return what was measured of accelerators on which every layer took the same."""
-    spans = tuple(
-        Span(first, last, tuple(round(1e6 * ms * (last - first + 1)) for ms in milliseconds),
-             (len(milliseconds),), None, None, None, False)
-        for first in range(layers)
-        for last in range(first, layers)
-    )  # fmt: skip
-    board = MeasuredBoard("local", "here", "x86_64", "", "3.11", 10**9, (), None, None)
-    return ProfiledKind(
-        keys[0], keys, "cpu", 1, "onnxruntime", "1", (), (), False, (), 10**6, board, spans
-    )
 
 
 def profiled(folder, *keys):

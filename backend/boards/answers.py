@@ -125,6 +125,8 @@ class BoardCheck:
     """How mpirun may name the board."""
     bases: tuple[Annotated[str, Only(_RUN.fullmatch, "the name of a run")], ...]
     """Earlier runs that may have the same inputs."""
+    free_bytes: Annotated[int, between(0, MAX_NUMBER)] | None = None
+    """Memory and swap that programs can get; ``None``: the board does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

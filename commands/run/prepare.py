@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankslice.backend.agent.memory import free_bytes
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import keeper
@@ -18,10 +19,11 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
+from rankslice.commands.run.memory import least_memory, too_little_memory
 from rankslice.commands.run.results_files import check_results
 from rankslice.commands.switching import refuse_switching
 from rankslice.commands.trace import read_trace
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def prepare(
 
     Raises:
         RankSliceError: the folder is no build folder, the input does not fit the model, there is
-            no usable mpirun, or a board cannot run its package.
+            no usable mpirun, or a board cannot run its package or has too little memory for it.
     """
     folder = _absolute(folder)
     plan = read_plan(folder)
@@ -107,21 +109,39 @@ def prepare(
     )
     _check_runtime(folder)
     with as_user_errors():
-        source = open_source(options, load_job(folder / PLAN).inputs)
+        job = load_job(folder / PLAN)
+        source = open_source(options, job.inputs)
+    needed = least_memory(job, folder, options)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
+        here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
+        raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
         launch = launch_command(plan, folder, found, (), options=_exported(options))
         return PreparedRun(folder, plan, options, source, tuple(launch))
-    return _prepare_across(PreparedRun(folder, plan, options, source, ()), found, ssh_config)
+    across = PreparedRun(folder, plan, options, source, ())
+    return _prepare_across(across, needed, found, ssh_config)
 
 
-def _prepare_across(prepared: PreparedRun, mpirun: MpiRun, ssh_config: Path | None) -> PreparedRun:
+_HERE = "this machine"
+
+
+def _prepare_across(
+    prepared: PreparedRun,
+    needed: Mapping[str, tuple[int, ...]],
+    mpirun: MpiRun,
+    ssh_config: Path | None,
+) -> PreparedRun:
     """Ask the boards, and return the run with its mpirun line."""
     from rankslice.backend.boards.preflight import check_boards
     from rankslice.commands.deploy.deploy import plan_deployment
 
     deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
     boards = check_boards(deployment.work, deployment.ssh_config, mpirun)
+    logins = [shell.login for shell, _ in boards.work]
+    free = {
+        login.full_name: look.free_bytes for login, look in zip(logins, boards.looks, strict=True)
+    }
+    raise_mistakes(too_little_memory({each.full_name: needed[each.board] for each in logins}, free))
     launch = launch_command(
         prepared.plan,
         prepared.folder,

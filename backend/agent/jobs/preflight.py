@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..memory import free_bytes
 from ..protocol import Answer, Request
 from ..system import ipv4_at
 from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of
@@ -44,7 +45,13 @@ def look(request: Request) -> Answer:
 
 def _looked(problems: list[str], network: str = "", bases: Sequence[str] = ()) -> Answer:
     own = socket.gethostname()
-    return {"problems": problems, "network": network, "hostname": own, "bases": list(bases)}
+    return {
+        "problems": problems,
+        "network": network,
+        "hostname": own,
+        "bases": list(bases),
+        "free_bytes": free_bytes(),
+    }
 
 
 def _problems(request: Request) -> list[str]:

@@ -22,7 +22,7 @@ from rankslice.framework.turns import ALL, MOST_TURNS, Turns
 from rankslice.framework.wording import described, quoted
 
 FORMAT = "rankslice-plan"
-VERSION = 2
+VERSION = 3
 
 _SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 

@@ -28,6 +28,13 @@ def reason_of(error: OSError) -> str:
     return f"{error.strerror}; make room there" if is_full else str(error.strerror)
 
 
+def what_is_wrong(error: Exception) -> str:
+    """Return what the error says that reading a damaged record raised."""
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    return str(error) or type(error).__name__
+
+
 def signal_name(number: int) -> str:
     """Return the name of a signal; real-time signals are named relative to the first."""
     try:

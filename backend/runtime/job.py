@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import BoundError, JobError
+from .errors import BoundError, JobError, what_is_wrong
 from .turns import ALL, Turns
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FORMAT = "rankslice-plan"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +219,12 @@ def load_job(path: Path) -> Job:
             raise JobError(f"{path}: format is {record['format']!r}, expected {_FORMAT!r}")
         if record["version"] != _VERSION:
             raise JobError(
-                f"{path}: a plan of version {record['version']}, this runtime reads version"
-                f" {_VERSION}; build again"
+                f"{path}: this is a plan of version {record['version']!r}, not {_VERSION}; made by"
+                " another version of RankSlice: build again"
             )
         return make_job(record, hashlib.sha256(text).hexdigest())
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise JobError(f"{path}: not a plan ({type(error).__name__}: {error})") from None
+        raise JobError(f"{path}: not a plan ({what_is_wrong(error)}); build again") from None
 
 
 def make_job(record: dict[str, Any], sha256: str = "") -> Job:

@@ -96,8 +96,9 @@ def read_document(
         raise RankSliceError(Mistake(where, f"this is not a {kind}", expected))
     version = record.pop("version", None)
     if type(version) is not int or version not in versions:
-        found = f"this is a {kind} of version {described(version)}"
-        raise RankSliceError(Mistake(where, found, f"expected {versions[0]}; {remedy}"))
+        found = f"this is a {kind} of version {described(version)}, not {versions[0]}"
+        expected = f"made by another version of RankSlice: {remedy}"
+        raise RankSliceError(Mistake(where, found, expected))
     return record, version
 
 

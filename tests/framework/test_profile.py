@@ -146,7 +146,10 @@ def test_a_text_that_is_no_profile_is_refused_as_such(text: str) -> None:
 
 
 def test_a_profile_of_another_version_asks_to_be_measured_anew() -> None:
-    expected = ["profile.json: this is a profile of version 5; expected 4; measure again"]
+    expected = [
+        "profile.json: this is a profile of version 5, not 4;"
+        " made by another version of RankSlice: measure again"
+    ]
     assert expected == mistakes(changed("version", 5))
 
 

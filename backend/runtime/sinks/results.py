@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
+from ..errors import JobError, what_is_wrong
 from ..job import Job, TensorSpec, typed_view
 from ..records import RecordForm
 
@@ -128,7 +128,7 @@ def read_results(path: Path) -> Results:
         *(ValueError, KeyError, TypeError, RecursionError, SyntaxError),
         *(OverflowError, MemoryError, AttributeError),
     ) as error:
-        raise JobError(f"{path}: not a results file ({error})") from None
+        raise JobError(f"{path}: not a results file ({what_is_wrong(error)})") from None
     return Results(plan_sha256, outputs, records, frames)
 
 

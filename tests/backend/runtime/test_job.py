@@ -141,10 +141,20 @@ def test_another_format_is_told(tmp_path: Path) -> None:
     assert f"{path}: format is 'package', expected 'rankslice-plan'" == message(path, text)
 
 
-def test_another_version_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 4])
+def test_another_version_is_told(version: int, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    expected = f"{path}: a plan of version 3, this runtime reads version 2; build again"
-    assert expected == message(path, changed(lambda plan: plan.update(version=3)))
+    expected = (
+        f"{path}: this is a plan of version {version}, not 3; made by another version of RankSlice:"
+        " build again"
+    )
+    assert expected == message(path, changed(lambda plan: plan.update(version=version)))
+
+
+def test_a_name_that_is_missing_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    expected = f"{path}: not a plan (there is no 'surge'); build again"
+    assert expected == message(path, changed(lambda plan: plan.pop("surge")))
 
 
 @pytest.mark.parametrize("dtype", ["string", "object", "datetime64[s]", "nothing", ""])

@@ -228,6 +228,12 @@ def test_another_file_is_not_a_results_file(tmp_path: Path, content: bytes) -> N
         read_results(tmp_path / "r")
 
 
+def test_what_a_results_file_lacks_is_told(tmp_path: Path) -> None:
+    (tmp_path / "r").write_bytes(HEAD + b'{"outputs": []}\n')
+    with pytest.raises(JobError, match=r"r: not a results file \(there is no 'plan_sha256'\)"):
+        read_results(tmp_path / "r")
+
+
 def test_results_of_a_type_without_size_are_refused(tmp_path: Path) -> None:
     head = {"plan_sha256": "f", "outputs": [["y", "object", [1]]]}
     (tmp_path / "r").write_bytes(HEAD + json.dumps(head).encode() + b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
@@ -19,18 +20,22 @@ help, and the function of its name in ``cli.py`` takes the options."""
 
 _F = TypeVar("_F", bound=Callable[..., None])
 
+_STYLE: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
+
+_loaded: dict[str, typer.Typer] = {}
+"""The commands whose modules have been imported, by name."""
+
 
 def summary(name: str) -> str:
     """Return the line that says what a command does."""
     return import_module(f"rankslice.commands.{name}").__doc__ or ""
 
 
+@cache
 def load_command(name: str) -> Any:
     """Return a command with its options, from the ``cli.py`` of its folder."""
     import_module(f"rankslice.commands.{name}.cli")
-    program = typer.main.get_command(app)
-    assert isinstance(program, _Program)
-    return program.commands[name]
+    return typer.main.get_command(_loaded[name])
 
 
 def command(*examples: str, cls: type[TyperCommand] = TyperCommand) -> Callable[[_F], _F]:
@@ -46,7 +51,8 @@ def command(*examples: str, cls: type[TyperCommand] = TyperCommand) -> Callable[
         lines = [f"rankslice {name} {example}" for example in examples]
         title = "Example:" if len(lines) == 1 else "Examples:"
         epilog = "\n\n".join([title, *lines])
-        app.command(name, cls=cls, help=summary(name), epilog=epilog)(function)
+        _loaded[name] = typer.Typer(add_completion=False, **_STYLE)
+        _loaded[name].command(name, cls=cls, help=summary(name), epilog=epilog)(function)
         return function
 
     return add
@@ -57,10 +63,7 @@ class _Program(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        loaded = self.commands
-        self.commands = {
-            name: loaded.get(name) or TyperCommand(name, help=summary(name)) for name in COMMANDS
-        }
+        self.commands = {name: TyperCommand(name, help=summary(name)) for name in COMMANDS}
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options that stand before a command."""
@@ -87,8 +90,7 @@ app = typer.Typer(
     cls=_Program,
     help="Run neural networks across the accelerators of several boards, one MPI rank per slice.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
+    **_STYLE,
 )
 
 

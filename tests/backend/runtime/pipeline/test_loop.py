@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
@@ -430,13 +431,14 @@ def test_a_thread_is_not_woken_by_its_own_steps() -> None:
     stage = Counting(frames=3)
     executor = Executor("compute", [stage], on_failure=lambda *_: None)
     stage.executor = executor
-    executor.start()
-    while not executor.is_waiting:
-        time.sleep(1e-3)
-    assert not executor._waiter.wait(0)
-    executor.stop()
-    executor.join(10)
-    assert 3 == stage.frame
+    with patch.object(executor, "_waiter", wraps=executor._waiter) as waiter:
+        executor.start()
+        while not executor.is_waiting:
+            time.sleep(1e-3)
+        waiter.set.assert_not_called()
+        executor.stop()
+        executor.join(10)
+    assert (3, False) == (stage.frame, executor._thread.is_alive())
 
 
 class Departures(Mailbox):

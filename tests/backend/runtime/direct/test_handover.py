@@ -35,9 +35,13 @@ NOTHING: dict[int, tuple[bytes, list[int]]] = {rank: (b"", []) for rank in range
 """A message for each rank."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def older_descriptors_are_closed() -> None:
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def no_descriptor_stays_open() -> Iterator[None]:
-    gc.collect()
     before = open_descriptors()
     yield
     deadline = time.monotonic() + 5

@@ -63,6 +63,9 @@ def two_boards(tmp_path: Path) -> Problem:
     return problem(tmp_path, platform(2, power=True), layers=3)
 
 
+METHODS = ["exact", "exhaustive", pytest.param("nsga2", marks=pytest.mark.ci)]
+
+
 def measured(candidate: Candidate) -> Candidate:
     figures = replace(candidate.figures[0], basis="measured")
     return replace(candidate, figures=(*candidate.figures, figures))
@@ -72,7 +75,7 @@ def on_front(found: SearchResult) -> list[int]:
     return sorted(len(each.ranks) for each in found.candidates if each.on_front)
 
 
-@pytest.mark.parametrize("method", ["exact", "exhaustive", "nsga2"])
+@pytest.mark.parametrize("method", METHODS)
 def test_each_method_finds_a_front_of_an_added_objective(two_boards: Problem, method: str) -> None:
     if method == "nsga2":
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
@@ -81,7 +84,7 @@ def test_each_method_finds_a_front_of_an_added_objective(two_boards: Problem, me
     assert [1, 2] == on_front(found)
 
 
-@pytest.mark.parametrize("method", ["exact", "exhaustive", "nsga2"])
+@pytest.mark.parametrize("method", METHODS)
 def test_what_only_runs_tell_makes_a_front_of_runs(two_boards: Problem, method: str) -> None:
     if method == "nsga2":
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")

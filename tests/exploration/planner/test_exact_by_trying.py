@@ -10,12 +10,16 @@ from chains import Tried, planned, random_case
 from rankslice.exploration import NoPlanError
 from rankslice.exploration.planner.optimal import Objective
 
-EACH = 250
 REST = {"marks": pytest.mark.ci}
-"""Of cases whose first 250 `make test` looks at."""
+"""Of cases whose first 50 `make test` looks at."""
 
-THROUGHPUT = [0, *(pytest.param(first, **REST) for first in range(EACH, 2000, EACH))]
-UNDER_A_FLOOR = [10_000, pytest.param(10_000 + EACH, **REST)]
+THROUGHPUT = [
+    (0, 50),
+    pytest.param(50, 200, **REST),
+    *(pytest.param(first, 250, **REST) for first in range(250, 2000, 250)),
+]
+UNDER_A_FLOOR = [(10_000, 50), pytest.param(10_050, 450, **REST)]
+WITHOUT_TABLES = [(20_000, 50), pytest.param(20_050, 200, **REST)]
 
 
 def least(seed: int, objective: Objective, floor_fps: float) -> float:
@@ -37,17 +41,19 @@ def floor_fps(seed: int) -> float:
     return 1 / best / (1.0, 1.3, 2.0, 5.0)[seed % 4] if 0 < best < math.inf else 1.0
 
 
-@pytest.mark.parametrize("first", THROUGHPUT)
-def test_no_pipeline_has_a_smaller_bottleneck(first: int) -> None:
-    for seed in range(first, first + EACH):
+@pytest.mark.parametrize(("first", "number"), THROUGHPUT)
+def test_no_pipeline_has_a_smaller_bottleneck(first: int, number: int) -> None:
+    for seed in range(first, first + number):
         expected = Tried(random_case(seed), "throughput", math.inf).run()
         assert expected == pytest.approx(least(seed, "throughput", 0.0), rel=1e-12, abs=0), seed
 
 
 @pytest.mark.parametrize("objective", ["latency", "energy"])
-@pytest.mark.parametrize("first", UNDER_A_FLOOR)
-def test_no_pipeline_above_the_floor_has_less(objective: Objective, first: int) -> None:
-    for seed in range(first, first + EACH):
+@pytest.mark.parametrize(("first", "number"), UNDER_A_FLOOR)
+def test_no_pipeline_above_the_floor_has_less(
+    objective: Objective, first: int, number: int
+) -> None:
+    for seed in range(first, first + number):
         floor = floor_fps(seed)
         expected = Tried(random_case(seed), objective, 1 / floor).run()
         assert expected == pytest.approx(least(seed, objective, floor), rel=1e-12, abs=0), seed
@@ -84,9 +90,12 @@ def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_tables")
-def test_bounds_hold_where_not_all_combinations_of_devices_are_looked_at() -> None:
-    proven = [check_without_tables(seed) for seed in range(20_000, 20_250)]
-    assert 60 < proven.count(True) < 220
+@pytest.mark.parametrize(("first", "number"), WITHOUT_TABLES)
+def test_bounds_hold_where_not_all_combinations_of_devices_are_looked_at(
+    first: int, number: int
+) -> None:
+    proven = [check_without_tables(seed) for seed in range(first, first + number)]
+    assert number / 4 < proven.count(True) < 9 / 10 * number
 
 
 @pytest.mark.slow

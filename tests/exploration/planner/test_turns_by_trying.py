@@ -53,7 +53,14 @@ def check(seed: int, objective: Objective) -> float:
 
 @pytest.mark.parametrize(
     ("objective", "first", "number"),
-    [("throughput", 0, 160), ("latency", 1000, 80), ("energy", 2000, 60)],
+    [
+        ("throughput", 0, 40),
+        ("latency", 1000, 20),
+        ("energy", 2000, 30),
+        pytest.param("throughput", 40, 120, marks=pytest.mark.ci),
+        pytest.param("latency", 1020, 60, marks=pytest.mark.ci),
+        pytest.param("energy", 2030, 30, marks=pytest.mark.ci),
+    ],
 )
 def test_no_pipeline_with_turns_is_better(objective: Objective, first: int, number: int) -> None:
     values = [check(seed, objective) for seed in range(first, first + number)]
@@ -89,12 +96,17 @@ def check_coarsely(seed: int) -> bool:
     return found.proven
 
 
-def test_bounds_hold_where_kinds_are_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("first", "number"), [(3000, 30), pytest.param(3030, 70, marks=pytest.mark.ci)]
+)
+def test_bounds_hold_where_kinds_are_counted_as_one(
+    monkeypatch: pytest.MonkeyPatch, first: int, number: int
+) -> None:
     monkeypatch.setattr("rankslice.exploration.planner.relaxation._MAX_BYTES", 200)
     monkeypatch.setattr("rankslice.exploration.planner.relaxation._KEPT", 2)
     monkeypatch.setattr("rankslice.exploration.planner.solver._MAX_STATES", 8)
-    proven = [check_coarsely(seed) for seed in range(3000, 3100)]
-    assert 20 < proven.count(True) < 90
+    proven = [check_coarsely(seed) for seed in range(first, first + number)]
+    assert number / 5 < proven.count(True) < 9 / 10 * number
 
 
 @pytest.mark.slow

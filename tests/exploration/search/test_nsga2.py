@@ -84,7 +84,7 @@ def pymoo() -> None:
 @pytest.mark.usefixtures("pymoo")
 class TestNsga2:
     def test_it_finds_the_front_of_a_small_case(self) -> None:
-        found = nsga2(score, SPACE, GeneticOptions(generations=60))
+        found = nsga2(score, SPACE, GeneticOptions(generations=30))
         assert the_front() == front_of(found)
 
     def test_it_finds_the_same_again(self) -> None:
@@ -131,7 +131,7 @@ class TestNsga2:
 
     def test_moving_blocks_first_finds_the_front_too(self) -> None:
         blocks = coarse_blocks(WORK, np.ones(len(WORK) - 1), 3)
-        found = nsga2(score, replace(SPACE, blocks=blocks), GeneticOptions(generations=80))
+        found = nsga2(score, replace(SPACE, blocks=blocks), GeneticOptions(generations=40))
         assert the_front() == front_of(found)
 
     def test_a_case_with_one_mapping_ends(self) -> None:

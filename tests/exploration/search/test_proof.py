@@ -58,10 +58,10 @@ def check(seed: int) -> bool:
     return proof.is_proven
 
 
-@pytest.mark.parametrize("first", [0])
-def test_nothing_is_called_proven_that_is_not_the_best(first: int) -> None:
-    proven = [check(seed) for seed in range(first, first + 100)]
-    assert 60 < proven.count(True) < 100
+@pytest.mark.parametrize(("first", "number"), [(0, 25), pytest.param(25, 75, marks=pytest.mark.ci)])
+def test_nothing_is_called_proven_that_is_not_the_best(first: int, number: int) -> None:
+    proven = [check(seed) for seed in range(first, first + number)]
+    assert 6 / 10 * number < proven.count(True) < number
 
 
 @pytest.mark.slow

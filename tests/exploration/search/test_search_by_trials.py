@@ -57,7 +57,7 @@ def test_the_model_alone_believes_in_gpus(two_boards: Problem) -> None:
     assert (0, ()) == (found.tried, found.failures)
 
 
-@pytest.mark.parametrize("method", ["nsga2", "exhaustive"])
+@pytest.mark.parametrize("method", [pytest.param("nsga2", marks=pytest.mark.ci), "exhaustive"])
 def test_a_search_by_trials_finds_what_is_best_in_trials(tmp_path: Path, method: str) -> None:
     if method == "nsga2":
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")

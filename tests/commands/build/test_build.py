@@ -235,6 +235,7 @@ def killed(folder: Path, number: signal.Signals) -> int:
         return process.wait()
 
 
+@pytest.mark.ci
 def test_a_terminated_build_leaves_nothing(big: Path) -> None:
     assert 128 + signal.SIGTERM == killed(big, signal.SIGTERM)
     assert ["mapping.json", "model.onnx"] == sorted(path.name for path in big.iterdir())

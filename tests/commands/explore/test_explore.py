@@ -223,7 +223,7 @@ def test_energy_from_power_figures_is_modelled(folder: Path) -> None:
 
 def test_the_same_seed_finds_the_same(folder: Path) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
-    options = ["--method", "nsga2", "--generations", "5", "--seed", "7"]
+    options = ["--method", "nsga2", "--generations", "5", "--population", "20", "--seed", "7"]
     explore(*options)
     explore(*options, "--out", "again")
     first, second = (
@@ -409,7 +409,11 @@ SMALL = ["--generations", "3", "--population", "8"]
 
 @pytest.mark.parametrize(
     "options",
-    [["--method", "exact"], ["--method", "nsga2", *SMALL], ["--method", "exhaustive"]],
+    [
+        ["--method", "exact"],
+        pytest.param(["--method", "nsga2", *SMALL], marks=pytest.mark.ci),
+        ["--method", "exhaustive"],
+    ],
     ids=" ".join,
 )
 def test_mappings_can_be_simulated(folder: Path, options: list[str]) -> None:
@@ -448,6 +452,7 @@ def test_a_mapping_has_the_same_figures_wherever_it_is_predicted(folder: Path) -
     assert figures["latency_ms"] == pytest.approx(1e3 * prediction.latency_s)
 
 
+@pytest.mark.ci
 def test_a_search_can_run_its_mappings(folder: Path) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
     write_profile(folder, "local", per_core=True)

@@ -135,6 +135,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.ci
 def test_each_layer_and_each_pair_of_the_classifier_is_measured(digits: Path) -> None:
     profile = read_profile(digits)
     (kind,) = profile.kinds
@@ -144,6 +145,7 @@ def test_each_layer_and_each_pair_of_the_classifier_is_measured(digits: Path) ->
     assert all(span.energy_uj != 0 for span in kind.spans)
 
 
+@pytest.mark.ci
 def test_the_classifier_as_a_whole_takes_less_than_its_layers_one_by_one(digits: Path) -> None:
     summary = json.loads((digits.parent / "s.json").read_text())
     (kind,) = summary["kinds"]
@@ -151,6 +153,7 @@ def test_the_classifier_as_a_whole_takes_less_than_its_layers_one_by_one(digits:
     assert [KEY] == kind["keys"]
 
 
+@pytest.mark.ci
 def test_the_layers_are_those_of_the_model(digits: Path) -> None:
     assert ("conv1", "softmax") == (
         (layers := read_profile(digits).model.layers)[0],
@@ -405,6 +408,8 @@ def test_other_cores_compute_meanwhile_unless_told_otherwise(tmp_path: Path) -> 
         assert () == profiler.profile.kinds[0].neighbours
 
 
-def test_a_profile_is_written_in_one_step(digits: Path) -> None:
-    assert profile_to_json(read_profile(digits)) == digits.read_text()
-    assert {"p.json", "s.json"} == {path.name for path in digits.parent.iterdir()}
+def test_a_profile_is_written_in_one_step(measured: Path) -> None:
+    profile = measured / "profile.json"
+    assert profile_to_json(read_profile(profile)) == profile.read_text()
+    written = {"model.onnx", "platform.yaml", "profile.json"}
+    assert written == {path.name for path in measured.iterdir()}

@@ -157,6 +157,7 @@ def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
     assert finished.summary.verify.passed
 
 
+@pytest.mark.ci
 def test_frames_of_an_npz_file_come_out_as_its_arrays_say(built: Path, tmp_path: Path) -> None:
     frames = np.random.default_rng(5).standard_normal((7, 1, 4, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "frames.npz", x=frames)
@@ -181,6 +182,7 @@ def test_the_line_in_the_drivers_docstring_runs_the_job_without_the_launcher(
     )
 
 
+@pytest.mark.ci
 def test_a_dry_run_prints_a_line_that_a_shell_runs(built: Path, tmp_path: Path) -> None:
     results = tmp_path / "my results.bin"
     shown = rankslice("run", built, "--frames", "5", "--results", results, "--dry-run")
@@ -250,6 +252,7 @@ def test_a_frame_rate_beyond_the_pipelines_fails_and_names_the_frame(built: Path
     assert "--overflow drop" in ended.err
 
 
+@pytest.mark.ci
 def test_dropped_frames_are_named_and_the_others_verified(built: Path) -> None:
     ended = rankslice(
         *("run", built, "--frames", "500", "--fps", "100000", "--queue", "2"),
@@ -295,6 +298,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_folder(parent, onnx.parser.parse_model(IMAGE_MODEL), ranks)
 
 
+@pytest.mark.ci
 def test_classes_of_all_frames_are_in_the_json_and_in_a_table(
     pictures: Path, tmp_path: Path
 ) -> None:

@@ -268,6 +268,7 @@ def test_a_gpu_gives_what_the_cpu_gives(monkeypatch: pytest.MonkeyPatch) -> None
     assert np.abs(scores_of(loaded(CPU)) - scores_of(engine)).max() <= 1e-5
 
 
+@pytest.mark.ci
 @needs_swiftshader
 def test_what_a_gpu_cannot_run_goes_to_the_cpu_only_if_that_is_allowed(
     monkeypatch: pytest.MonkeyPatch,

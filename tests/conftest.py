@@ -8,7 +8,8 @@ import hypothesis
 import pytest
 
 # How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("rankslice", deadline=None)
+hypothesis.settings.register_profile("rankslice", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("rankslice")
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and all that they start.

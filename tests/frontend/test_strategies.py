@@ -2,14 +2,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import onnx
-from hypothesis import given, settings
+from hypothesis import given
 from strategies import networks
 
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 
 @given(networks())
-@settings(max_examples=50)
 def test_a_random_network_is_the_same_as_a_record_and_as_a_file(network):
     with TemporaryDirectory() as folder:
         path = Path(folder) / "network.onnx"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.errors import JobError
@@ -97,7 +97,6 @@ def read_within(slot: OpenSlot, length: int | None) -> tuple[Any, str]:
         assert peak < MOST_BYTES
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.data(), st.sampled_from(SPECS))
 def test_a_header_is_one_of_a_shape_that_the_tensor_may_have_or_an_error(
     data: st.DataObject, spec: TensorSpec

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
 from onnx_models import LIGHT_MODELS, save
@@ -225,7 +225,6 @@ def rows(draw: st.DrawFn) -> list[Row]:
 
 
 @given(rows())
-@settings(max_examples=300)
 def test_no_two_lines_share_a_lane_at_the_same_height(graph):
     lanes = assign_lanes(graph)
     made = {name: index for index, row in enumerate(graph) for name in row.makes}

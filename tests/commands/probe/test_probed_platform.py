@@ -198,7 +198,7 @@ def test_what_a_board_says_cannot_leave_its_comment(rubik_pi: BoardReport) -> No
 @example(text="y")
 @example(text="1_0")
 @example(text="# no")
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_boards_say_there_is_one_board(rubik_pi: BoardReport, text: str) -> None:
     said = replace(LITERT, version=text, python=text, packages=(("ai-edge-litert", text),))
     evil = replace(

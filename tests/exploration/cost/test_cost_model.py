@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from line_graphs import line_graph, opened
 from one_by_one import OneByOne
 from placements import placements
@@ -30,7 +30,6 @@ TENSOR_S = TENSOR_BYTES / 125e6
 
 
 @given(assigned_problems())
-@settings(max_examples=60, deadline=None)
 def test_many_at_once_have_the_figures_of_one_explained(drawn):
     given_problem, population = drawn
     found = evaluate(given_problem, population)
@@ -47,7 +46,6 @@ def test_many_at_once_have_the_figures_of_one_explained(drawn):
 
 
 @given(assigned_problems())
-@settings(max_examples=60, deadline=None)
 def test_many_at_once_need_the_memory_of_one_explained_if_devices_have_one_span_each(drawn):
     given_problem, population = drawn
     contiguous = np.sort(population, axis=1)
@@ -58,7 +56,6 @@ def test_many_at_once_need_the_memory_of_one_explained_if_devices_have_one_span_
 
 
 @given(assigned_problems())
-@settings(max_examples=60, deadline=None)
 def test_a_frame_that_is_alone_takes_at_least_the_bottleneck_and_its_layers_on_one_device(drawn):
     given_problem, population = drawn
     for assignment in population:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from line_graphs import line_graph, opened
 from placements import placements
@@ -107,7 +107,6 @@ BOARDS = st.one_of(
 
 
 @given(mapped_graphs(), BOARDS)
-@settings(max_examples=60, deadline=None)
 def test_inspect_tells_what_the_ranks_of_a_plan_allocate(
     drawn: tuple[Graph, dict[str, int]], boards: Sequence[int]
 ) -> None:
@@ -118,7 +117,6 @@ def test_inspect_tells_what_the_ranks_of_a_plan_allocate(
 
 
 @given(mapped_graphs(), BOARDS)
-@settings(max_examples=150, deadline=None)
 def test_the_cost_model_counts_what_the_runtime_allocates(
     drawn: tuple[Graph, dict[str, int]], boards: Sequence[int]
 ) -> None:
@@ -151,7 +149,6 @@ def mapped_chains(draw: st.DrawFn) -> tuple[Graph, dict[str, int]]:
 
 
 @given(mapped_chains(), BOARDS)
-@settings(max_examples=100, deadline=None)
 def test_many_at_once_need_what_the_runtime_allocates(
     drawn: tuple[Graph, dict[str, int]], boards: Sequence[int]
 ) -> None:
@@ -163,7 +160,6 @@ def test_many_at_once_need_what_the_runtime_allocates(
 
 
 @given(mapped_chains(), st.data())
-@settings(max_examples=150, deadline=None)
 def test_ranks_in_turn_are_counted_with_what_the_runtime_allocates(
     drawn: tuple[Graph, dict[str, int]], data: st.DataObject
 ) -> None:

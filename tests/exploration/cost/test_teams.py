@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from placements import placements
@@ -118,7 +118,6 @@ def teamed_problems(draw: st.DrawFn) -> tuple[Problem, NDArray[np.int64]]:
 
 
 @given(teamed_problems())
-@settings(max_examples=80, deadline=None)
 def test_many_at_once_have_the_figures_of_one_explained(
     drawn: tuple[Problem, NDArray[np.int64]],
 ) -> None:
@@ -134,7 +133,6 @@ def test_many_at_once_have_the_figures_of_one_explained(
 
 
 @given(assigned_problems())
-@settings(max_examples=40, deadline=None)
 def test_assignments_without_turns_cost_what_they_cost_beside_those_with_turns(
     drawn: tuple[Problem, NDArray[np.int64]],
 ) -> None:

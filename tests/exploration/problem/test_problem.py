@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from problems import CHAIN, GIGABIT, board, platform, problem
@@ -165,7 +165,6 @@ def test_names_with_dots_are_not_made_ranges():
 
 
 @given(random_graphs(), st.data())
-@settings(max_examples=80, deadline=None)
 def test_a_mapping_gives_each_layer_the_device_that_was_assigned(graph, data):
     layers = explored_layers(graph)
     found = make_problem(graph, platform(), np.ones((1, len(layers))))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from problems import board, platform, problem
@@ -145,7 +145,6 @@ def test_nothing_is_told_of_turns_that_are_slower_than_slices() -> None:
     assert [] == list(replicas_text(made, found.candidates))
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.floats(0.001, 0.1), min_size=4, max_size=4),
     st.sampled_from([1.0, 10.0, 1000.0]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from line_graphs import line_graph
 from onnx_models import LIGHT_MODELS, read
 from plans import planned
@@ -60,7 +60,6 @@ def test_a_model_of_one_layer_has_no_cut():
 
 
 @given(random_graphs())
-@settings(max_examples=200)
 def test_what_crosses_a_cut_is_what_a_plan_with_that_cut_sends(graph):
     position = {layer.name: index for index, layer in enumerate(graph.layers)}
     for cut in cuts_of(graph):

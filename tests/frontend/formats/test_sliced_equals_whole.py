@@ -3,7 +3,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx_models import random_inputs, run
 from strategies import assignments, networks
@@ -21,7 +21,6 @@ def mapped_networks(draw):
 
 
 @given(mapped_networks())
-@settings(max_examples=50)
 def test_segments_run_one_by_one_give_the_bits_of_the_whole_model(mapped):
     network, ranks = mapped
     with TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_RANKS
 from strategies import mapped_graphs
@@ -51,7 +51,6 @@ def with_tensor(graph, name, **changes):
 
 
 @given(mapped_graphs())
-@settings(max_examples=100)
 def test_every_layer_that_a_frame_needs_is_in_one_segment_of_its_rank(mapped):
     graph, ranks = mapped
     placed = [
@@ -65,7 +64,6 @@ def test_every_layer_that_a_frame_needs_is_in_one_segment_of_its_rank(mapped):
 
 
 @given(mapped_graphs())
-@settings(max_examples=100)
 def test_a_segment_needs_only_model_inputs_and_outputs_of_segments_before_it(mapped):
     found = partition(*mapped)
     there = set(names(found.graph.inputs))
@@ -76,7 +74,6 @@ def test_a_segment_needs_only_model_inputs_and_outputs_of_segments_before_it(map
 
 
 @given(mapped_graphs())
-@settings(max_examples=100)
 def test_the_layers_of_a_segment_run_one_after_the_other_from_its_inputs(mapped):
     for segment in partition(*mapped).segments:
         there = set(names(segment.inputs))
@@ -87,7 +84,6 @@ def test_the_layers_of_a_segment_run_one_after_the_other_from_its_inputs(mapped)
 
 
 @given(mapped_graphs())
-@settings(max_examples=100)
 def test_a_segment_gives_out_what_others_read_and_what_leaves_the_model_and_no_more(mapped):
     found = partition(*mapped)
     wanted = set(names(found.graph.outputs))
@@ -97,7 +93,6 @@ def test_a_segment_gives_out_what_others_read_and_what_leaves_the_model_and_no_m
 
 
 @given(mapped_graphs())
-@settings(max_examples=100)
 def test_a_segment_has_no_constant_layer_that_it_does_not_need(mapped):
     for segment in partition(*mapped).segments:
         for position, layer in enumerate(segment.layers):

@@ -4,7 +4,7 @@ from collections import deque
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
@@ -77,7 +77,6 @@ def expect_valid(ranks, direct, blocks):
 
 
 @given(problems())
-@settings(max_examples=300)
 def test_no_grouping_without_circles_has_fewer_groups(problem):
     found = fewest_blocks(*problem)
     expect_valid(*problem, found.blocks)
@@ -86,7 +85,6 @@ def test_no_grouping_without_circles_has_fewer_groups(problem):
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100)
 def test_no_order_of_the_items_has_fewer_turns(random):
     ranks = [random.randrange(4) for _ in range(random.randint(10, 14))]
     direct = [
@@ -97,7 +95,6 @@ def test_no_order_of_the_items_has_fewer_turns(random):
 
 
 @given(problems(most=24))
-@settings(max_examples=200)
 def test_without_a_budget_the_answer_is_valid_and_says_truly_whether_it_is_minimal(problem):
     exact = fewest_blocks(*problem)
     hasty = fewest_blocks(*problem, budget=0)

@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from line_graphs import line_graph
 from placements import placements
 from plans import planned, plans
@@ -18,7 +18,6 @@ def channels(plan):
 
 
 @given(plans())
-@settings(max_examples=100)
 def test_a_plan_is_sound_and_reads_back_as_it_was(plan):
     assert plan == plan_from_json(plan_to_json(plan))
 
@@ -51,7 +50,6 @@ def needed(plan):
 
 
 @given(plans())
-@settings(max_examples=100)
 def test_each_rank_gets_each_tensor_that_it_lacks_once_and_from_where_it_is_first(plan):
     makers = made(plan)
     expected = [
@@ -64,14 +62,12 @@ def test_each_rank_gets_each_tensor_that_it_lacks_once_and_from_where_it_is_firs
 
 
 @given(plans())
-@settings(max_examples=100)
 def test_each_frame_of_a_tensor_is_made_once(plan):
     for makers in made(plan).values():
         assert sorted(frames_of(plan, ALL)) == sorted(f for _, frames, _ in makers for f in frames)
 
 
 @given(plans())
-@settings(max_examples=100)
 def test_a_level_is_the_length_of_the_longest_way_from_the_source(plan):
     """Walk the ways one by one, channel by channel and segment by segment."""
     makers = made(plan)

@@ -58,7 +58,6 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_folder(tmp_path_factory.mktemp("figure2"), figure_2(), FIGURE_2_RANKS)
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data(), network=networks())
 def test_a_sliced_network_computes_what_the_unsliced_one_does(
     data: st.DataObject, network: Network
@@ -76,7 +75,7 @@ def test_a_sliced_network_computes_what_the_unsliced_one_does(
             np.testing.assert_array_equal(values, results.values(output))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data(), network=networks(rows="n"))
 def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
     data: st.DataObject, network: Network
@@ -94,7 +93,7 @@ def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
                 np.testing.assert_array_equal(before, after, strict=True)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data(), network=networks())
 def test_ranks_that_take_turns_compute_what_the_unsliced_model_does(
     data: st.DataObject, network: Network

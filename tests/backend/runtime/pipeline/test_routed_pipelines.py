@@ -109,7 +109,7 @@ def changes_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(changes)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data(), network=networks())
 def test_frames_on_two_routes_are_computed_as_by_the_unsliced_network(
     data: st.DataObject, network: Network

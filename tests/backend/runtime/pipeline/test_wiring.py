@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
@@ -388,7 +388,6 @@ def test_a_rank_that_takes_turns_keeps_source_and_sink_in_threads_of_their_own()
     assert [set(), set()] == [{*threadless_stages(rank, is_timed=False)} for rank in job.ranks]
 
 
-@settings(max_examples=40)
 @given(jobs_and_pairs(), st.integers(1, 9))
 def test_a_stage_finds_each_of_its_frames_in_exactly_one_ring(
     drawn: tuple[Job, Pairs], window: int
@@ -416,7 +415,6 @@ def test_a_stage_finds_each_of_its_frames_in_exactly_one_ring(
             assert expected == sorted(found)
 
 
-@settings(max_examples=40)
 @given(jobs_and_pairs(), st.integers(1, 9))
 def test_both_ends_of_a_channel_mean_the_same_frames(drawn: tuple[Job, Pairs], window: int) -> None:
     job, direct = drawn

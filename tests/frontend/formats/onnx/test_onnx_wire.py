@@ -19,11 +19,7 @@ from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.wire import WireFile, scan_model, varint
 
 CONTENT = SAMPLE_MODEL.SerializeToString()
-bounded = settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+bounded = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def reads_or_refuses(path, content):

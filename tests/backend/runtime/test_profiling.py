@@ -83,7 +83,7 @@ ROWS = """<ir_version: 8, opset_import: ["" : 17]>
     rows (float[n,4] x, int64[2] sizes) => (float[m,2] y) { y = Reshape(x, sizes) }"""
 
 
-@pytest.mark.parametrize("bound", [6, 5])
+@pytest.mark.parametrize("bound", [6, pytest.param(5, marks=pytest.mark.ci)])
 def test_open_sizes_are_those_of_frames_and_values_that_are_sizes_are_kept(
     opened: Accelerator, bound: int
 ) -> None:
@@ -101,6 +101,7 @@ def test_open_sizes_are_those_of_frames_and_values_that_are_sizes_are_kept(
     assert "Reshape" in (random.problem or "")
 
 
+@pytest.mark.ci
 def test_it_is_run_until_there_are_enough_times(tmp_path: Path, model: Path) -> None:
     with accelerator(tmp_path, model, SLEEPING) as opened:
         samples = opened.measure(
@@ -130,6 +131,7 @@ def test_energy_is_what_the_boards_sensor_tells(tmp_path: Path, model: Path, chi
         assert 0.003 * 5e6 < energy_uj < 0.010 * 5e6
 
 
+@pytest.mark.ci
 def test_energy_of_a_sensor_that_goes_wrong_is_absent(
     tmp_path: Path, model: Path, chip: Path
 ) -> None:

@@ -273,6 +273,7 @@ def test_force_keeps_a_folder_whose_plan_no_build_made(inputs: Path) -> None:
     assert '{"holiday": "Texel"}' == (inputs / "photos" / "plan.json").read_text()
 
 
+@pytest.mark.ci
 def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs: Path) -> None:
     out = built(inputs, inputs / "out").folder
     run(prepare(out, RunOptions(frames=2)), verify=True)

@@ -26,6 +26,7 @@ DIGITS = Path(__file__).parents[3] / "models" / "digits.tflite"
 CORE = min(os.sched_getaffinity(0))
 
 
+@pytest.mark.ci
 @needs_litert
 def test_layers_of_a_tflite_model_are_measured_with_litert() -> None:
     with Profiler(DIGITS, "local", None, ProfileOptions(keys=[f"local_cpu{CORE}"])) as profiler:

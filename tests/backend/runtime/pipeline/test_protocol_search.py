@@ -814,7 +814,7 @@ def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: s
         ("there and back", 1, 3, "late", 900),
         ("there and back", 2, 3, "prompt", 1000),
         pytest.param("there and back", 3, 3, "prompt", 1000, marks=pytest.mark.ci),
-        ("there and back with a skip", 1, 2, "buffered", 1000),
+        pytest.param("there and back with a skip", 1, 2, "buffered", 1000, marks=pytest.mark.ci),
         pytest.param("there and back with a skip", 3, 3, "prompt", 1000, marks=pytest.mark.ci),
         ("skip channel", 1, 3, "prompt", 1000),
         pytest.param("skip channel", 2, 1, "prompt", 1000, marks=pytest.mark.ci),
@@ -824,7 +824,7 @@ def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: s
         pytest.param("open skip channel", 1, 2, "prompt", 500, marks=pytest.mark.ci),
         pytest.param("second of two in turn", 1, 4, "prompt", 2000, marks=pytest.mark.ci),
         ("middle in turn", 1, 2, "prompt", 1000),
-        ("two in turn", 3, 4, "prompt", 1000),
+        pytest.param("two in turn", 3, 4, "prompt", 1000, marks=pytest.mark.ci),
         pytest.param("three in turn", 1, 4, "prompt", 1000, marks=pytest.mark.ci),
     ],
 )
@@ -848,10 +848,10 @@ def test_no_reachable_state_is_a_deadlock_or_overflows(
         # s travels to rank 1 alone, where rank 2 reads it, too.
         ("skip channel", 1, 2, frozenset({(1, 2)}), 500),
         pytest.param("skip channel", 2, 1, frozenset({(1, 2)}), 700, marks=pytest.mark.ci),
-        ("skip channel", 1, 1, frozenset({(0, 1), (1, 2)}), 1000),
+        pytest.param("skip channel", 1, 1, frozenset({(0, 1), (1, 2)}), 1000, marks=pytest.mark.ci),
         ("skip channel", 1, 1, frozenset({(0, 2)}), 200),
         ("open chain", 2, 4, PAIR, 300),
-        ("open skip channel", 1, 2, ALL, 400),
+        pytest.param("open skip channel", 1, 2, ALL, 400, marks=pytest.mark.ci),
         pytest.param("open skip channel", 1, 2, frozenset({(1, 2)}), 500, marks=pytest.mark.ci),
         ("second of two in turn", 1, 4, ALL, 400),
         ("middle in turn", 1, 3, frozenset({(0, 1)}), 500),
@@ -919,7 +919,9 @@ def test_no_reachable_state_of_two_routes_is_a_deadlock_or_overflows(
     assert seen.ends > frames
 
 
-@pytest.mark.parametrize(("window", "direct"), [(2, PAIR), (1, NONE)])
+@pytest.mark.parametrize(
+    ("window", "direct"), [(2, PAIR), pytest.param(1, NONE, marks=pytest.mark.ci)]
+)
 def test_no_reachable_state_of_two_routes_is_a_deadlock_if_the_end_is_found_by_reading(
     window: int, direct: Pairs
 ) -> None:

@@ -159,7 +159,7 @@ def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds:
     rows = []
     for case, rates in found.items():
         shares = spread(rate / case.reference_fps for rate in rates)
-        predicted = "-" if boards is not None else compared(jobs[case], rates)
+        predicted = "-" if boards is not None else compared(jobs[case](), rates)
         verdict = "met" if shares.middle >= case.target else "missed"
         rates_text = spread(rates).text(1)
         rows.append(
@@ -173,7 +173,15 @@ def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds:
                 verdict,
             ]
         )
-    columns = ("stages", "could be, frames/s", "frames/s", "share", "predicted", "target", "")
+    columns = (
+        "stages",
+        "could be, frames/s",
+        "frames/s",
+        "share",
+        "predicted, ratio",
+        "target",
+        "",
+    )
     print_table("null stages" + " on boards" * (boards is not None), columns, rows)
 
 

@@ -1,0 +1,1 @@
+"""Answer requests of the Open Inference Protocol with pipelines of build folders."""

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol, version 2: requests and answers as bytes and as arrays."""

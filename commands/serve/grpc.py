@@ -1,0 +1,196 @@
+"""The protocol over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from rankslice import __version__
+from rankslice.commands.serve.access import Access, read_bytes
+from rankslice.commands.serve.limits import Limits
+from rankslice.commands.serve.metrics import NO_MODEL, Metrics
+from rankslice.commands.serve.models import PLATFORM, VERSION, Models
+from rankslice.commands.serve.protocol import rpc
+from rankslice.commands.serve.protocol.messages import MESSAGES, SERVICE
+from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
+from rankslice.commands.serve.protocol.tensors import metadata_of
+from rankslice.framework.errors import Mistake, RankSliceError
+
+PROTOCOL = "grpc"
+_OPEN_TO_ALL = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
+_Answer = Callable[[Any], Awaitable[Any]]
+
+
+class GrpcServer:
+    """Answers calls until it is told to end."""
+
+    def __init__(
+        self, address: str, models: Models, metrics: Metrics, access: Access, limits: Limits
+    ) -> None:
+        """Listen.
+
+        Args:
+            address: ``host:port``; port 0: any that is free.
+            models: what is served.
+            metrics: of the server.
+            access: who may ask.
+            limits: for clients.
+
+        Raises:
+            RankSliceError: the address cannot be used.
+        """
+        self._limits = limits
+        largest = max(rpc.most_bytes(model.inputs) for model in models)
+        self._server = grpc.aio.server(
+            interceptors=[_Guard(metrics, access)],
+            maximum_concurrent_rpcs=limits.connections,
+            options=[
+                ("grpc.max_receive_message_length", largest),
+                ("grpc.max_metadata_size", limits.head_bytes),
+                ("grpc.max_concurrent_streams", limits.connections),
+                ("grpc.server_handshake_timeout_ms", int(1e3 * limits.patience_s)),
+                ("grpc.so_reuseport", 0),
+                # A message may not become larger than it was on its way.
+                ("grpc.compression_enabled_algorithms_bitset", 1),
+                ("grpc.per_message_decompression", 0),
+            ],
+        )
+        answers = _Answers(models, metrics)
+        calls: dict[str, tuple[str, _Answer, int]] = {
+            "ServerLive": ("ServerLiveRequest", answers.live, 0),
+            "ServerReady": ("ServerReadyRequest", answers.ready, 0),
+            "ModelReady": ("ModelReadyRequest", answers.model_ready, 0),
+            "ServerMetadata": ("ServerMetadataRequest", answers.server, 0),
+            "ModelMetadata": ("ModelMetadataRequest", answers.model, 0),
+            "ModelInfer": ("ModelInferRequest", answers.infer, largest),
+        }
+        handlers = {
+            name: grpc.stream_unary_rpc_method_handler(
+                self._handler(MESSAGES[message], answer, largest),
+                response_serializer=_bytes_of,
+            )
+            for name, (message, answer, largest) in calls.items()
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),)
+        )
+        try:
+            if access.cert is not None and access.key is not None:
+                chain = read_bytes(access.cert, "expected a PEM file")
+                pair = (read_bytes(access.key, "expected a PEM file"), chain)
+                credentials = grpc.ssl_server_credentials([pair])
+                self.port = self._server.add_secure_port(address, credentials)
+            else:
+                self.port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            found = "cannot be used; is the port taken, or the address not of this machine?"
+            raise RankSliceError(Mistake(f"--grpc {address}", found)) from None
+
+    async def start(self) -> None:
+        """Answer from now on."""
+        await self._server.start()
+
+    async def end(self) -> None:
+        """Finish the answers that are being written; return when all connections are closed."""
+        await self._server.stop(self._limits.patience_s)
+
+    def _handler(self, message: Any, answer: _Answer, largest: int) -> Any:
+        """Return what handles a call.
+
+        Its request is read like the first of a stream, which allows to set a time limit.
+        """
+        seconds = self._limits.seconds_for(largest)
+
+        async def handle(_: Any, context: Any) -> Any:
+            try:
+                return await answer(await _read(message, context, seconds))
+            except RefusalError as error:
+                if error.retry_after_s is not None:
+                    context.set_trailing_metadata((("retry-after", str(error.retry_after_s)),))
+                await context.abort(getattr(grpc.StatusCode, error.reason.grpc), error.message)
+
+        return handle
+
+
+class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses calls without the token, before their message is read."""
+
+    def __init__(self, metrics: Metrics, access: Access) -> None:
+        self._metrics, self._access = metrics, access
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        """Return the handler of a call."""
+        token = dict(details.invocation_metadata).get("authorization")
+        if details.method in _OPEN_TO_ALL or self._access.admits(token):
+            return await continuation(details)
+        return grpc.unary_unary_rpc_method_handler(self._refuse)
+
+    async def _refuse(self, _: Any, context: Any) -> None:
+        expected = "expected the metadata authorization: Bearer TOKEN"
+        error = RefusalError(Reason.UNAUTHORISED, expected)
+        self._metrics.refused(NO_MODEL, PROTOCOL, error)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+
+
+class _Answers:
+    def __init__(self, models: Models, metrics: Metrics) -> None:
+        self._models, self._metrics = models, metrics
+
+    async def live(self, _: Any) -> Any:
+        return MESSAGES["ServerLiveResponse"](live=True)
+
+    async def ready(self, _: Any) -> Any:
+        return MESSAGES["ServerReadyResponse"](ready=self._models.are_ready)
+
+    async def model_ready(self, asked: Any) -> Any:
+        model = self._models.named(asked.name, asked.version)
+        return MESSAGES["ModelReadyResponse"](ready=model.is_ready)
+
+    async def server(self, _: Any) -> Any:
+        return MESSAGES["ServerMetadataResponse"](name=PLATFORM, version=__version__)
+
+    async def model(self, asked: Any) -> Any:
+        model = self._models.named(asked.name, asked.version)
+        tensor = MESSAGES["TensorMetadata"]
+        return MESSAGES["ModelMetadataResponse"](
+            name=model.name,
+            versions=[VERSION],
+            platform=PLATFORM,
+            inputs=[tensor(**each) for each in metadata_of(model.inputs)],
+            outputs=[tensor(**each) for each in metadata_of(model.outputs)],
+        )
+
+    async def infer(self, asked: Any) -> Any:
+        with self._metrics.request(self._models.label(asked.model_name), PROTOCOL):
+            model = self._models.named(asked.model_name, asked.model_version)
+            model.check_ready()
+            request = rpc.read_request(asked, model.inputs, model.outputs)
+            return rpc.answer(model.name, request, await model.infer(request))
+
+
+async def _read(message: Any, context: Any, seconds: float) -> Any:
+    """Return the request of a call.
+
+    Raises:
+        RefusalError: it does not come within that time, or is none.
+    """
+    try:
+        content = await asyncio.wait_for(context.read(), seconds)
+    except asyncio.TimeoutError:
+        raise RefusalError(Reason.SLOW, f"no whole request within {seconds:.0f} s") from None
+    if not isinstance(content, bytes):  # the end of the stream
+        raise invalid("the call has no request")
+    try:
+        return message.FromString(content)
+    except DecodeError:
+        raise invalid("the request is no message of the protocol") from None
+
+
+def _bytes_of(message: Any) -> bytes:
+    content: bytes = message.SerializeToString()
+    return content

@@ -1,0 +1,81 @@
+"""Figures of a server, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from rankslice.commands.serve.protocol.refusal import RefusalError
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_BUCKETS_S = tuple(round(size * 10**power, 4) for power in range(-3, 2) for size in (1, 2, 5))
+NO_MODEL = ""
+"""The label of requests that name no model of the server."""
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        labels = ("model", "protocol")
+        self._requests = Counter(
+            "rankslice_requests",
+            "Requests for inference that have ended.",
+            (*labels, "outcome"),
+            registry=self._registry,
+        )
+        self._refusals = Counter(
+            "rankslice_refusals",
+            "Requests that were refused.",
+            (*labels, "reason"),
+            registry=self._registry,
+        )
+        self._latency = Histogram(
+            "rankslice_request_seconds",
+            "Time from a request to its answer, of those that were answered.",
+            labels,
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+
+    def watch(self, model: str, figures: dict[str, tuple[str, Callable[[], float]]]) -> None:
+        """Have figures of a model read whenever they are asked for.
+
+        Args:
+            model: its name.
+            figures: by name: what it is, and what returns it.
+        """
+        for name, (told, read) in figures.items():
+            if name not in self._registry._names_to_collectors:
+                Gauge(name, told, ("model",), registry=self._registry)
+            gauge = self._registry._names_to_collectors[name]
+            assert isinstance(gauge, Gauge)
+            gauge.labels(model).set_function(read)
+
+    @contextmanager
+    def request(self, model: str, protocol: str) -> Iterator[None]:
+        """Count what comes of a request, and how long it takes, while the block lasts."""
+        began, outcome = time.monotonic(), "cancelled"
+        try:
+            yield
+            outcome = "answered"
+            self._latency.labels(model, protocol).observe(time.monotonic() - began)
+        except RefusalError as error:
+            outcome = "refused"
+            self.refused(model, protocol, error)
+            raise
+        finally:
+            self._requests.labels(model, protocol, outcome).inc()
+
+    def refused(self, model: str, protocol: str, error: RefusalError) -> None:
+        """Count a refusal."""
+        self._refusals.labels(model, protocol, error.reason.label).inc()
+
+    def text(self) -> bytes:
+        """Return all figures in the text form."""
+        return generate_latest(self._registry)

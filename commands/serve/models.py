@@ -1,0 +1,232 @@
+"""The models of a server: each is a pipeline, which may be starting, ready, closing or failed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rankslice.backend.keeper.keeper import PipelineError, QueueFullError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
+from rankslice.commands.serve.protocol.tensors import Request, check_served, metadata_of
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import quoted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VERSION = "1"
+"""Of each model: a build folder has one."""
+PLATFORM = "rankslice"
+_RATE_OVER_S = 10.0
+
+
+class ServedPipeline(Protocol):
+    """What the server needs of :class:`rankslice.Pipeline`."""
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Of the model."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Of the model."""
+
+    @property
+    def limit(self) -> int:
+        """Most frames without a result."""
+
+    @property
+    def kept(self) -> int:
+        """Frames without a result."""
+
+    @property
+    def state(self) -> str:
+        """One of ``starting``, ``ready``, ``closing``, ``ended`` and ``failed``."""
+
+    @property
+    def error(self) -> RankSliceError | None:
+        """Why the job failed."""
+
+    def wait_until_ready(self) -> None:
+        """Return when it takes frames."""
+
+    def submit(
+        self, frame: Mapping[str, NDArray[Any]], timeout: float | None = None
+    ) -> Future[dict[str, NDArray[Any]]]:
+        """Give a frame."""
+
+    def close(self) -> None:
+        """Take no more frames; return when the job has ended."""
+
+    def abort(self) -> None:
+        """End the job at once."""
+
+
+class Model:
+    """A model and the pipeline that computes it. All but :attr:`pipeline` is for one event loop."""
+
+    def __init__(self, pipeline: ServedPipeline) -> None:
+        """Take a pipeline, which may be starting.
+
+        Raises:
+            RankSliceError: the protocol has no name for the type of a tensor.
+        """
+        self.pipeline = pipeline
+        self.name = pipeline.name
+        self.inputs: Sequence[TensorSpec] = pipeline.inputs
+        self.outputs: Sequence[TensorSpec] = pipeline.outputs
+        self._is_closing = False
+        self._ended_at: deque[float] = deque()
+        check_served(self.name, (*self.inputs, *self.outputs))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes requests."""
+        return not self._is_closing and self.pipeline.state == "ready"
+
+    @property
+    def fps(self) -> float:
+        """Results per second, over the last ten."""
+        now = time.monotonic()
+        while self._ended_at and self._ended_at[0] < now - _RATE_OVER_S:
+            self._ended_at.popleft()
+        return len(self._ended_at) / _RATE_OVER_S
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self._is_closing = True
+
+    def check_ready(self) -> None:
+        """Raise if it takes no requests.
+
+        Raises:
+            RefusalError: see above.
+        """
+        state = self.pipeline.state
+        if self._is_closing or state in ("closing", "ended"):
+            raise RefusalError(Reason.NOT_READY, f"model {self.name} is shutting down")
+        if state == "failed":
+            raise self._failed(self.pipeline.error)
+        if state != "ready":
+            raise RefusalError(Reason.NOT_READY, f"model {self.name} is starting", 1)
+
+    async def infer(self, request: Request) -> dict[str, NDArray[Any]]:
+        """Return the results of a request; if it is cancelled, so is the frame.
+
+        Raises:
+            RefusalError: there are none.
+        """
+        self.check_ready()
+        try:
+            future = self.pipeline.submit(request.inputs, timeout=0)
+        except QueueFullError:
+            raise self._full() from None
+        except PipelineError as error:
+            raise self._failed(error) from None
+        except RankSliceError as error:
+            raise invalid(str(error)) from None
+        try:
+            results = await asyncio.wait_for(asyncio.wrap_future(future), request.timeout_s)
+        except asyncio.TimeoutError:
+            waited = f"no result within {request.timeout_s:g} s"
+            raise RefusalError(Reason.LATE, f"model {self.name}: {waited}") from None
+        except RankSliceError as error:
+            raise self._failed(error) from None
+        self._ended_at.append(time.monotonic())
+        return results
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the protocol tells about a model."""
+        return {
+            "name": self.name,
+            "versions": [VERSION],
+            "platform": PLATFORM,
+            "inputs": metadata_of(self.inputs),
+            "outputs": metadata_of(self.outputs),
+        }
+
+    def _full(self) -> RefusalError:
+        pipeline = self.pipeline
+        wait_s = math.ceil(pipeline.limit / self.fps) if self.fps else 1
+        message = f"model {self.name}: {pipeline.limit} requests have no result yet"
+        return RefusalError(Reason.QUEUE_FULL, message, min(wait_s, 60))
+
+    def _failed(self, error: RankSliceError | None) -> RefusalError:
+        return RefusalError(Reason.FAILED, f"model {self.name}: {error or 'the job has ended'}")
+
+
+class Models:
+    """The models of a server, by name."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        """Take the models.
+
+        Raises:
+            RankSliceError: two have the same name.
+        """
+        self._by_name = {model.name: model for model in models}
+        if len(self._by_name) < len(models):
+            names = [model.name for model in models]
+            twice = next(name for name in names if names.count(name) > 1)
+            found = "two build folders have a model of this name"
+            raise RankSliceError(Mistake(f"model {quoted(twice)}", found, "serve one of them"))
+
+    def __iter__(self) -> Any:
+        """Return the models, in order."""
+        return iter(self._by_name.values())
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether all take requests."""
+        return all(model.is_ready for model in self)
+
+    def named(self, name: str, version: str = "") -> Model:
+        """Return a model.
+
+        Raises:
+            RefusalError: there is none of that name and version.
+        """
+        if name not in self._by_name:
+            raise RefusalError(Reason.UNKNOWN, f"no model {quoted(name)}")
+        if version not in ("", VERSION):
+            message = f"model {name} has no version {quoted(version)}, only {VERSION}"
+            raise RefusalError(Reason.UNKNOWN, message)
+        return self._by_name[name]
+
+    def label(self, name: str) -> str:
+        """Return the name for the metrics: none that only a client knows."""
+        return name if name in self._by_name else ""
+
+    async def wait_until_ready(self) -> None:
+        """Return when all are ready.
+
+        Raises:
+            RankSliceError: one does not start.
+        """
+        await asyncio.gather(
+            *(asyncio.to_thread(model.pipeline.wait_until_ready) for model in self)
+        )
+
+    async def end(self, *, at_once: bool) -> None:
+        """Return when all jobs have ended.
+
+        Args:
+            at_once: frames without a result are given up.
+        """
+
+        def end(pipeline: ServedPipeline) -> None:
+            with suppress(RankSliceError):
+                (pipeline.abort if at_once else pipeline.close)()
+
+        await asyncio.gather(*(asyncio.to_thread(end, model.pipeline) for model in self))

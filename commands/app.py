@@ -13,7 +13,18 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 COMMANDS = (
-    *("inspect", "build", "run", "probe", "deploy", "profile", "explore", "simulate", "demo"),
+    *(
+        "inspect",
+        "build",
+        "run",
+        "probe",
+        "deploy",
+        "profile",
+        "explore",
+        "simulate",
+        "serve",
+        "demo",
+    ),
 )
 """In the order of the help. Each is a folder beside this file: its docstring is the line in the
 help, and the function of its name in ``cli.py`` takes the options."""

@@ -45,6 +45,7 @@ def open_pipeline(
     frame_timeout_s: float | None = None,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
+    wait: bool = True,
 ) -> Pipeline:
     """Start the job of a build folder; return it when all ranks are ready for frame 0.
 
@@ -62,6 +63,7 @@ def open_pipeline(
             times the slowest one.
         mpirun: path of an mpirun; the one of this environment by default.
         ssh_config: handed to ssh as ``-F``.
+        wait: otherwise it is returned at once, and :meth:`Pipeline.wait_until_ready` waits.
 
     Raises:
         RankSliceError: the folder is no build folder, a board cannot run its package, or the job
@@ -87,6 +89,8 @@ def open_pipeline(
         ssh_config=None if ssh_config is None else Path(ssh_config),
     )
     pipeline = Pipeline(prepared, queue)
+    if not wait:
+        return pipeline
     try:
         pipeline.wait_until_ready()
     except BaseException:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
 import h11
@@ -89,6 +89,8 @@ class _Server(uvicorn.Server):
 
 def _protocol(limits: Limits) -> type[H11Protocol]:
     """Return uvicorn's protocol with time limits for clients, and a bound on their number."""
+    silent: dict[Bounded, None] = {}
+    """Connections on which no request has come, the oldest first."""
 
     class Bounded(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
@@ -96,11 +98,10 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._began = time.monotonic()
+            silent[self] = None
             if len(self.connections) > limits.connections:
-                silent = [each for each in self.connections if each.cycle is None]
-                oldest = min(silent, key=lambda each: each._began)
-                oldest.refuse(RefusalError(Reason.BUSY, "too many connections", 1))
+                # The one that has been silent for longest, which may be this one.
+                next(iter(silent)).refuse(RefusalError(Reason.BUSY, "too many connections", 1))
             self._watch_client()
 
         def data_received(self, data: bytes) -> None:
@@ -110,6 +111,8 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
         def _watch_client(self) -> None:
             """Give the client some time for a request, if none is being answered."""
             is_answering = self.cycle is not None and not self.cycle.response_complete
+            if self.cycle is not None:
+                silent.pop(self, None)
             if (is_answering or self.transport.is_closing()) and self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -135,6 +138,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
                     h11.EndOfMessage(),
                 ):
                     self.transport.write(self.conn.send(event) or b"")
+            silent.pop(self, None)
             self.transport.close()
             self._watch_writing()
 
@@ -159,6 +163,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
+            silent.pop(self, None)
             for timer in (self._timer, self._writing):
                 if timer is not None:
                     timer.cancel()

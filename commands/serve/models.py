@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rankslice.backend.keeper.keeper import PipelineError, QueueFullError
@@ -217,16 +216,3 @@ class Models:
         await asyncio.gather(
             *(asyncio.to_thread(model.pipeline.wait_until_ready) for model in self)
         )
-
-    async def end(self, *, at_once: bool) -> None:
-        """Return when all jobs have ended.
-
-        Args:
-            at_once: frames without a result are given up.
-        """
-
-        def end(pipeline: ServedPipeline) -> None:
-            with suppress(RankSliceError):
-                (pipeline.abort if at_once else pipeline.close)()
-
-        await asyncio.gather(*(asyncio.to_thread(end, model.pipeline) for model in self))

@@ -1,0 +1,135 @@
+"""NVIDIA's clients for both protocols work with the server as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from served import Doubling, Served, served
+from tritonclient.utils import InferenceServerException
+
+from rankslice.backend.runtime.job import TensorSpec
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+CLIENTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
+
+
+@pytest.fixture(scope="module")
+def pipelines() -> tuple[Doubling, ...]:
+    dtypes = {"bool": "BOOL", "uint8": "UINT8", "int64": "INT64", "float16": "FP16"}
+    return (
+        Doubling(),
+        Doubling("open", (TensorSpec("x", "float32", (4, 3), ("n", "")),)),
+        *(Doubling(dtype, (TensorSpec("x", dtype, (2, 2)),)) for dtype in dtypes),
+    )
+
+
+@pytest.fixture(scope="module")
+def server(pipelines: tuple[Doubling, ...]) -> Iterator[Served]:
+    with served(*pipelines) as running:
+        yield running
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, server: Served) -> Iterator[Any]:
+    kind = request.param
+    made = CLIENTS[kind].InferenceServerClient(getattr(server, kind))
+    made.kind = CLIENTS[kind]
+    yield made
+    made.close()
+
+
+def asked(client: Any, values: Any, datatype: str = "FP32", **how: Any) -> list[Any]:
+    tensor = client.kind.InferInput("x", list(values.shape), datatype)
+    tensor.set_data_from_numpy(values, **how)
+    return [tensor]
+
+
+def test_a_client_finds_the_server_and_its_models_ready(client: Any) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("double")
+    assert client.is_model_ready("double", "1")
+
+
+def test_a_client_reads_what_a_model_takes_and_gives(client: Any) -> None:
+    found = client.get_model_metadata("open")
+    record = found if isinstance(found, dict) else {"inputs": [found.inputs[0]]}
+    (tensor,) = record["inputs"]
+    get = tensor.get if isinstance(tensor, dict) else lambda name: getattr(tensor, name)
+    assert ("x", "FP32", [-1, 3]) == (get("name"), get("datatype"), [*map(int, get("shape"))])
+    server = client.get_server_metadata()
+    assert "rankslice" == (server["name"] if isinstance(server, dict) else server.name)
+
+
+def test_a_client_gets_results(client: Any) -> None:
+    answer = client.infer("double", asked(client, X), request_id="7", model_version="1")
+    assert (X + X).tobytes() == answer.as_numpy("twice_x").tobytes()
+    response = answer.get_response()
+    assert "7" == (response["id"] if isinstance(response, dict) else response.id)
+
+
+def test_a_client_gives_sizes_that_change(client: Any) -> None:
+    for rows in (4, 1, 0):
+        values = np.ones((rows, 3), np.float32)
+        answer = client.infer("open", asked(client, values)).as_numpy("twice_x")
+        assert (rows, 3) == answer.shape
+
+
+@pytest.mark.parametrize(
+    ("dtype", "datatype"),
+    [("bool", "BOOL"), ("uint8", "UINT8"), ("int64", "INT64"), ("float16", "FP16")],
+)
+def test_values_of_each_type_arrive_bit_by_bit(client: Any, dtype: str, datatype: str) -> None:
+    values = np.array([[0, 1], [1, 100]]).astype(dtype)
+    answer = client.infer(dtype, asked(client, values, datatype)).as_numpy("twice_x")
+    assert (values if dtype == "bool" else values + values).tobytes() == answer.tobytes()
+
+
+def test_json_is_a_form_of_values_too(server: Served) -> None:
+    client = tritonclient.http.InferenceServerClient(server.http)
+    client.kind = tritonclient.http
+    output = tritonclient.http.InferRequestedOutput("twice_x", binary_data=False)
+    tensors = asked(client, X, binary_data=False)
+    answer = client.infer("double", tensors, outputs=[output])
+    assert (X + X).tobytes() == answer.as_numpy("twice_x").tobytes()
+    assert "data" in answer.get_response()["outputs"][0]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "datatype", "message"),
+    [
+        ("none", (2, 3), "FP32", "no model 'none'"),
+        ("double", (3, 2), "FP32", "dimension 0 is 3, expected 2"),
+        ("double", (2, 3), "FP64", "datatype is 'FP64', expected FP32"),
+        ("open", (5, 3), "FP32", "is beyond its bound"),
+    ],
+)
+def test_a_wrong_request_is_refused_and_says_why(
+    client: Any, model: str, shape: tuple[int, ...], datatype: str, message: str
+) -> None:
+    dtype = np.float64 if datatype == "FP64" else np.float32
+    with pytest.raises(InferenceServerException, match=message):
+        client.infer(model, asked(client, np.zeros(shape, dtype), datatype))
+
+
+def test_eight_clients_of_each_kind_get_their_own_results(server: Served) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(number: int) -> bool:
+        kind = (tritonclient.http, tritonclient.grpc)[number % 2]
+        address = (server.http, server.grpc)[number % 2]
+        client = kind.InferenceServerClient(address)
+        client.kind = kind
+        values = X + number
+        answers = [client.infer("double", asked(client, values)) for _ in range(5)]
+        client.close()
+        return all((values + values == each.as_numpy("twice_x")).all() for each in answers)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(16)))

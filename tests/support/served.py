@@ -1,0 +1,164 @@
+"""A server in a thread, with pipelines that need no job: they double their inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.keeper.keeper import PipelineError, QueueFullError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.commands.pipeline.inputs import arrays_of
+from rankslice.commands.serve.access import Access
+from rankslice.commands.serve.address import Address
+from rankslice.commands.serve.limits import Limits
+from rankslice.commands.serve.serve import ServeOptions, Serving
+from rankslice.framework.errors import RankSliceError
+
+
+@dataclass
+class Doubling:
+    """A pipeline of one rank: output ``twice_NAME`` is twice the input of that name."""
+
+    name: str = "double"
+    inputs: tuple[TensorSpec, ...] = (TensorSpec("x", "float32", (2, 3)),)
+    delay_s: float = 0.0
+    limit: int = 64
+    state: str = "ready"
+    error: RankSliceError | None = None
+    kept: int = 0
+    is_closed: bool = False
+    computed: int = 0
+    """Frames that were not withdrawn."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._rank = ThreadPoolExecutor(1)
+        self._go = threading.Event()
+        self._go.set()
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(
+            TensorSpec(f"twice_{spec.name}", spec.dtype, spec.shape, spec.symbols)
+            for spec in self.inputs
+        )
+
+    def hold(self) -> None:
+        """Compute nothing until :meth:`release`."""
+        self._go.clear()
+
+    def release(self) -> None:
+        self._go.set()
+
+    def fail(self, message: str) -> None:
+        self.error, self.state = RankSliceError(message), "failed"
+
+    def wait_until_ready(self) -> None:
+        pass
+
+    def submit(
+        self, frame: Mapping[str, NDArray[Any]], timeout: float | None = None
+    ) -> Future[dict[str, NDArray[Any]]]:
+        arrays = arrays_of(frame, self.inputs)
+        with self._lock:
+            if self.error is not None:
+                raise PipelineError(str(self.error))
+            if self.kept >= self.limit:
+                raise QueueFullError("full")
+            self.kept += 1
+        future = self._rank.submit(self._compute, arrays)
+        future.add_done_callback(self._done)
+        return future
+
+    def _compute(self, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        self._go.wait(20)
+        time.sleep(self.delay_s)
+        self.computed += 1
+        if self.error is not None:
+            raise PipelineError(str(self.error))
+        names = [spec.name for spec in self.outputs]
+        return {
+            name: values if values.dtype == bool else values + values
+            for name, values in zip(names, arrays, strict=True)
+        }
+
+    def _done(self, future: Future[Any]) -> None:
+        with self._lock:
+            self.kept -= 1
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.state = "ended"
+        self._rank.shutdown()
+
+    abort = close
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server."""
+
+    serving: Serving
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def http(self) -> str:
+        return str(self.serving.http)
+
+    @property
+    def grpc(self) -> str:
+        return str(self.serving.grpc)
+
+    def drain(self) -> None:
+        """Take no more requests; return when all are answered."""
+        asyncio.run_coroutine_threadsafe(self.serving.drain(), self.loop).result(20)
+
+
+@contextmanager
+def served(
+    *pipelines: Doubling,
+    access: Access | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Served]:
+    """Yield a server of pipelines at two free ports."""
+    anywhere = Address("127.0.0.1", 0)
+    options = ServeOptions(anywhere, anywhere, access or Access(), limits or Limits())
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> Serving:
+        serving = Serving(pipelines, options)
+        await serving.start()
+        return serving
+
+    try:
+        serving = asyncio.run_coroutine_threadsafe(start(), loop).result(20)
+        try:
+            yield Served(serving, loop)
+        finally:
+            for pipeline in pipelines:
+                pipeline.release()
+            asyncio.run_coroutine_threadsafe(serving.end(), loop).result(30)
+    finally:
+        for pipeline in pipelines:
+            pipeline.close()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+def ones(spec: TensorSpec) -> NDArray[Any]:
+    """Return an input."""
+    dtype, shape = spec.storage
+    return np.ones(shape, dtype)

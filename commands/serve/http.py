@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Awaitable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -133,7 +134,9 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
             head = [(b"connection", b"close"), *answer.raw_headers]
             with contextlib.suppress(h11.LocalProtocolError):
                 for event in (
-                    h11.Response(status_code=answer.status_code, headers=head),
+                    h11.Response(
+                        status_code=answer.status_code, headers=head, reason=_phrase(answer)
+                    ),
                     h11.Data(data=bytes(answer.body)),
                     h11.EndOfMessage(),
                 ):
@@ -340,6 +343,10 @@ def _refused(error: RefusalError) -> Response:
     if error.reason is Reason.UNAUTHORISED:
         answer.headers["WWW-Authenticate"] = "Bearer"
     return answer
+
+
+def _phrase(answer: Response) -> bytes:
+    return HTTPStatus(answer.status_code).phrase.encode()
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -119,8 +120,6 @@ def test_a_wrong_request_is_refused_and_says_why(
 
 
 def test_eight_clients_of_each_kind_get_their_own_results(server: Served) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     def ask(number: int) -> bool:
         kind = (tritonclient.http, tritonclient.grpc)[number % 2]
         address = (server.http, server.grpc)[number % 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import socket
 import time
 from collections.abc import Awaitable, Iterator, Mapping
@@ -61,7 +62,7 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             h11_max_incomplete_event_size=limits.head_bytes,
-            timeout_graceful_shutdown=int(limits.patience_s),
+            timeout_graceful_shutdown=math.ceil(limits.patience_s),
             ssl_certfile=access.cert,
             ssl_keyfile=access.key,
         )

@@ -22,6 +22,7 @@ from tritonclient.utils import InferenceServerException
 
 from rankslice.commands.serve.access import Access, read_access
 from rankslice.commands.serve.address import listen, parse_address
+from rankslice.commands.serve.models import Model, Models
 from rankslice.commands.serve.protocol.messages import MESSAGES, SERVICE
 from rankslice.framework.errors import RankSliceError
 
@@ -240,14 +241,15 @@ GAUGES = {
 
 def test_models_of_one_name_cannot_be_served_together() -> None:
     with pytest.raises(RankSliceError, match="two build folders have a model of this name"):
-        with served(Doubling(), Doubling()):
-            pass
+        Models([Model(Doubling()), Model(Doubling())])
 
 
 def test_an_address_that_is_taken_is_told() -> None:
-    with served(Doubling()) as server:
-        with pytest.raises(RankSliceError, match="Address already in use"):
-            listen("--http", parse_address("--http", server.http))
+    with (
+        served(Doubling()) as server,
+        pytest.raises(RankSliceError, match="Address already in use"),
+    ):
+        listen("--http", parse_address("--http", server.http))
 
 
 @pytest.mark.parametrize("text", ["", "http", "1:2:x", "70000", "localhost:-1"])

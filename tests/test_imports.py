@@ -71,10 +71,14 @@ PARTS = {
 OF_ENGINES = frozenset(
     module for engine in ENGINES.values() for module in engine.distributions.values() if module
 )
-HEAVY = OF_ENGINES | {"PIL", "cv2", "matplotlib", "mpi4py", "pymoo", "sklearn"}
+OF_SERVERS = frozenset(("grpc", "prometheus_client", "starlette", "uvicorn"))
+HEAVY = OF_ENGINES | OF_SERVERS | {"PIL", "cv2", "matplotlib", "mpi4py", "pymoo", "sklearn"}
 """Imported inside the functions that need them: slow to load, or not installed everywhere."""
 
-ADAPTERS = ("rankslice.exploration.search.pymoo_adapter",)
+ADAPTERS = (
+    "rankslice.exploration.search.pymoo_adapter",
+    *(f"rankslice.commands.serve.{name}" for name in ("grpc", "http", "metrics")),
+)
 """They import heavy packages, and are imported inside functions themselves."""
 
 ON_BOARDS = OF_ENGINES | {"PIL", "mpi4py", "numpy"}

@@ -64,7 +64,7 @@ def in_bench(bench: Path) -> Iterator[None]:
 
 MISUSE = {
     "": "Usage",
-    "serve": "No such command 'serve'",
+    "serves": "No such command 'serves'",
     "inspect": "Missing argument",
     "inspect model.onnx more": "extra argument",
     "inspect --bad model.onnx": "No such option: --bad",

@@ -7,17 +7,13 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.address import Address, listen
 from rankslice.commands.serve.limits import Limits
 from rankslice.commands.serve.models import Model, Models, ServedPipeline
 from rankslice.framework.errors import Mistake, RankSliceError
-
-if TYPE_CHECKING:
-    from rankslice.commands.serve.grpc import GrpcServer
-    from rankslice.commands.serve.http import HttpServer
 
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
@@ -56,7 +52,7 @@ class Serving:
         for model in self.models:
             self.metrics.watch(model.name, _figures(model))
         self.http = self.grpc = None
-        self._servers: list[HttpServer | GrpcServer] = []
+        self._servers: list[Any] = []
         common = self.models, self.metrics, options.access, options.limits
         if options.http is not None:
             from rankslice.commands.serve.http import HttpServer

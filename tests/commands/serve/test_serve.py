@@ -1,0 +1,139 @@
+"""The command: a server of a real job, from its start to a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from command_line import rankslice
+from numpy.typing import NDArray
+from real_jobs import shared_keys
+
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build.build import BuildOptions, build
+
+MODEL = Path(__file__).parents[3] / "models" / "digits.onnx"
+PROGRAM = Path(sys.executable).with_name("rankslice")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits' network on two ranks."""
+    place = tmp_path_factory.mktemp("served")
+    first, second = shared_keys(2)
+    mapping = {first: ["conv1..pool1"], second: ["conv3..softmax"]}
+    (place / "mapping.json").write_text(json.dumps(mapping))
+    options = BuildOptions(share_cores=True)
+    return build(MODEL, place / "mapping.json", "local", place / "out", options).folder
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Yield the command, and its addresses for HTTP and gRPC."""
+    line = [str(PROGRAM), "serve", str(folder), "--http", "0", "--grpc", "0", "--queue", "32"]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as server:
+        try:
+            assert server.stdout is not None
+            told = server.stdout.readline()
+            found = re.search(r"http://(\S+)/v2/models/digits, grpc (\S+)", told)
+            assert found is not None, told
+            yield server, found[1], found[2]
+        finally:
+            server.kill()
+
+
+@pytest.mark.ci
+def test_clients_of_both_kinds_get_what_a_run_gives(folder: Path, tmp_path: Path) -> None:
+    images = np.random.default_rng(3).random((48, 1, 1, 8, 8), np.float32)
+    np.save(tmp_path / "images.npy", images)
+    ended = rankslice(
+        "run", folder, "--input", tmp_path / "images.npy", "--results", tmp_path / "r.bin"
+    )
+    assert 0 == ended.code, ended.err
+    expected = read_results(tmp_path / "r.bin").values(0)
+
+    def ask(number: int) -> list[NDArray[np.float32]]:
+        """Return the results of all images, of which each client begins with another one."""
+        kind, address = ((tritonclient.http, http), (tritonclient.grpc, grpc))[number % 2]
+        client = kind.InferenceServerClient(address)
+        results: dict[int, NDArray[np.float32]] = {}
+        for place in np.roll(np.arange(len(images)), 3 * number).tolist():
+            tensor = kind.InferInput("image", [1, 1, 8, 8], "FP32")
+            tensor.set_data_from_numpy(images[place])
+            results[place] = client.infer("digits", [tensor]).as_numpy("probabilities")
+        client.close()
+        return [results[place] for place in range(len(images))]
+
+    with serving(folder) as (server, http, grpc):
+        with ThreadPoolExecutor(16) as pool:
+            for results in pool.map(ask, range(16)):
+                assert expected.tobytes() == np.stack(results).tobytes()
+        job = psutil.Process(server.pid).children(recursive=True)
+        assert job
+        server.send_signal(signal.SIGTERM)
+        assert 0 == server.wait(30)
+        assert [] == psutil.wait_procs(job, 10)[1]
+
+
+@pytest.mark.ci
+def test_a_rank_that_dies_is_told_to_clients_and_the_server_stays(folder: Path) -> None:
+    with serving(folder) as (server, http, _):
+        client = tritonclient.http.InferenceServerClient(http)
+        ranks = [
+            each
+            for each in psutil.Process(server.pid).children(recursive=True)
+            if "driver.py" in " ".join(each.cmdline()) and "OMPI_COMM_WORLD_RANK" in each.environ()
+        ]
+        assert ranks
+        ranks[-1].kill()
+        tensor = tritonclient.http.InferInput("image", [1, 1, 8, 8], "FP32")
+        tensor.set_data_from_numpy(np.zeros((1, 1, 8, 8), np.float32))
+        psutil.wait_procs(ranks, 30)
+        for _ in range(100):
+            if not client.is_model_ready("digits"):
+                break
+            with pytest.raises(Exception, match=r"rank|ended"):
+                client.infer("digits", [tensor])
+        with pytest.raises(Exception, match="rank"):
+            client.infer("digits", [tensor])
+        assert client.is_server_live()
+        client.close()
+        server.send_signal(signal.SIGINT)
+        assert 0 == server.wait(30)
+
+
+def test_what_is_no_build_folder_is_refused(tmp_path: Path) -> None:
+    ended = rankslice("serve", tmp_path)
+    assert 1 == ended.code
+    assert str(tmp_path) in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--http", "x"), "--http: is 'x'; expected [HOST:]PORT"),
+        (("--tls-cert", "c.pem"), "--tls-key: is missing; TLS needs certificate and key"),
+        (("--token-file", "none"), "none: no such file"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    folder: Path, options: tuple[str, ...], message: str
+) -> None:
+    ended = rankslice("serve", folder, *options)
+    assert 1 == ended.code
+    assert message in ended.err

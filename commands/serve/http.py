@@ -34,7 +34,9 @@ PROTOCOL = "http"
 EXTENSIONS = ("binary_tensor_data",)
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LARGE_BYTES = 256 * 1024
-"""Requests above this size are read in a thread, beside which others are answered."""
+"""JSON above this size is read in a thread, beside which others are answered,"""
+_LARGE_NUMBERS = 10_000
+"""and written in one if an answer has more numbers."""
 _OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
 
 
@@ -265,7 +267,12 @@ class _Answers:
             results = await _unless_gone(request, model.infer(asked))
         finally:
             self._held_bytes -= len(body)
-        content, length = rest.write_answer(model.name, asked, results)
+        answer = (model.name, asked, results)
+        numbers = sum(results[each.name].size for each in asked.outputs)
+        if numbers > _LARGE_NUMBERS and len(asked.as_bytes) < len(asked.outputs):
+            content, length = await asyncio.to_thread(rest.write_answer, *answer)
+        else:
+            content, length = rest.write_answer(*answer)
         if length is None:
             return Response(content, media_type="application/json")
         headers = {_HEADER_LENGTH: str(length)}

@@ -130,12 +130,12 @@ def test_archives_made_twice_are_equal_byte_by_byte(out: Path, tmp_path: Path) -
 def test_where_the_file_system_has_no_hard_links_files_are_copied(tmp_path: Path) -> None:
     if Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system here")
-    from rankslice.backend.package import _link_or_copy
+    from rankslice.backend.package import link_or_copy
 
     (tmp_path / "a").write_text("content")
     target = Path("/dev/shm", f"rankslice-test-{os.getpid()}")
     try:
-        _link_or_copy(tmp_path / "a", target)
+        link_or_copy(tmp_path / "a", target)
         assert "content" == target.read_text()
     finally:
         target.unlink()

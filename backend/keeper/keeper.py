@@ -117,7 +117,6 @@ class Keeper:
         """
         self.limit = limit
         self._inputs, self._results = RecordForm(inputs), RecordForm(outputs)
-        self._open = [number for number, spec in enumerate(inputs) if spec.is_open]
         self._run_job = run_job
         self._changed = threading.Condition()
         self._state = State(ahead, restarts=restarts)
@@ -149,7 +148,7 @@ class Keeper:
     def start(self) -> None:
         """Run the first job."""
         for listener in self._listeners:
-            _thread("keeper listens", self._listen, listener)
+            _thread("listener", self._listen, listener)
         self._start_job(0)
 
     def wait_until_ready(self) -> None:
@@ -322,7 +321,7 @@ class Keeper:
                 wire.send(connection, wire.end_of(self._inputs))
                 wire.receive(connection, bytearray(1))  # until the source closes it
                 return
-            sizes = [size for place in self._open for size in arrays[place].shape]
+            sizes = self._inputs.sizes_of(arrays)
             wire.send(connection, self._inputs.head.pack(number, 0.0, *sizes), arrays)
 
     def _is_over(self, epoch: int) -> bool:

@@ -17,13 +17,13 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from .errors import JobError, reason_of
 from .records import RecordForm
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NAME = "keeper"
 """What ``--input`` says for it."""
@@ -190,7 +190,7 @@ def send(connection: socket.socket, head: bytes, tensors: Sequence[NDArray[Any]]
 
 def bytes_of(values: NDArray[Any]) -> memoryview:
     """Return the bytes of a contiguous array."""
-    return values.reshape(-1).view(np.uint8).data
+    return values.reshape(-1).view("uint8").data
 
 
 def receive_head(connection: socket.socket, form: RecordForm) -> tuple[int, tuple[int, ...]] | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .job import TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class RecordForm:
@@ -23,6 +26,10 @@ class RecordForm:
             *((f"shape_{n}", "<u4", (count,)) for n, count in self._open.items()),
         ]
         """The same as fields of a numpy type."""
+
+    def sizes_of(self, tensors: Sequence[NDArray[Any]]) -> list[int]:
+        """Return the sizes that the head of a record has, by the arrays of all its tensors."""
+        return [size for number in self._open for size in tensors[number].shape]
 
     def sizes(self, raw: Any, begin: int) -> tuple[int, ...]:
         """Return the sizes in the head of the record that begins there."""

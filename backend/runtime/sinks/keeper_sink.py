@@ -32,7 +32,6 @@ class KeeperSink(Sink):
 
     def __init__(self, outputs: Sequence[TensorSpec]) -> None:
         self._form = RecordForm(outputs)
-        self._open = [number for number, spec in enumerate(outputs) if spec.is_open]
         self._connection = connect(ROLE_SINK)
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
@@ -41,7 +40,7 @@ class KeeperSink(Sink):
         Raises:
             JobError: the keeper does not take them.
         """
-        sizes = [size for number in self._open for size in outputs[number].shape]
+        sizes = self._form.sizes_of(outputs)
         head = self._form.head.pack(frame, time.monotonic(), *sizes)
         self._send(head, [np.ascontiguousarray(values) for values in outputs])
 

@@ -46,8 +46,8 @@ class ResultsWriter(Sink):
                 for spec in outputs
             ],
         }
-        self._head = RecordForm(outputs).head
-        self._open = [number for number, spec in enumerate(outputs) if spec.is_open]
+        self._form = RecordForm(outputs)
+        self._head = self._form.head
         most = self._head.size + sum(spec.nbytes for spec in outputs)
         self._record = memoryview(bytearray(most))
         try:
@@ -67,7 +67,7 @@ class ResultsWriter(Sink):
         Raises:
             JobError: the file cannot be written; the disk is full, say.
         """
-        sizes = [size for number in self._open for size in outputs[number].shape]
+        sizes = self._form.sizes_of(outputs)
         self._head.pack_into(self._record, 0, frame, time.monotonic(), *sizes)
         end = self._head.size
         for values in outputs:

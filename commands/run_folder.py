@@ -8,7 +8,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _PREFIX = ".rankslice-run-"
@@ -32,6 +32,20 @@ def run_folder(parent: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other run puts its files into ``folder``, so that those of one run stay.
+
+    Where the folder cannot be locked, nothing is waited for.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def living_runs(parent: Path) -> list[Path]:

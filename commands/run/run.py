@@ -21,7 +21,7 @@ from rankslice.backend.runtime.keeper import VARIABLE, Keeper
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
 from rankslice.commands.run.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.run.results_files import move_results
-from rankslice.commands.run_folder import run_folder
+from rankslice.commands.run_folder import one_at_a_time, run_folder
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 
@@ -167,8 +167,9 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
 
     A report that cannot be put into the build folder is left out: the results may lie elsewhere.
     """
-    move_results(folder / RESULTS, prepared.options.results)
-    _put_report(prepared, folder)
+    with one_at_a_time(prepared.folder):
+        move_results(folder / RESULTS, prepared.options.results)
+        _put_report(prepared, folder)
 
 
 def _put_report(prepared: PreparedRun, folder: Path) -> None:
@@ -213,14 +214,15 @@ def _kept(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
         return []
     if not count:
         return []
-    try:
-        place = move_results(folder / RESULTS, prepared.options.results)
-    except RankSliceError as error:
-        return error.mistakes
-    report = prepared.folder / REPORT
-    with suppress(OSError):
-        if report.is_file() and not report.is_symlink():  # that of an older run
-            report.unlink()
+    with one_at_a_time(prepared.folder):
+        try:
+            place = move_results(folder / RESULTS, prepared.options.results)
+        except RankSliceError as error:
+            return error.mistakes
+        report = prepared.folder / REPORT
+        with suppress(OSError):
+            if report.is_file() and not report.is_symlink():  # that of an older run
+                report.unlink()
     return [f"the results of {count} finished frames are in {place}"] if place else []
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.build_folder import OWN_ENTRIES
-from rankslice.commands.run_folder import living_runs, run_folder
+from rankslice.commands.run_folder import living_runs, one_at_a_time, run_folder
 
 LASTING = ("--fps", "30", "--verify", "exact", "--json", "-")
 
@@ -138,6 +139,20 @@ def test_folders_of_living_runs_and_of_other_people_stay(tmp_path: Path) -> None
     left = {path.name for path in tmp_path.iterdir()}
     expected = {".rankslice-run-link"} | ({foreign_one.name} if os.geteuid() == 0 else set())
     assert expected == left
+
+
+def test_results_and_report_in_a_folder_are_of_the_same_run(tmp_path: Path) -> None:
+    def put(run: str) -> None:
+        with one_at_a_time(tmp_path):
+            for name in ("results", "report"):
+                (tmp_path / name).write_text(run)
+                time.sleep(0.002)
+
+    with ThreadPoolExecutor(8) as runs:
+        list(runs.map(put, map(str, range(40))))
+    assert (tmp_path / "results").read_text() == (tmp_path / "report").read_text()
+    with one_at_a_time(tmp_path / "absent"):
+        assert not (tmp_path / "absent").exists()
 
 
 def test_a_build_replaces_no_folder_in_which_a_run_goes_on(tmp_path: Path) -> None:

@@ -18,6 +18,10 @@ RESULTS, REPORT = "results.bin", "report.json"
 """What a run leaves here, and on the sink's board."""
 SSH_CONFIG = "ssh_config"
 """Names accounts for ssh, if the platform does."""
+SURVIVAL, SURVIVAL_FILES = "survival.json", "survival"
+"""Which boards may be lost, and what planning without them needs."""
+WITHOUT = "without"
+"""Has a build folder for each board that may be lost."""
 
 
 def converted_name(submodels: str) -> str:
@@ -34,7 +38,7 @@ OWN_ENTRIES = frozenset(
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
         *("driver.py", "runtime", "submodels", "packages", REFERENCE),
         *map(converted_name, submodel_formats()),
-        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT),
+        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, SURVIVAL, SURVIVAL_FILES, WITHOUT),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""

@@ -13,10 +13,17 @@ from rankslice.backend.package import link_or_copy, write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
 from rankslice.commands.build.seen_bounds import SeenBounds, seen_bounds
-from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, converted_name
+from rankslice.commands.build.survivors import (
+    replanning_of,
+    survival_record,
+    surviving,
+    write_survival_files,
+)
+from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, WITHOUT, converted_name
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, Planned, plan_model
 from rankslice.commands.run_folder import living_runs
+from rankslice.commands.survival import SurvivalRecord, without
 from rankslice.commands.weights import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -26,7 +33,7 @@ from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
-from rankslice.framework.platform import Board, Platform
+from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.wording import joined, quoted, size_option
 from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
@@ -63,6 +70,10 @@ class BuildOptions:
     """Also write each package as a ``.tar``."""
     wheels: str = ""
     """A folder of wheels, or ``download``: what boards install goes into their packages."""
+    survive: tuple[str, ...] = ()
+    """Boards that may be lost, or ``all``: for each a build folder without it is made, too."""
+    standby: bool = False
+    """Check that all of them fit into the boards' memory at once."""
 
 
 _USUAL = BuildOptions()
@@ -84,6 +95,10 @@ class Build:
     """Tensors of the plan with open sizes, and what says how large they can be."""
     weights: tuple[ChosenWeights, ...] = ()
     """Those of ranks in turn that a profile decided."""
+    fallbacks: tuple[Build, ...] = ()
+    """Those for the loss of a board, in the order of the boards that may be lost."""
+    survival: SurvivalRecord | None = None
+    """Which boards may be lost."""
 
 
 def build(
@@ -109,11 +124,11 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
-    boards: tuple[Board, ...] = ()
+    boards = Platform("", ())
 
     def where(wanted: LayerMapping, found: Platform) -> Placements:
         nonlocal boards
-        boards = found.boards
+        boards = found
         return _place(wanted, found, options.share_cores, _submodel_format(model))
 
     seen = _seen_bounds(model, options)
@@ -134,6 +149,12 @@ def build(
     for cut in planned.cuts:
         raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
     conversion = conversion_of(loaded, options.quantisation)
+    replanning, mappings = None, {}
+    if options.survive or options.standby:
+        replanning = replanning_of(planned, boards, options)
+        for board in surviving(plan, boards, options.survive):
+            on_step(f"planning without {board}")
+            mappings[board] = replanning.mapping([board])
     with (
         new_folder(out, replaces=_foreign if options.force else None) as folder,
         FileHashes() as hashes,
@@ -142,13 +163,13 @@ def build(
         sha256 = hashes.begin(loaded.path)
         _write_submodels(folder, planned, conversion, hashes, on_step)
         _write_tables(folder, plan)
-        (folder / BOARDS_FILE).write_text(logins_to_json(boards, plan), encoding="ascii")
+        (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         on_step("generating the driver")
         write_driver(folder, plan)
         on_step("packing")
         also = open_mpi_requirements() if options.wheels else []
-        add_wheels = wheels_for(boards, options.wheels, also)
+        add_wheels = wheels_for(boards.boards, options.wheels, also)
         packages = write_packages(
             folder, plan, archive=options.archive, add_wheels=add_wheels, hashes=hashes
         )
@@ -156,11 +177,38 @@ def build(
             on_step("converting the unsliced model")
             _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
         (folder / REFERENCE).symlink_to(model.resolve())
+        fallbacks = []
+        for board, without_it in mappings.items():
+            alone = replace(options, survive=(), standby=False, profile=None, force=False)
+            fallbacks.append(
+                build(
+                    model,
+                    lambda graph, platform, found=without_it: found,  # type: ignore[misc]
+                    platform,
+                    without(folder, [board]),
+                    alone,
+                    on_step=lambda step, board=board: on_step(f"without {board}: {step}"),  # type: ignore[misc]
+                )
+            )
+        survival = None
+        if replanning is not None:
+            plans = {board: each.plan for board, each in zip(mappings, fallbacks, strict=True)}
+            survival = survival_record(replanning, plan, plans, platform, options)
+            write_survival_files(folder, survival, platform, options)
     packages = tuple(out / package.relative_to(folder) for package in packages)
     of_cuts = [warning for cut in planned.cuts for warning in kind.warnings(cut)]
     warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *seen.warnings(plan.tensors))
     bounds = tuple(_bounds(plan, options.sizes, seen))
-    return Build(out, plan, packages, (*warnings, *_large(bounds)), bounds, planned.weights)
+    return Build(
+        out,
+        plan,
+        packages,
+        (*warnings, *_large(bounds)),
+        bounds,
+        planned.weights,
+        tuple(fallbacks),
+        survival,
+    )
 
 
 def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[Tensor, str]]:
@@ -207,7 +255,7 @@ def _foreign(folder: Path) -> str:
     """Return what shows that a folder is not, or not only, a build folder; empty: nothing."""
     if found := other_maker(folder, PLAN, FORMAT, "build"):
         return found
-    if living_runs(folder):
+    if any(map(living_runs, (folder, *(folder / WITHOUT).glob("*")))):
         return "a run is in progress in it: wait until it ends"
     return other_entries(folder, OWN_ENTRIES.__contains__)
 

@@ -116,6 +116,21 @@ def build(
             help="Include Python wheels in the packages: from a folder, or downloaded.",
         ),
     ] = "",
+    survive: Annotated[
+        str | None,
+        Option(
+            metavar="all|BOARD[,BOARD]",
+            help="Boards that 'run --survive' may lose: plan, with --profile, and build for the"
+            " others, too.",
+        ),
+    ] = None,
+    standby: Annotated[
+        bool,
+        Option(
+            "--standby",
+            help="With --survive: check that the boards' memory suffices for all plans at once.",
+        ),
+    ] = False,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
@@ -145,6 +160,8 @@ def build(
                 force=force,
                 archive=archive,
                 wheels=wheels,
+                survive=tuple(filter(None, (survive or "").split(","))),
+                standby=standby,
             ),
             on_step=status.update,
         )

@@ -1,0 +1,164 @@
+"""The fastest mapping for the boards that are left when some are lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.cost.prediction import Prediction
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
+from rankslice.exploration.problem.teams import Team, with_turns
+from rankslice.exploration.results.records import Candidate
+from rankslice.exploration.search.methods import SearchOptions, find_mappings
+from rankslice.framework.engines import default_engine
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Platform
+from rankslice.framework.profile import Profile
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats import Model, format_of
+
+_OPTION = "--survive"
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """Finds mappings of a model for some of a platform's boards."""
+
+    model: Model
+    platform: Platform
+    profile: Profile
+    source: str
+    """Name of the profile's file, for messages."""
+    source_board: str | None = None
+    """Board where frames enter."""
+    most_turns: int = 1
+    """How many ranks may take turns."""
+
+    @cached_property
+    def _engine(self) -> str:
+        return default_engine(format_of(self.model.graph).submodels)
+
+    def mapping(self, lost: Iterable[str]) -> Mapping:
+        """Return the fastest mapping that does without some boards.
+
+        Raises:
+            RankSliceError: there is none.
+        """
+        gone = sorted(lost)
+        text = f"without {joined(gone)}"
+        if self.source_board in gone:
+            found = f"{text} no frame enters: that is what --source-board says"
+            raise RankSliceError(Mistake(_OPTION, found, "name other boards there or here"))
+        boards = tuple(board for board in self.platform.boards if board.name not in gone)
+        links = tuple(link for link in self.platform.links if not {*link[:2]} & {*gone})
+        left = replace(self.platform, boards=boards, links=links)
+        if not boards:
+            raise RankSliceError(Mistake(_OPTION, f"{text} no board is left", "keep one"))
+        if not measured_keys(self.profile, left):
+            names = joined([board.name for board in boards])
+            found = f"{text} there is no accelerator that {self.source} measured"
+            raise RankSliceError(Mistake(_OPTION, found, f"profile the model on {names}, too"))
+        candidates = self._candidates(left)
+        wanted = self.source_board
+        if not candidates:
+            raise RankSliceError(self._nothing(left, text))
+        for candidate in candidates:
+            if wanted is None or wanted in candidate.boards:
+                entries = candidate.mapping.items()
+                return Mapping(
+                    text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries)
+                )
+        found = f"{text} no mapping was found that has layers on {wanted}, where frames enter"
+        raise RankSliceError(Mistake(_OPTION, found, "leave out --source-board"))
+
+    def _candidates(self, platform: Platform) -> tuple[Candidate, ...]:
+        problem = self._problem(platform)
+        options = SearchOptions(objectives=("throughput",), most_turns=self.most_turns)
+        return find_mappings(problem, options.objectives, options).candidates
+
+    def _problem(self, platform: Platform, keys: tuple[str, ...] | None = None) -> Problem:
+        problem = profiled_problem(
+            self.profile,
+            self.model.graph,
+            platform,
+            keys=keys,
+            default_engine=self._engine,
+            source=self.source,
+        )
+        is_searched = keys is None and self.most_turns > 1
+        return with_turns(problem, self.most_turns) if is_searched else problem
+
+    def _nothing(self, platform: Platform, text: str) -> Mistake:
+        """Return why the boards of a platform cannot run the model."""
+        boards = tuple(replace(board, memory_mb=None) for board in platform.boards)
+        endless = self._candidates(replace(platform, boards=boards))
+        has = {board.name: board.memory_mb for board in platform.boards}
+        name = quoted(self.model.graph.name)
+        if not endless:
+            found = f"{text} no mapping of {name} was found that can run"
+            return Mistake(_OPTION, found, "look at what the accelerators of the others can run")
+        sizes = joined([f"{name} {size:.0f} MB" for name, size in has.items() if size is not None])
+        found = f"{text} {name} does not fit into the memory of the others"
+        return Mistake(_OPTION, found, f"memory_mb of the platform: {sizes}; keep it")
+
+    def predict(self, plan: Plan) -> Prediction:
+        """Return what a plan of one route costs, by the cost model.
+
+        Raises:
+            RankSliceError: the profile does not know all of its accelerators.
+        """
+        problem = self._problem(self.platform, tuple(rank.key for rank in plan.ranks))
+        ranks_of: dict[str, list[int]] = {}
+        for segment in plan.segments:
+            for layer in segment.layers:
+                ranks_of.setdefault(layer, []).append(segment.rank)
+        owners = [tuple(ranks_of[layer]) for layer in problem.layers]
+        teams = {ranks: None for ranks in owners if len(ranks) > 1}
+        numbers = {ranks: len(plan.ranks) + number for number, ranks in enumerate(teams)}
+        numbers |= {(rank.rank,): rank.rank for rank in plan.ranks}
+        problem = replace(problem, teams=tuple(Team(each, _weights(plan, each)) for each in teams))
+        return predict(problem, np.array([numbers[ranks] for ranks in owners], np.int64))
+
+
+def _weights(plan: Plan, ranks: Iterable[int]) -> tuple[int, ...]:
+    """Return how many frames of a period each of some ranks in turn handles."""
+    return tuple(len(plan.ranks[rank].turns.positions) for rank in ranks)
+
+
+def most_turns(plan: Plan) -> int:
+    """Return how many ranks of a plan take turns with each other, at most."""
+    layers = [frozenset(segment.layers) for segment in plan.segments]
+    return max((sum(each == other for other in layers) for each in layers), default=1)
+
+
+def check_standby(plans: Iterable[tuple[str, Prediction]], platform: Platform) -> Iterator[Mistake]:
+    """Yield the boards whose memory does not suffice for some plans at once.
+
+    Args:
+        plans: what each is called in messages, and what it costs.
+        platform: with the boards' memory.
+    """
+    boards = {board.name: board.memory_mb for board in platform.boards}
+    parts = [
+        (board.name, text, board.memory_bytes / 1e6)
+        for text, prediction in plans
+        for board in prediction.boards
+    ]
+    for name, needs in itertools.groupby(sorted(parts, key=lambda part: part[0]), lambda p: p[0]):
+        sizes = [(text, size) for _, text, size in needs]
+        total, has = sum(size for _, size in sizes), boards[name]
+        if has is not None and total > has:
+            each = joined([f"{size:.0f} MB {text}" for text, size in sizes])
+            yield Mistake(
+                "--standby",
+                f"all plans at once need {total:.0f} MB of {name}, which has {has:.0f} MB",
+                f"that is {each}; build without --standby, or for fewer boards",
+            )

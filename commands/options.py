@@ -103,6 +103,18 @@ Json = Annotated[
         readable=False,
     ),
 ]
+Survive = Annotated[
+    bool,
+    Option("--survive", help="Go on without a board that is lost; OUT was built with --survive."),
+]
+Standby = Annotated[
+    bool,
+    Option(
+        "--standby",
+        help="With --survive: keep the jobs that would take over loaded, so that they do at once.",
+    ),
+]
+
 SshConfig = Annotated[
     Path | None, Option(readable=False, help="ssh configuration file (default: ssh's own).")
 ]

@@ -12,6 +12,7 @@ import re
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rankslice.backend.boards.answers import Answer, WatchReport, complaint_of, read_answer
@@ -26,6 +27,8 @@ _START_S = 30.0
 _RANKS_S = 120.0
 _LOST_TICKS = 7
 _SILENT_TICKS = 3
+_REPLACED_TICKS = 4
+"""Silence after which another job takes over: less than where it ends the work."""
 _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has reported a failure."""
 _END_S = 5.0
@@ -155,14 +158,22 @@ class _Watch:
 class Watches:
     """Watches on all boards of a job, and on mpirun: a context manager."""
 
-    def __init__(self, boards: CheckedBoards, start_s: float | None = None) -> None:
+    def __init__(
+        self,
+        boards: CheckedBoards,
+        start_s: float | None = None,
+        on_failure: Callable[[RankSliceError], None] | None = None,
+    ) -> None:
         """Take what to watch.
 
         Args:
             boards: of the job.
             start_s: seconds within which mpirun must have started ranks on all of them; 120 by
                 default.
+            on_failure: told that the job has failed and why, as soon as that is known; mpirun then
+                gets no time to end by itself, which takes long where a board is lost.
         """
+        self._on_failure = on_failure
         self._start_s = start_s or _RANKS_S
         self._without_rank: list[_Watch] = []
         self.lines: list[str] = []
@@ -204,7 +215,7 @@ class Watches:
         self._stop.set()
         if isinstance(error, RankSliceError):
             time.sleep(_SETTLE_S)
-        self._lost = [watch for watch in self._watches if watch.is_silent]
+        self._lost = self._silent()
         for watch in self._watches:
             watch.ask_to_end()
         deadline = time.monotonic() + _END_S
@@ -236,12 +247,25 @@ class Watches:
                 if self._without_rank:
                     self._end(process)
                     return
-            failed = self._has_message()
-            if failed_at is None and (failed or any(watch.is_lost for watch in self._watches)):
+            if failed_at is None and (self._has_message() or self._has_lost_board()):
                 failed_at = now
-            if failed_at is not None and now - failed_at > _PATIENCE_S:
+            if failed_at is None:
+                continue
+            if self._on_failure is not None and now - failed_at > _SETTLE_S:
+                self._lost = self._silent()
+                self._on_failure(self.explained(RankSliceError("the job has failed")))
                 self._end(process)
                 return
+            if now - failed_at > _PATIENCE_S:
+                self._end(process)
+                return
+
+    def _has_lost_board(self) -> bool:
+        ticks = _LOST_TICKS if self._on_failure is None else _REPLACED_TICKS
+        return any(watch.over.is_set() or watch.silent_ticks >= ticks for watch in self._watches)
+
+    def _silent(self) -> list[_Watch]:
+        return [watch for watch in self._watches if watch.is_silent]
 
     def _end(self, process: subprocess.Popen[str]) -> None:
         self.has_ended_mpirun = True

@@ -25,9 +25,9 @@ from rankslice.backend.keeper.state import (
     GiveUp,
     JobEnded,
     Ready,
+    Replaced,
     Send,
     SendEnd,
-    Start,
     State,
     UnexpectedResultError,
     Withdrawn,
@@ -42,11 +42,21 @@ from rankslice.framework.errors import RankSliceError
 Outputs: TypeAlias = "dict[str, NDArray[Any]]"
 """The arrays of a frame's results, by the names of the model's outputs."""
 
-RunJob: TypeAlias = Callable[[wire.Keeper], None]
+HasFailed: TypeAlias = Callable[[RankSliceError], None]
+"""Told that a job has failed and why, as soon as that is known: its end may take longer."""
+
+RunJob: TypeAlias = Callable[[wire.Keeper, HasFailed], None]
 """Runs a job to its end, in the thread that calls it.
 
 Raises:
     RankSliceError: it failed.
+"""
+
+Follow: TypeAlias = Callable[[int, RankSliceError], "int | None"]
+"""Returns the epoch of the job that takes over from one that failed; ``None``: there is none.
+
+Raises:
+    RankSliceError: there is none; the reason is added to that of the failure.
 """
 
 _LAST_RESULTS_S = 1.0
@@ -81,6 +91,7 @@ class _Ends:
     """Whether the source has connected."""
     has_results: bool = False
     """Whether the sink is connected, so that results may come."""
+    connections: list[socket.socket] = field(default_factory=list)
 
 
 class Keeper:
@@ -94,46 +105,43 @@ class Keeper:
         self,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        run_job: RunJob,
         *,
         ahead: int,
         limit: int,
-        hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
-        restarts: int = 0,
+        follow: Follow | None = None,
     ) -> None:
-        """Listen; :meth:`start` runs the first job.
+        """Keep frames; :meth:`start_job` starts the job that has them.
 
         Args:
             inputs: of the model.
             outputs: of the model.
-            run_job: called in a thread of its own for each job.
             ahead: most frames that are sent into the job without a result.
             limit: most frames that are kept, at least ``ahead``.
-            hosts: addresses of this machine at which source and sink reach it.
-            restarts: how many jobs may follow one that failed.
-
-        Raises:
-            OSError: an address is not of this machine.
+            follow: called when the job that has the frames has failed, in a thread of its own.
         """
         self.limit = limit
         self._inputs, self._results = RecordForm(inputs), RecordForm(outputs)
-        self._run_job = run_job
+        self._follow = follow
         self._changed = threading.Condition()
-        self._state = State(ahead, restarts=restarts)
+        self._state = State(ahead)
         self._frames: dict[int, _Kept] = {}
         self._ends: dict[int, _Ends] = {}
+        self._errors: dict[int, RankSliceError] = {}
         self._next = 0
+        self._next_epoch = 0
+        self.restarts = 0
+        """How often another job has taken over."""
         self.completed = 0
         """Frames whose results were delivered."""
+        self.made: list[tuple[int, int]] = []
+        """Which jobs have made them: the first one's number among the results, and the epoch."""
         self.error: RankSliceError | None = None
         """Why the last job failed."""
         self._secret = secrets.token_hex(32)
         self._strangers = threading.Semaphore(_MOST_STRANGERS)
         self._connections: set[socket.socket] = set()
-        self._listeners = [_listener(host) for host in hosts]
-        self._ports = [listener.getsockname()[1] for listener in self._listeners]
-        self._hosts = hosts
-        self._jobs: list[threading.Thread] = []
+        self._listeners: dict[str, socket.socket] = {}
+        self._threads: list[threading.Thread] = []
 
     @property
     def kept(self) -> int:
@@ -145,11 +153,43 @@ class Keeper:
         """What the next decision depends on."""
         return self._state
 
-    def start(self) -> None:
-        """Run the first job."""
-        for listener in self._listeners:
-            _thread("listener", self._listen, listener)
-        self._start_job(0)
+    def start_job(
+        self, run_job: RunJob, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")
+    ) -> int:
+        """Run a job in a thread of its own; return its epoch.
+
+        The first one has the frames. Others wait until ``follow`` names them.
+
+        Args:
+            run_job: runs it.
+            hosts: addresses of this machine at which source and sink reach it.
+
+        Raises:
+            OSError: an address is not of this machine.
+        """
+        with self._changed:
+            source, sink = ((host, self._listener(host).getsockname()[1]) for host in hosts)
+            epoch = self._next_epoch
+            self._next_epoch += 1
+            self._ends[epoch] = _Ends()
+            keeper = wire.Keeper(source, sink, self._secret, epoch)
+            self._threads.append(_thread("job", self._run, run_job, keeper))
+        return epoch
+
+    def is_alive(self, epoch: int) -> bool:
+        """Return whether a job has neither ended nor failed."""
+        return epoch not in self._state.over
+
+    def is_waiting(self, epoch: int) -> bool:
+        """Return whether a job is loaded and takes frames."""
+        return epoch in self._state.ready
+
+    def _listener(self, host: str) -> socket.socket:
+        if host not in self._listeners:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listeners[host] = socket.create_server((host, 0), family=family)
+            _thread("listener", self._listen, self._listeners[host])
+        return self._listeners[host]
 
     def wait_until_ready(self) -> None:
         """Return when the job takes frames.
@@ -192,14 +232,14 @@ class Keeper:
         return kept.future
 
     def close(self) -> None:
-        """Take no more frames; return when all results are delivered and the job has ended."""
+        """Take no more frames; return when all results are delivered and all jobs have ended."""
         self._happen(Closed())
-        for job in self._jobs:  # another one may be added meanwhile
-            job.join()
-        for end in (*self._listeners, *self._connections):
-            with suppress(OSError):  # a close alone would not end an accept that waits
-                end.shutdown(socket.SHUT_RDWR)
-        for listener in self._listeners:
+        for thread in self._threads:  # others may be added meanwhile
+            thread.join()
+        listeners = self._listeners.values()
+        for end in (*listeners, *self._connections):
+            _shut(end)  # a close alone would not end an accept that waits
+        for listener in listeners:
             listener.close()
 
     def _takes_none(self) -> bool:
@@ -234,6 +274,8 @@ class Keeper:
         """Do what was decided; return the frame that is done with, and whether it has a result."""
         if isinstance(action, Deliver | GiveUp):
             has_result = isinstance(action, Deliver)
+            if has_result and (not self.made or self.made[-1][1] != self._state.epoch):
+                self.made.append((self.completed, self._state.epoch))
             self.completed += has_result
             return self._frames.pop(action.frame), has_result
         if isinstance(action, Send):
@@ -242,35 +284,57 @@ class Keeper:
                 future.set_running_or_notify_cancel()
             self._ends[action.epoch].frames.append(action.frame)
         elif isinstance(action, SendEnd):
-            self._ends[action.epoch].frames.append(None)
-        elif isinstance(action, Start):
-            self._start_job(action.epoch)
+            if action.epoch in self._ends:
+                self._ends[action.epoch].frames.append(None)
+        else:
+            self._threads.append(_thread("successor", self._find_successor, action.epoch))
         return None
 
-    def _start_job(self, epoch: int) -> None:
-        self._ends = {epoch: _Ends()}
-        source, sink = zip(self._hosts, self._ports, strict=True)
-        keeper = wire.Keeper(source, sink, self._secret, epoch)
-        self._jobs.append(_thread("job", self._run, keeper))
-
-    def _run(self, keeper: wire.Keeper) -> None:
+    def _run(self, run_job: RunJob, keeper: wire.Keeper) -> None:
         """Run a job to its end."""
+        epoch = keeper.epoch
         error: RankSliceError | None = None
         try:
-            self._run_job(keeper)
+            run_job(keeper, lambda error: self._fail(epoch, error))
         except RankSliceError as found:
             error = found
         except BaseException as found:
             error = RankSliceError(f"{type(found).__name__}: {found}")
         with self._changed:
             # Results that are on their way here still count.
-            ends = self._ends.get(keeper.epoch)
-            self._changed.wait_for(lambda: ends is None or not ends.has_results, _LAST_RESULTS_S)
-            if error is None and (self.kept or not self._state.is_closing):
+            ends = self._ends[epoch]
+            self._changed.wait_for(lambda: not ends.has_results, _LAST_RESULTS_S)
+            if error is None and (self.kept or not self._takes_none()):
                 error = RankSliceError("the job ended before it was told to")
-            if keeper.epoch == self._state.epoch:
+            if error is not None and self._follow is None:
                 self.error = error
-        self._happen(JobEnded(keeper.epoch))
+        self._fail(epoch, error or RankSliceError("the job has ended"))
+        with self._changed:
+            ends = self._ends.pop(epoch)
+        for connection in ends.connections:  # one to a board that is away may never end by itself
+            _shut(connection)
+
+    def _fail(self, epoch: int, error: RankSliceError) -> None:
+        """Note that a job is over, unless it was noted before."""
+        with self._changed:
+            self._errors.setdefault(epoch, error)
+        self._happen(JobEnded(epoch))
+
+    def _find_successor(self, epoch: int) -> None:
+        """Have the frames taken over by another job."""
+        error, successor = self._errors[epoch], None
+        try:
+            if self._follow is not None:
+                successor = self._follow(epoch, error)
+        except RankSliceError as found:
+            error = RankSliceError(*error.mistakes, *found.mistakes)
+        except BaseException as found:
+            error = RankSliceError(*error.mistakes, f"{type(found).__name__}: {found}")
+        if successor is None:
+            self.error = error
+        else:
+            self.restarts += 1
+        self._happen(Replaced(successor))
 
     def _listen(self, listener: socket.socket) -> None:
         """Take connections until the listener is closed."""
@@ -309,11 +373,12 @@ class Keeper:
             if ends is None or ends.is_fed:
                 return
             ends.is_fed = True
+            ends.connections.append(connection)
             self._happen(Ready(epoch))
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: ends.frames or self._is_over(epoch))
-                if self._is_over(epoch):
+                self._changed.wait_for(lambda: ends.frames or not self.is_alive(epoch))
+                if not self.is_alive(epoch):
                     return
                 number = ends.frames.popleft()
                 arrays = () if number is None else self._frames[number].arrays
@@ -324,9 +389,6 @@ class Keeper:
             sizes = self._inputs.sizes_of(arrays)
             wire.send(connection, self._inputs.head.pack(number, 0.0, *sizes), arrays)
 
-    def _is_over(self, epoch: int) -> bool:
-        return self._state.has_ended or self._state.epoch != epoch
-
     def _take_results(self, connection: socket.socket, epoch: int) -> None:
         """Take the results of a job's sink."""
         with self._changed:
@@ -334,6 +396,7 @@ class Keeper:
             if ends is None or ends.has_results:
                 return
             ends.has_results = True
+            ends.connections.append(connection)
         try:
             self._take_all(connection, epoch)
         finally:
@@ -359,9 +422,9 @@ class Keeper:
             self._happen(CameOut(epoch), outputs)
 
 
-def _listener(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family)
+def _shut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def _thread(name: str, work: Callable[..., None], *arguments: Any) -> threading.Thread:

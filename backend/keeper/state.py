@@ -1,15 +1,18 @@
 """What the keeper decides: one function from a state and an event to a state and actions.
 
-A frame *waits* until it is sent into the job, and is *inside* until its result comes. Frames are
+A frame *waits* until it is sent into a job, and is *inside* until its result comes. Frames are
 sent in the order in which they were given, and as a job keeps the order, each result belongs to
-the oldest frame inside. A job may be followed by another one, which has the next *epoch*: frames
-without a result are then sent again. What a former job still says is ignored.
+the oldest frame inside. Each job has a number of its own, its *epoch*. One of them has the frames;
+others may be loaded and wait. When that one is over, frames without a result are sent again, into
+the job that replaces it. What other jobs say of results is ignored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+NO_JOB = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +22,22 @@ class State:
     ahead: int
     """Most frames inside."""
     epoch: int = 0
-    is_ready: bool = False
-    """Whether the job of this epoch takes frames."""
+    """Of the job that has the frames; :data:`NO_JOB` while another one is sought."""
+    ready: frozenset[int] = frozenset()
+    """Jobs that take frames."""
+    over: frozenset[int] = frozenset()
+    """Jobs that have ended, or are known to have failed."""
     waiting: tuple[int, ...] = ()
     """Frames by number, the oldest first."""
     inside: tuple[int, ...] = ()
     is_closing: bool = False
     """Whether no more frames are given."""
     has_ended: bool = False
-    restarts: int = 0
-    """How many more jobs may follow this one."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether frames can be sent."""
+        return self.epoch in self.ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +75,25 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job is over, by itself or for a fault."""
+    """A job is over, or known to have failed. It may be said twice."""
 
     epoch: int
 
 
-Event: TypeAlias = Given | Withdrawn | Ready | CameOut | Closed | JobEnded
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What takes over the frames was found."""
+
+    epoch: int | None
+    """The job; ``None``: there is none."""
+
+
+Event: TypeAlias = Given | Withdrawn | Ready | CameOut | Closed | JobEnded | Replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a frame into the job of an epoch."""
+    """Send a frame into a job."""
 
     epoch: int
     frame: int
@@ -84,7 +101,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SendEnd:
-    """Tell the job of an epoch that no more frames come."""
+    """Tell a job that no more frames come."""
 
     epoch: int
 
@@ -104,13 +121,13 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Start the job of an epoch."""
+class Replace:
+    """Find a job that takes over from one that is over."""
 
     epoch: int
 
 
-Action: TypeAlias = Send | SendEnd | Deliver | GiveUp | Start
+Action: TypeAlias = Send | SendEnd | Deliver | GiveUp | Replace
 
 
 class UnexpectedResultError(Exception):
@@ -124,7 +141,9 @@ def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
         UnexpectedResultError: see there.
     """
     if state.has_ended:
-        return state, (GiveUp(event.frame),) if isinstance(event, Given) else ()
+        if isinstance(event, Given):
+            return state, (GiveUp(event.frame),)
+        return state, (SendEnd(event.epoch),) if isinstance(event, Ready) else ()
     if isinstance(event, Given):
         return _sent(replace(state, waiting=(*state.waiting, event.frame)))
     if isinstance(event, Withdrawn):
@@ -132,17 +151,21 @@ def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
         return _sent(replace(state, waiting=left)) if left != state.waiting else (state, ())
     if isinstance(event, Closed):
         return (state, ()) if state.is_closing else _sent(replace(state, is_closing=True))
-    if event.epoch != state.epoch:
+    if isinstance(event, Replaced):
+        return _after_replacement(state, event.epoch)
+    if event.epoch in state.over:
         return state, ()
     if isinstance(event, Ready):
-        return _sent(replace(state, is_ready=True))
-    if isinstance(event, CameOut):
-        if not state.inside:
-            raise UnexpectedResultError
-        oldest, *inside = state.inside
-        after, actions = _sent(replace(state, inside=tuple(inside)))
-        return after, (Deliver(oldest), *actions)
-    return _after_job(state)
+        return _sent(replace(state, ready=state.ready | {event.epoch}))
+    if isinstance(event, JobEnded):
+        return _after_job(state, event.epoch)
+    if event.epoch != state.epoch:
+        return state, ()
+    if not state.inside:
+        raise UnexpectedResultError
+    oldest, *inside = state.inside
+    after, actions = _sent(replace(state, inside=tuple(inside)))
+    return after, (Deliver(oldest), *actions)
 
 
 def _sent(state: State) -> tuple[State, tuple[Action, ...]]:
@@ -154,23 +177,34 @@ def _sent(state: State) -> tuple[State, tuple[Action, ...]]:
     actions: tuple[Action, ...] = tuple(Send(state.epoch, frame) for frame in now)
     if state.is_closing and not later:
         # Sent once: what is not ready takes nothing.
-        state, actions = replace(state, is_ready=False), (*actions, SendEnd(state.epoch))
+        state = replace(state, ready=state.ready - {state.epoch})
+        actions = (*actions, SendEnd(state.epoch))
     return replace(state, waiting=later, inside=(*state.inside, *now)), actions
 
 
-def _after_job(state: State) -> tuple[State, tuple[Action, ...]]:
+def _after_job(state: State, epoch: int) -> tuple[State, tuple[Action, ...]]:
+    state = replace(state, ready=state.ready - {epoch}, over=state.over | {epoch})
+    if epoch != state.epoch:
+        return state, ()
     left = (*state.inside, *state.waiting)
-    is_over = state.is_closing and not left
-    if is_over or not state.restarts:
-        ended = replace(state, has_ended=True, is_ready=False, inside=(), waiting=())
-        return ended, tuple(GiveUp(frame) for frame in left)
-    epoch = state.epoch + 1
-    again = replace(
-        state,
-        epoch=epoch,
-        restarts=state.restarts - 1,
-        is_ready=False,
-        inside=(),
-        waiting=left,
-    )
-    return again, (Start(epoch),)
+    if state.is_closing and not left:
+        return _ended(state)
+    return replace(state, epoch=NO_JOB, inside=(), waiting=left), (Replace(epoch),)
+
+
+def _after_replacement(state: State, epoch: int | None) -> tuple[State, tuple[Action, ...]]:
+    if state.epoch != NO_JOB:
+        return state, ()
+    if epoch is None:
+        return _ended(state)
+    if epoch in state.over:  # it has ended meanwhile
+        return state, (Replace(epoch),)
+    return _sent(replace(state, epoch=epoch))
+
+
+def _ended(state: State) -> tuple[State, tuple[Action, ...]]:
+    """Give up what is left, and end the jobs that wait."""
+    ended = replace(state, has_ended=True, ready=frozenset(), waiting=(), inside=())
+    left = (*state.inside, *state.waiting)
+    ends = (SendEnd(epoch) for epoch in sorted(state.ready))
+    return ended, (*map(GiveUp, left), *ends)

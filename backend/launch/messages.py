@@ -59,6 +59,13 @@ def first_message(lines: Sequence[str]) -> str:
     return messages[0] if messages else ""
 
 
+def accused_rank(message: str) -> int | None:
+    """Return the rank that a message blames: the silent one, or else the one that reports."""
+    silent = re.search(r"no sign of life for \S+ s from rank (\d+) \(", message)
+    found = silent or re.match(r"rank (\d+) \(", message)
+    return int(found[1]) if found else None
+
+
 def is_sudden(message: str) -> bool:
     """Tell whether a message is a guard's, about a process that ended without its own message."""
     return "was told to stop" in message or "was killed or crashed" in message

@@ -7,14 +7,16 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.keeper.keeper import (
+    HasFailed,
     Keeper,
     Outputs,
     PipelineError,
@@ -24,12 +26,13 @@ from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN
+from rankslice.commands.job.job import run_kept
+from rankslice.commands.job.prepare import PreparedRun, prepare
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
-from rankslice.commands.run.prepare import PreparedRun, prepare
-from rankslice.commands.run.run import run_kept
+from rankslice.commands.pipeline.survival import Restart, Survivors
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 
-__all__ = ["Pipeline", "PipelineError", "QueueFullError", "open_pipeline"]
+__all__ = ["Pipeline", "PipelineError", "QueueFullError", "Restart", "open_pipeline"]
 
 _SPARE = 2
 """Frames that are sent beyond the window, so that the next one is there when a result comes out."""
@@ -45,6 +48,9 @@ def open_pipeline(
     frame_timeout_s: float | None = None,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
+    survive: bool = False,
+    standby: bool = False,
+    on_restart: Callable[[Restart], None] = lambda restart: None,
     wait: bool = True,
 ) -> Pipeline:
     """Start the job of a build folder; return it when all ranks are ready for frame 0.
@@ -63,12 +69,17 @@ def open_pipeline(
             times the slowest one.
         mpirun: path of an mpirun; the one of this environment by default.
         ssh_config: handed to ssh as ``-F``.
+        survive: go on without a board that is lost. The folder was built with ``--survive``.
+        standby: also load the jobs that would take over, so that they do at once.
+        on_restart: called when another job takes over.
         wait: otherwise it is returned at once, and :meth:`Pipeline.wait_until_ready` waits.
 
     Raises:
         RankSliceError: the folder is no build folder, a board cannot run its package, or the job
             does not start.
     """
+    if standby and not survive:
+        raise RankSliceError(Mistake("standby", "is of use only with survive", "set both"))
     raise_mistakes(
         Mistake(name, f"is {number}", "expected a whole number, 1 or more")
         for name, number in (("window", window), ("queue", queue))
@@ -81,14 +92,20 @@ def open_pipeline(
         start_timeout_s=start_timeout_s,
         frame_timeout_s=frame_timeout_s,
     )
-    prepared = prepare(
-        Path(folder),
-        options,
-        results=Path("/dev/null"),
-        mpirun=None if mpirun is None else Path(mpirun),
-        ssh_config=None if ssh_config is None else Path(ssh_config),
-    )
-    pipeline = Pipeline(prepared, queue)
+
+    def prepared(folder: Path) -> PreparedRun:
+        return prepare(
+            folder,
+            options,
+            results=Path("/dev/null"),
+            mpirun=None if mpirun is None else Path(mpirun),
+            ssh_config=config,
+        )
+
+    config = None if ssh_config is None else Path(ssh_config)
+    first = prepared(Path(folder))
+    survivors = Survivors(first.folder, prepared, config) if survive else None
+    pipeline = Pipeline(first, queue, survivors, standby=standby, on_restart=on_restart)
     if not wait:
         return pipeline
     try:
@@ -106,12 +123,23 @@ class Pipeline:
     inputs. Results are dictionaries of arrays by the names of the outputs.
     """
 
-    def __init__(self, prepared: PreparedRun, queue: int | None = None) -> None:
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        queue: int | None = None,
+        survivors: Survivors | None = None,
+        *,
+        standby: bool = False,
+        on_restart: Callable[[Restart], None] = lambda restart: None,
+    ) -> None:
         """Start a job; it takes frames once :meth:`wait_until_ready` has returned.
 
         Args:
             prepared: a run whose frames come from the keeper.
             queue: how many frames may wait; as many as are inside by default.
+            survivors: what follows when a board is lost; ``None``: nothing does.
+            standby: load the jobs that may follow.
+            on_restart: called when another job takes over.
         """
         job = load_job(prepared.folder / PLAN)
         self.folder = prepared.folder
@@ -119,22 +147,29 @@ class Pipeline:
         """Of the model."""
         self.inputs: tuple[TensorSpec, ...] = job.inputs
         self.outputs: tuple[TensorSpec, ...] = job.outputs
-        self._prepared = prepared
-        self._mpirun: subprocess.Popen[str] | None = None
+        self._survivors = survivors
+        self._on_restart = on_restart
+        self._jobs: dict[int, PreparedRun] = {}
+        """By epoch."""
+        self._standby: dict[frozenset[str], int] = {}
+        """Epochs by the boards that these jobs do without."""
+        self._lost: frozenset[str] = frozenset()
+        self._mpiruns: list[subprocess.Popen[str]] = []
         self._is_aborted = False
         self._starting = threading.Lock()
-        window = prepared.options.window or max(route.window for route in job.routes)
-        ahead = window + _SPARE
-        ends = job.ranks[job.source_rank].host, job.ranks[job.sink_rank].host
+        self.window = prepared.options.window or max(route.window for route in job.routes)
+        """Most frames inside the job."""
+        ahead = self.window + _SPARE
         self._keeper = Keeper(
             job.inputs,
             job.outputs,
-            self._run,
             ahead=ahead,
-            limit=max(ahead, window + (window if queue is None else queue)),
-            hosts=(_address_for(ends[0]), _address_for(ends[1])),
+            limit=max(ahead, self.window + (self.window if queue is None else queue)),
+            follow=None if survivors is None else self._follow,
         )
-        self._keeper.start()
+        self._start(prepared)
+        if survivors is not None and standby:
+            self._standby = {lost: self._start(run) for lost, run in survivors.take_all().items()}
 
     @property
     def limit(self) -> int:
@@ -157,14 +192,31 @@ class Pipeline:
         return self._keeper.error
 
     @property
+    def restarts(self) -> int:
+        """How often another job has taken over."""
+        return self._keeper.restarts
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Names of the boards that the job does without."""
+        return self._lost
+
+    @property
+    def made(self) -> list[tuple[int, Path]]:
+        """Which jobs have made the results: the number of each one's first, and its folder."""
+        return [(first, self._jobs[epoch].folder) for first, epoch in self._keeper.made]
+
+    @property
     def state(self) -> str:
-        """One of ``starting``, ``ready``, ``closing``, ``ended`` and ``failed``."""
+        """One of ``starting``, ``ready``, ``recovering``, ``closing``, ``ended`` and ``failed``."""
         state = self._keeper.state
         if state.has_ended:
             return "ended" if self.error is None else "failed"
         if state.is_closing:
             return "closing"
-        return "ready" if state.is_ready else "starting"
+        if state.is_ready:
+            return "ready"
+        return "recovering" if state.over else "starting"
 
     def wait_until_ready(self) -> None:
         """Return when all ranks are ready for frames.
@@ -239,8 +291,8 @@ class Pipeline:
         """End the job at once; frames without a result get :class:`PipelineError`."""
         with self._starting:
             self._is_aborted = True
-            if self._mpirun is not None:
-                self._mpirun.terminate()
+            for mpirun in self._mpiruns:
+                mpirun.terminate()
         self._keeper.close()
 
     def __enter__(self) -> Pipeline:
@@ -259,17 +311,49 @@ class Pipeline:
         else:
             self.abort()
 
-    def _run(self, keeper: wire.Keeper) -> None:
+    def _start(self, prepared: PreparedRun) -> int:
+        """Start a job; return its epoch."""
+        ranks, plan = prepared.plan.ranks, prepared.plan
+        ends = ranks[plan.source].host, ranks[plan.sink].host
+        addresses = _address_for(ends[0]), _address_for(ends[1])
+        epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
+        self._jobs[epoch] = prepared
+        return epoch
+
+    def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
+        on_failure = None if self._survivors is None else has_failed
         try:
-            run_kept(self._prepared, keeper, self._note_start)
+            run_kept(prepared, keeper, self._note_start, on_failure)
         except RankSliceError:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None
             raise
 
+    def _follow(self, epoch: int, error: RankSliceError) -> int | None:
+        """Return the job that takes over from one that has failed."""
+        assert self._survivors is not None
+        if self._is_aborted:
+            return None
+        completed = self.completed
+        accused = self._survivors.accused(self._jobs[epoch].plan, error, completed)
+        successor, self._lost = self._successor(accused)
+        folder = self._jobs[successor].folder
+        self._on_restart(Restart(error, self._lost, folder, completed))
+        return successor
+
+    def _successor(self, accused: frozenset[str]) -> tuple[int, frozenset[str]]:
+        """Return the epoch of a job that does without some boards, and what it does without."""
+        assert self._survivors is not None
+        waiting = self._standby.pop(accused, None)
+        if waiting is not None and self._keeper.is_alive(waiting):
+            return waiting, accused
+        run, lost = self._survivors.next_run(accused, self._lost)
+        return self._start(run), lost
+
     def _note_start(self, mpirun: subprocess.Popen[str]) -> None:
         with self._starting:
-            self._mpirun = mpirun
+            self._mpiruns = [each for each in self._mpiruns if each.poll() is None]
+            self._mpiruns.append(mpirun)
             if self._is_aborted:
                 mpirun.terminate()
 

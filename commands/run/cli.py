@@ -23,6 +23,8 @@ from rankslice.commands.options import (
     Layout,
     Scale,
     SshConfig,
+    Standby,
+    Survive,
     Window,
     parse_preprocessing,
     refuse_shared_files,
@@ -56,6 +58,7 @@ from rankslice.framework.wording import on_one_line
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.run.run import FinishedRun, PreparedRun
 
 
@@ -236,6 +239,8 @@ def run(
             help="Output file: .bin, or .npz for numpy (default: OUT/results.bin).",
         ),
     ] = None,
+    survive: Survive = False,
+    standby: Standby = False,
     mpirun: Annotated[
         Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")
     ] = None,
@@ -294,6 +299,28 @@ def run(
         preprocessing=parse_preprocessing(layout, size, mean, scale, keep_size=keep_size),
     )
     check_switching(options)
+    if not survive:
+        refuse_without(context, "--survive", "standby")
+    else:
+        refuse_with("--survive", **{name: context.params[name] for name in _NOT_SURVIVING})
+        _run_surviving(
+            folder,
+            options,
+            {
+                "window": window,
+                "queue": queue,
+                "start_timeout_s": start_timeout,
+                "frame_timeout_s": frame_timeout,
+                "mpirun": mpirun,
+                "ssh_config": ssh_config,
+                "standby": standby,
+            },
+            results,
+            json_file,
+            verify=verify is not None,
+            tolerance=tolerance,
+        )
+        return
     prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
     if best:
         given = {"--labels": labels, "--classes": classes, "--top": best}
@@ -351,6 +378,52 @@ def run(
         raise RankSliceError(f"verify: {reason}")
 
 
+_NOT_SURVIVING = (
+    *("trace", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
+    *("labels", "top", "classes", "boxes"),
+)
+"""Options that mean nothing, or are not there, with ``--survive``."""
+
+
+def _run_surviving(
+    folder: Path,
+    options: RunOptions,
+    pipeline_options: dict[str, Any],
+    results: Path | None,
+    json_file: Path | None,
+    *,
+    verify: bool,
+    tolerance: float | None,
+) -> None:
+    from rankslice.commands.run.show import print_survived, print_verdict
+    from rankslice.commands.run.surviving import run_surviving
+
+    if options.overflow == _Overflow.drop.value:
+        refuse_with("--survive", overflow=True)
+    with _Bars() as bars:
+        survived = run_surviving(
+            folder,
+            options,
+            pipeline_options,
+            results=results,
+            verify=verify,
+            tolerance=tolerance,
+            on_started=lambda source: bars.begin("running", source.frames),
+            on_completed=bars.update,
+            on_restart=lambda restart: print_line(talk, on_one_line(str(restart)), "warning"),
+            on_verified=bars.update,
+        )
+    if json_file is not None:
+        write_json(json_file, survived.to_json())
+    if json_file != STDOUT:
+        print_survived(survived, screen)
+    if survived.verify is not None:
+        if json_file != STDOUT:
+            print_verdict(survived.verify, screen)
+        if not survived.verify.passed:
+            raise RankSliceError(f"verify: {survived.verify.complaint.partition(';')[0]}")
+
+
 class _Bars:
     """A bar for each piece of work, one after the other: a context manager."""
 
@@ -383,7 +456,7 @@ class _Bars:
 
 def _refuse_to_show(prepared: PreparedRun) -> None:
     """Raise if the results go where ranks cannot write them themselves."""
-    from rankslice.commands.run.results_files import is_npz
+    from rankslice.commands.job.results_files import is_npz
 
     results = prepared.options.results
     if results == STDOUT or is_npz(results):

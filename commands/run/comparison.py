@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.commands.build_folder import PLAN, converted_name, unsliced_model
+from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run import unsliced
-from rankslice.commands.run.prepare import PreparedRun
 from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan

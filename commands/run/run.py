@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.keeper import VARIABLE, Keeper
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
-from rankslice.commands.run.prepare import PreparedRun, as_user_errors, prepare
-from rankslice.commands.run.results_files import move_results
-from rankslice.commands.run_folder import one_at_a_time, run_folder
+from rankslice.commands.job.job import own_folder, put_report, run_in
+from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
+from rankslice.commands.job.results_files import move_results
+from rankslice.commands.run_folder import one_at_a_time
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
-from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.sinks.results import Results
@@ -71,16 +66,15 @@ def run(
         RankSliceError: the job failed; the results of finished frames are kept.
     """
     reference = _reference(prepared) if verify else None
-    run_job_in = _runner(prepared)
-    with _run_folder(prepared) as folder:
+    with own_folder(prepared) as folder:
         try:
-            run_job_in(folder, on_completed)
+            run_in(prepared, folder, on_completed, on_start=_load_ahead)
         except RankSliceError as error:
-            raise RankSliceError(*error.mistakes, *_kept(prepared, folder)) from None
+            raise RankSliceError(*error.mistakes, *keep_finished(prepared, folder)) from None
         except KeyboardInterrupt:
-            raise InterruptedRunError("interrupted", *_kept(prepared, folder)) from None
+            raise InterruptedRunError("interrupted", *keep_finished(prepared, folder)) from None
         except BaseException:  # a signal that ends this program
-            _kept(prepared, folder)
+            keep_finished(prepared, folder)
             raise
         from rankslice.backend.runtime.sinks.results import results_of
         from rankslice.measurement.report import read_report
@@ -111,57 +105,6 @@ def _reference(prepared: PreparedRun) -> Path:
     return find_reference(prepared)
 
 
-def run_kept(
-    prepared: PreparedRun,
-    keeper: Keeper,
-    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
-) -> None:
-    """Run a job whose frames and results a keeper has; its report goes to the build folder.
-
-    Args:
-        prepared: from :func:`prepare`, with frames from the keeper.
-        keeper: where source and sink find it.
-        on_start: called with mpirun's process.
-
-    Raises:
-        RankSliceError: the job failed.
-    """
-    variables = {VARIABLE: keeper.to_text()}
-
-    def ignore(count: int) -> None:
-        pass
-
-    with _run_folder(prepared) as folder:
-        if prepared.boards is None:
-            command = prepared.command_in(folder)
-            run_job(command, ignore, variables=variables, on_start=on_start)
-        else:
-            from rankslice.commands.run.across import run_across
-
-            run_across(
-                prepared, prepared.boards, folder, ignore, variables=variables, on_start=on_start
-            )
-        _put_report(prepared, folder)
-
-
-@contextmanager
-def _run_folder(prepared: PreparedRun) -> Iterator[Path]:
-    """Yield a folder for the files of this run, on the file system where its results go."""
-    results = prepared.options.results
-    parent = results.parent
-    if results == STDOUT or is_null(results):
-        writable = os.access(prepared.folder, os.W_OK)
-        parent = prepared.folder if writable else Path(tempfile.gettempdir())
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(run_folder(parent))
-        except OSError as error:
-            found = f"cannot be written: {error.strerror}"
-            hint = "choose a file elsewhere with --results"
-            raise RankSliceError(Mistake(str(parent), found, hint)) from None
-        yield folder
-
-
 def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
     """Bring results and report to where they belong; of several runs, the last one's stay.
 
@@ -169,25 +112,7 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
     """
     with one_at_a_time(prepared.folder):
         move_results(folder / RESULTS, prepared.options.results)
-        _put_report(prepared, folder)
-
-
-def _put_report(prepared: PreparedRun, folder: Path) -> None:
-    with suppress(OSError), whole_file(prepared.folder / REPORT) as file:
-        file.write((folder / REPORT).read_bytes())
-
-
-def _runner(prepared: PreparedRun) -> Callable[[Path, Callable[[int], None]], None]:
-    """Return what runs the job to its end, and has its results and report in a folder."""
-    if prepared.boards is None:
-        return partial(_run_here, prepared)
-    from rankslice.commands.run.across import run_across
-
-    return partial(run_across, prepared, prepared.boards)
-
-
-def _run_here(prepared: PreparedRun, folder: Path, on_completed: Callable[[int], None]) -> None:
-    run_job(prepared.command_in(folder), on_completed, on_start=_load_ahead)
+        put_report(prepared, folder)
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:
@@ -204,7 +129,7 @@ def _load() -> None:
     import rankslice.measurement.summary  # noqa: F401
 
 
-def _kept(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
+def keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
     """Keep the results of finished frames; return where they are."""
     from rankslice.backend.runtime.sinks.results import read_results
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankslice.commands.run.run import FinishedRun
+    from rankslice.commands.run.surviving import Survived
     from rankslice.measurement.summary import EnergySummary, OnSurge, RankSummary, RunSummary
     from rankslice.measurement.verify import Verification
 
@@ -91,6 +92,21 @@ def print_run(summary: RunSummary, console: Console) -> None:
     print_line(console, f"bottleneck: {summary.bottleneck}")
     if summary.verify is not None:
         print_verdict(summary.verify, console)
+
+
+def print_survived(survived: Survived, console: Console) -> None:
+    """Print what a run showed that goes on without boards that are lost."""
+    text = f"{frames_text(survived.completed)}, {survived.throughput_fps:.2f} frames/s"
+    print_line(console, text)
+    if survived.completed:
+        shown = ", ".join(f"{name} {value:.1f}" for name, value in survived.latency_ms.items())
+        print_line(console, f"latency: {shown} ms")
+    for restart, seconds in zip(survived.restarts, survived.recovered_s, strict=True):
+        boards = joined(sorted(restart.without))
+        after = frames_text(restart.completed)
+        print_line(
+            console, f"without {boards} after {after}: the next result came {seconds:.1f} s later"
+        )
 
 
 def print_verdict(verdict: Verification, console: Console) -> None:

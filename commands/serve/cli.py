@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from rankslice.commands.app import command
-from rankslice.commands.options import SshConfig, Window
+from rankslice.commands.options import SshConfig, Standby, Survive, Window
 from rankslice.commands.output import print_line, screen, talk
 from rankslice.framework.wording import on_one_line
 
@@ -67,6 +67,8 @@ def serve(
         Path | None,
         Option(readable=False, help="File with the bearer token that requests must have."),
     ] = None,
+    survive: Survive = False,
+    standby: Standby = False,
     mpirun: Annotated[
         Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")
     ] = None,
@@ -113,6 +115,11 @@ def serve(
                     frame_timeout_s=frame_timeout,
                     mpirun=mpirun,
                     ssh_config=ssh_config,
+                    survive=survive,
+                    standby=standby,
+                    on_restart=lambda restart: print_line(
+                        talk, on_one_line(str(restart)), "warning"
+                    ),
                     wait=False,
                 )
             )

@@ -1,4 +1,4 @@
-"""The models of a server: each is a pipeline, which may be starting, ready, closing or failed."""
+"""The models of a server: each is a pipeline, in one of several states."""
 
 from __future__ import annotations
 
@@ -50,8 +50,12 @@ class ServedPipeline(Protocol):
         """Frames without a result."""
 
     @property
+    def restarts(self) -> int:
+        """How often another job has taken over."""
+
+    @property
     def state(self) -> str:
-        """One of ``starting``, ``ready``, ``closing``, ``ended`` and ``failed``."""
+        """One of ``starting``, ``ready``, ``recovering``, ``closing``, ``ended`` and ``failed``."""
 
     @property
     def error(self) -> RankSliceError | None:
@@ -118,7 +122,7 @@ class Model:
         if state == "failed":
             raise self._failed(self.pipeline.error)
         if state != "ready":
-            raise RefusalError(Reason.NOT_READY, f"model {self.name} is starting", 1)
+            raise RefusalError(Reason.NOT_READY, f"model {self.name} is {state}", 1)
 
     async def infer(self, request: Request) -> dict[str, NDArray[Any]]:
         """Return the results of a request; if it is cancelled, so is the frame.

@@ -18,6 +18,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
 _POLL_S = 0.05
+_ANSWERING = ("ready", "recovering")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Serving:
         """Take no more requests; return when all others are answered."""
         for model in self.models:
             model.close()
-        while any(model.pipeline.kept and model.pipeline.state == "ready" for model in self.models):
+        pipelines = [model.pipeline for model in self.models]
+        while any(each.kept and each.state in _ANSWERING for each in pipelines):
             await asyncio.sleep(_POLL_S)
 
     async def end(self) -> None:
@@ -179,5 +181,5 @@ def _figures(model: Model) -> dict[str, tuple[str, Callable[[], float]]]:
         "rankslice_frames": ("Frames without a result.", lambda: pipeline.kept),
         "rankslice_frames_limit": ("Most frames without a result.", lambda: pipeline.limit),
         "rankslice_ready": ("Whether the model takes requests.", lambda: model.is_ready),
-        "rankslice_restarts": ("Jobs started after one that failed.", lambda: 0),
+        "rankslice_restarts": ("Jobs that have taken over.", lambda: pipeline.restarts),
     }

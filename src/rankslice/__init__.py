@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rankslice.commands.pipeline.pipeline import Pipeline as Pipeline
     from rankslice.commands.pipeline.pipeline import PipelineError as PipelineError
     from rankslice.commands.pipeline.pipeline import QueueFullError as QueueFullError
+    from rankslice.commands.pipeline.pipeline import Restart as Restart
     from rankslice.commands.pipeline.pipeline import open_pipeline as open
     from rankslice.framework.errors import RankSliceError as RankSliceError
 
@@ -18,12 +19,13 @@ _PLACES = {
     "Pipeline": ("rankslice.commands.pipeline.pipeline", "Pipeline"),
     "PipelineError": ("rankslice.commands.pipeline.pipeline", "PipelineError"),
     "QueueFullError": ("rankslice.commands.pipeline.pipeline", "QueueFullError"),
+    "Restart": ("rankslice.commands.pipeline.pipeline", "Restart"),
     "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
     "open": ("rankslice.commands.pipeline.pipeline", "open_pipeline"),
 }
 """What the package offers, by name: module, and name there. It is imported when it is used."""
 
-__all__ = ["Pipeline", "PipelineError", "QueueFullError", "RankSliceError", "open"]
+__all__ = ["Pipeline", "PipelineError", "QueueFullError", "RankSliceError", "Restart", "open"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import onnx
 from command_line import COMMAND, Ended, rankslice
+from profiled_layers import kind_of, profile_of
 from real_jobs import chain, let_ranks_sleep
 
 from boards import Board, Boards
@@ -59,6 +61,19 @@ def chain_for(boards: Boards, folder: Path, width: int = 16) -> Path:
     onnx.save(chain(len(boards), width), folder / "model.onnx")
     mapping = {f"{board.name}_cpu0": [f"L{rank}"] for rank, board in enumerate(boards)}
     return build_for(boards, folder, folder / "model.onnx", mapping)
+
+
+def survivable_chain(boards: Boards, folder: Path) -> Path:
+    """Return a build folder of a chain, two layers a board, that may lose any board."""
+    folder.mkdir(parents=True, exist_ok=True)
+    layers = 2 * len(boards)
+    onnx.save(chain(layers), folder / "model.onnx")
+    keys = [f"{board.name}_cpu0" for board in boards]
+    profile = profile_of(folder / "model.onnx", layers, kind_of(layers, (10.0,), *keys))
+    (folder / "profile.json").write_text(profile)
+    mapping = {key: [f"L{2 * n}..L{2 * n + 1}"] for n, key in enumerate(keys)}
+    given = {"survive": ("all",), "profile": folder / "profile.json"}
+    return build_for(boards, folder, folder / "model.onnx", mapping, **given)
 
 
 def sleeping_chain(boards: Boards, folder: Path, sleep_ms: float, width: int = 16) -> Path:
@@ -158,6 +173,16 @@ name, version = sys.argv[1:]
 path = Path(importlib.metadata.distribution(name)._path) / "METADATA"
 path.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_text(), count=1))
 """
+
+
+def signal_rank(board: Board, number: signal.Signals) -> None:
+    """Send a signal to the rank on a board."""
+    (rank,) = [
+        process
+        for process in board.processes()
+        if b"driver.py\0--input" in Path(f"/proc/{process}/cmdline").read_bytes()
+    ]
+    os.kill(rank, number)
 
 
 def of_job(board: Board) -> list[str]:

@@ -31,6 +31,7 @@ from boards.deployments import (
     of_job,
     run,
     set_version,
+    signal_rank,
     sleeping_chain,
     submodel,
 )
@@ -70,16 +71,6 @@ def open_engine(settings):
     engine = _Failing if "fails" in settings.options else NullEngine
     return engine(float(settings.options["sleep_ms"]) / 1e3)
 '''
-
-
-def signal_rank(board: Board, number: signal.Signals) -> None:
-    """Send a signal to the rank on a board."""
-    (rank,) = [
-        process
-        for process in board.processes()
-        if b"driver.py\0--input" in Path(f"/proc/{process}/cmdline").read_bytes()
-    ]
-    os.kill(rank, number)
 
 
 def kill_daemon(board: Board) -> None:

@@ -35,6 +35,7 @@ class Doubling:
     state: str = "ready"
     error: RankSliceError | None = None
     kept: int = 0
+    restarts: int = 0
     is_closed: bool = False
     computed: int = 0
     """Frames that were not withdrawn."""

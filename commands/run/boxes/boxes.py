@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources.image_source import ImageSource, opened_image
 from rankslice.commands.build_folder import PLAN
+from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.run.boxes.coco import FORMAT, LabelledImage, coco
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
-from rankslice.commands.run.prepare import PreparedRun, as_user_errors
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.reading.read_text import read_text

@@ -15,7 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankslice.backend.keeper.keeper import Keeper, Outputs, PipelineError, QueueFullError
+from rankslice.backend.keeper.keeper import (
+    HasFailed,
+    Keeper,
+    Outputs,
+    PipelineError,
+    QueueFullError,
+    RunJob,
+)
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
@@ -41,7 +48,7 @@ class Double:
         self.go_on.set()
         self.lock = threading.Lock()
 
-    def __call__(self, keeper: wire.Keeper) -> None:
+    def __call__(self, keeper: wire.Keeper, has_failed: HasFailed) -> None:
         with self.lock:  # the environment belongs to all threads
             os.environ[wire.VARIABLE] = keeper.to_text()
             sink = KeeperSink([self.spec])
@@ -70,11 +77,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(wire.VARIABLE, "")
 
 
-def opened(
-    job: Callable[[wire.Keeper], None], *, spec: TensorSpec = X, limit: int = 4, restarts: int = 0
-) -> Keeper:
-    keeper = Keeper([spec], [spec], job, ahead=2, limit=limit, restarts=restarts)
-    keeper.start()
+def opened(job: RunJob, *, spec: TensorSpec = X, limit: int = 4, restarts: int = 0) -> Keeper:
+    def follow(epoch: int, error: RankSliceError) -> int | None:
+        return keeper.start_job(job) if keeper.restarts < restarts else None
+
+    keeper = Keeper([spec], [spec], ahead=2, limit=limit, follow=follow if restarts else None)
+    keeper.start_job(job)
     return keeper
 
 
@@ -151,7 +159,7 @@ def test_a_job_that_fails_is_told_to_all_who_wait_and_to_those_who_come_later() 
 
 
 def test_a_job_that_does_not_start_is_told() -> None:
-    def job(keeper: wire.Keeper) -> None:
+    def job(keeper: wire.Keeper, has_failed: HasFailed) -> None:
         raise RankSliceError("rank 0: no such engine")
 
     keeper = opened(job)
@@ -161,7 +169,7 @@ def test_a_job_that_does_not_start_is_told() -> None:
 
 
 def test_a_job_that_ends_too_early_is_told() -> None:
-    keeper = opened(lambda keeper: None)
+    keeper = opened(lambda keeper, has_failed: None)
     with pytest.raises(PipelineError, match="the job ended before it was told to"):
         keeper.wait_until_ready()
     keeper.close()
@@ -180,7 +188,9 @@ def test_frames_come_once_and_in_order_whenever_jobs_fail(kills: int) -> None:
         keeper.submit(frame(number)).add_done_callback(lambda future: results.append(value(future)))
     keeper.close()
     assert [2.0 * number for number in range(count)] == results
-    assert keeper.state.epoch > kills // 2
+    assert keeper.restarts > kills // 2
+    assert [epoch for _, epoch in keeper.made] == sorted({epoch for _, epoch in keeper.made})
+    assert keeper.error is None
 
 
 def test_a_callback_may_give_the_next_frame() -> None:

@@ -19,8 +19,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
-from rankslice.commands.run.memory import least_memory, too_little_memory
-from rankslice.commands.run.results_files import check_results
+from rankslice.commands.job.memory import least_memory, too_little_memory
+from rankslice.commands.job.results_files import check_results
 from rankslice.commands.switching import refuse_switching
 from rankslice.commands.trace import read_trace
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes

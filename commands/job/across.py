@@ -16,7 +16,7 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
-from rankslice.commands.run.prepare import PreparedRun
+from rankslice.commands.job.prepare import PreparedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.report import MAX_REPORT_BYTES
 
@@ -29,6 +29,7 @@ def run_across(
     *,
     variables: Mapping[str, str] = MappingProxyType({}),
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
+    on_failure: Callable[[RankSliceError], None] | None = None,
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well.
 
@@ -39,12 +40,13 @@ def run_across(
         on_completed: called now and then with the number of frames that have come out.
         variables: for mpirun's environment.
         on_start: called with mpirun's process.
+        on_failure: told that the job has failed and why, before its end.
 
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """
     ranks = prepared.plan.ranks
-    watches = Watches(boards, prepared.options.start_timeout_s)
+    watches = Watches(boards, prepared.options.start_timeout_s, on_failure)
 
     def oversee(mpirun: subprocess.Popen[str]) -> None:
         watches.oversee(mpirun)

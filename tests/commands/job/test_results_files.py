@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
-from rankslice.commands.run.results_files import write_npz
+from rankslice.commands.job.results_files import write_npz
 from rankslice.framework.errors import RankSliceError
 
 

@@ -12,8 +12,8 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure, use_null
 from rankslice.backend.agent.memory import free_bytes
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.memory import least_memory, too_little_memory
-from rankslice.commands.run.prepare import prepare
+from rankslice.commands.job.memory import least_memory, too_little_memory
+from rankslice.commands.job.prepare import prepare
 from rankslice.framework.errors import RankSliceError
 
 USUAL = RunOptions()

@@ -1,0 +1,1 @@
+"""A job of a build folder: checked, then run here or across boards."""

@@ -1,0 +1,106 @@
+"""A job from its start to its end, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+
+from rankslice.backend.launch.job import run_job
+from rankslice.backend.runtime.keeper import VARIABLE, Keeper
+from rankslice.commands.build_folder import REPORT
+from rankslice.commands.job.prepare import PreparedRun
+from rankslice.commands.run_folder import run_folder
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
+
+
+def run_in(
+    prepared: PreparedRun,
+    folder: Path,
+    on_completed: Callable[[int], None] = lambda count: None,
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
+    on_failure: Callable[[RankSliceError], None] | None = None,
+) -> None:
+    """Run a job to its end, and have its results and report in a folder.
+
+    Args:
+        prepared: from :func:`.prepare`.
+        folder: where results and report go.
+        on_completed: called now and then with the number of frames that have come out.
+        variables: for mpirun's environment.
+        on_start: called with mpirun's process.
+        on_failure: told that the job has failed and why, as soon as that is known; boards that are
+            lost make its end take longer.
+
+    Raises:
+        RankSliceError: the job failed.
+    """
+    if prepared.boards is None:
+        command = prepared.command_in(folder)
+        run_job(command, on_completed, variables=variables, on_start=on_start)
+        return
+    from rankslice.commands.job.across import run_across
+
+    run_across(
+        prepared,
+        prepared.boards,
+        folder,
+        on_completed,
+        variables=variables,
+        on_start=on_start,
+        on_failure=on_failure,
+    )
+
+
+def run_kept(
+    prepared: PreparedRun,
+    keeper: Keeper,
+    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
+    on_failure: Callable[[RankSliceError], None] | None = None,
+) -> None:
+    """Run a job whose frames and results a keeper has; its report goes to the build folder.
+
+    Args:
+        prepared: from :func:`.prepare`, with frames from the keeper.
+        keeper: where source and sink find it.
+        on_start: as of :func:`run_in`.
+        on_failure: likewise.
+
+    Raises:
+        RankSliceError: the job failed.
+    """
+    variables = {VARIABLE: keeper.to_text()}
+    with own_folder(prepared) as folder:
+        run_in(prepared, folder, variables=variables, on_start=on_start, on_failure=on_failure)
+        put_report(prepared, folder)
+
+
+@contextmanager
+def own_folder(prepared: PreparedRun) -> Iterator[Path]:
+    """Yield a folder for the files of this run, on the file system where its results go."""
+    results = prepared.options.results
+    parent = results.parent
+    if results == STDOUT or is_null(results):
+        writable = os.access(prepared.folder, os.W_OK)
+        parent = prepared.folder if writable else Path(tempfile.gettempdir())
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(run_folder(parent))
+        except OSError as error:
+            found = f"cannot be written: {error.strerror}"
+            hint = "choose a file elsewhere with --results"
+            raise RankSliceError(Mistake(str(parent), found, hint)) from None
+        yield folder
+
+
+def put_report(prepared: PreparedRun, folder: Path) -> None:
+    """Bring a report to the build folder, if it can be written."""
+    with suppress(OSError), whole_file(prepared.folder / REPORT) as file:
+        file.write((folder / REPORT).read_bytes())

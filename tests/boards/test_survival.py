@@ -1,0 +1,226 @@
+"""Jobs that go on when a board is lost: each way to lose one, at each position."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import rankslice
+from boards import Board, Boards
+from boards.deployments import deploy, of_job, signal_rank, survivable_chain
+from boards.fixtures import skip_without_boards
+
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
+
+FPS = 20
+FRAMES = 160
+STRUCK_AT = 40
+SETTLED_S = 4.0
+
+
+def kill_rank(board: Board) -> None:
+    """Kill the rank that has frames on a board."""
+    signal_rank(board, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A way to lose a board, and how long the next result may take."""
+
+    strike: Callable[[Board], None]
+    bound_s: float
+    with_standby_s: float
+    mend: Callable[[Board], None] = lambda board: None
+
+
+LOSSES = {
+    "rank killed": Loss(kill_rank, 10, 3),
+    "power cut": Loss(Board.cut_power, 15, 8, Board.power_on),
+    "cable pulled": Loss(Board.unplug, 15, 8, Board.plug_in),
+    "frozen": Loss(Board.stop, 15, 8, Board.resume),
+}
+FAST = {("rank killed", 1, False), ("cable pulled", 0, False), ("power cut", 2, True)}
+CASES = [
+    pytest.param(
+        name,
+        place,
+        standby,
+        marks=() if (name, place, standby) in FAST else pytest.mark.slow,
+        id=f"{name}-{place}{'-standby' * standby}",
+    )
+    for name in LOSSES
+    for place in range(3)
+    for standby in (False, True)
+]
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Boards]:
+    """Three boards."""
+    skip_without_boards()
+    with Boards(3, disk_mb=64) as boards:
+        yield boards
+
+
+@pytest.fixture(scope="module")
+def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of a chain, a layer a board, that may lose each of them."""
+    folder = survivable_chain(rack, tmp_path_factory.mktemp("survivable"))
+    for each in (folder, *(folder / "without").iterdir()):
+        assert 0 == deploy(rack, each).code
+    return folder
+
+
+@dataclass
+class Fed:
+    """Frames that are fed into a pipeline, and what came of them."""
+
+    pipeline: rankslice.Pipeline
+    frames: list[NDArray[np.float32]] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    results: dict[int, NDArray[Any]] = field(default_factory=dict)
+
+    def give(self, frame: NDArray[np.float32]) -> None:
+        """Submit a frame."""
+        number = len(self.frames)
+        self.frames.append(frame)
+
+        def take(future: Future[dict[str, NDArray[Any]]]) -> None:
+            self.times_s.append(time.monotonic())
+            self.order.append(number)
+            (self.results[number],) = future.result().values()
+
+        self.pipeline.submit(frame).add_done_callback(take)
+
+    def wait_for_next(self, since_s: float) -> float:
+        """Return the seconds from a moment to the next result after the pipeline has recovered."""
+        deadline = time.monotonic() + 60
+        while not (later := [at for at in self.times_s if at > since_s]):
+            assert time.monotonic() < deadline, self.pipeline.error
+            time.sleep(0.005)
+        return later[0] - since_s
+
+    def check(self, model: Path) -> None:
+        """Each frame came out once, in order, and as the unsliced model computes it."""
+        assert list(range(len(self.frames))) == self.order
+        session = onnxruntime.InferenceSession(str(model))
+        (given,) = session.get_inputs()
+        for number, frame in enumerate(self.frames):
+            (expected,) = session.run(None, {given.name: frame})
+            np.testing.assert_array_equal(expected, self.results[number])
+
+
+def frames_of(out: Path, seed: int) -> Callable[[], NDArray[np.float32]]:
+    """Return a function that makes random frames for a build folder's model."""
+    (given,) = onnxruntime.InferenceSession(str((out / "model").resolve())).get_inputs()
+    rng = np.random.default_rng(seed)
+    return lambda: rng.standard_normal(given.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("name", "place", "standby"), CASES)
+def test_no_frame_is_lost_or_doubled_when_a_board_is(
+    rack: Boards, out: Path, name: str, place: int, standby: bool
+) -> None:
+    loss, board, next_frame = LOSSES[name], rack[place], frames_of(out, place)
+    restarts: list[rankslice.Restart] = []
+    with rankslice.open(
+        out,
+        survive=True,
+        standby=standby,
+        ssh_config=rack.ssh_config,
+        on_restart=restarts.append,
+    ) as pipeline:
+        if standby:
+            time.sleep(SETTLED_S)
+        fed = Fed(pipeline)
+        begin, struck = time.monotonic(), 0.0
+        try:
+            for number in range(FRAMES):
+                time.sleep(max(0.0, begin + number / FPS - time.monotonic()))
+                if number == STRUCK_AT:
+                    struck = time.monotonic()
+                    loss.strike(board)
+                fed.give(next_frame())
+            pipeline.close()
+        finally:
+            loss.mend(board)
+    fed.check(out / "model")
+    assert [{board.name}] == [restart.without for restart in restarts]
+    assert [0, restarts[0].completed] == [first for first, _ in pipeline.made]
+    assert [out, out / "without" / board.name] == [folder for _, folder in pipeline.made]
+    after = [struck, *(at for at in fed.times_s if at > struck)]
+    assert max(np.diff(after)) <= (loss.with_standby_s if standby else loss.bound_s)
+
+
+@pytest.mark.slow
+def test_a_board_that_flaps_loses_nothing(rack: Boards, out: Path) -> None:
+    next_frame = frames_of(out, 7)
+    with rankslice.open(out, survive=True, ssh_config=rack.ssh_config) as pipeline:
+        fed = Fed(pipeline)
+        over = threading.Event()
+
+        def feed() -> None:
+            while not over.wait(1 / FPS):
+                fed.give(next_frame())
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        for _ in range(5):
+            rack[1].unplug()
+            time.sleep(7)
+            rack[1].plug_in()
+            time.sleep(3)
+        over.set()
+        feeding.join()
+    fed.check(out / "model")
+    assert 1 == pipeline.restarts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_fifty_kills_at_random_moments_lose_nothing(rack: Boards, out: Path) -> None:
+    """A board whose rank was killed is used again when the next one is lost."""
+    next_frame, moments = frames_of(out, 8), random.Random(8)
+    with rankslice.open(out, survive=True, ssh_config=rack.ssh_config) as pipeline:
+        fed = Fed(pipeline)
+        over = threading.Event()
+
+        def feed() -> None:
+            while not over.wait(0.002):
+                fed.give(next_frame())
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        for kill in range(50):
+            fed.wait_for_next(time.monotonic())
+            time.sleep(moments.random())
+            kill_rank(moments.choice([board for board in rack if board.name not in pipeline.lost]))
+            deadline = time.monotonic() + 60
+            while pipeline.restarts <= kill and time.monotonic() < deadline:
+                assert pipeline.error is None
+                time.sleep(0.01)
+        fed.wait_for_next(time.monotonic())
+        over.set()
+        feeding.join()
+    fed.check(out / "model")
+    assert 50 == pipeline.restarts
+
+
+def test_the_end_of_the_launcher_ends_the_jobs_that_wait(rack: Boards, out: Path) -> None:
+    with rankslice.open(out, survive=True, standby=True, ssh_config=rack.ssh_config) as pipeline:
+        pipeline(frames_of(out, 9)())
+    assert "ended" == pipeline.state
+    assert [] == [line for board in rack for line in of_job(board)]

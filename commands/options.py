@@ -145,6 +145,17 @@ Window = Annotated[
     int | None,
     Option(min=1, max=4096, help="Maximum number of frames in flight (default: longest path + 1)."),
 ]
+FrameTimeout = Annotated[
+    float | None,
+    Option(
+        min=1,
+        help="Timeout per segment and frame in seconds (default: 30, or 20 x the slowest).",
+    ),
+]
+StartTimeout = Annotated[
+    float | None, Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
+]
+Mpirun = Annotated[Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")]
 Scale = Annotated[str, Option(help="Scale factor of pixels, after --mean: S or R,G,B.")]
 UNIT_SCALE = str(1 / 255)
 """Brings pixels into 0 to 1."""

@@ -19,11 +19,14 @@ from rankslice.commands.options import (
     UNIT_SCALE,
     BuildFolder,
     Fps,
+    FrameTimeout,
     Json,
     Layout,
+    Mpirun,
     Scale,
     SshConfig,
     Standby,
+    StartTimeout,
     Survive,
     Window,
     parse_preprocessing,
@@ -138,16 +141,8 @@ def run(
             help="Exchange messages also between ranks of one board, which otherwise share memory.",
         ),
     ] = False,
-    frame_timeout: Annotated[
-        float | None,
-        Option(
-            min=1,
-            help="Timeout per segment and frame in seconds (default: 30, or 20 x the slowest).",
-        ),
-    ] = None,
-    start_timeout: Annotated[
-        float | None, Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
-    ] = None,
+    frame_timeout: FrameTimeout = None,
+    start_timeout: StartTimeout = None,
     window: Window = None,
     verify: Annotated[
         _Verify | None,
@@ -241,9 +236,7 @@ def run(
     ] = None,
     survive: Survive = False,
     standby: Standby = False,
-    mpirun: Annotated[
-        Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")
-    ] = None,
+    mpirun: Mpirun = None,
     ssh_config: SshConfig = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Show the mpirun command without running it.")

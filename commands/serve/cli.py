@@ -9,7 +9,15 @@ import typer
 from typer import Argument, Option
 
 from rankslice.commands.app import command
-from rankslice.commands.options import SshConfig, Standby, Survive, Window
+from rankslice.commands.options import (
+    FrameTimeout,
+    Mpirun,
+    SshConfig,
+    Standby,
+    StartTimeout,
+    Survive,
+    Window,
+)
 from rankslice.commands.output import print_line, screen, talk
 from rankslice.framework.wording import on_one_line
 
@@ -47,16 +55,8 @@ def serve(
     exact: Annotated[
         bool, Option("--exact", help="Switch off the engines' graph optimisation.")
     ] = False,
-    frame_timeout: Annotated[
-        float | None,
-        Option(
-            min=1,
-            help="Timeout per segment and frame in seconds (default: 30, or 20 x the slowest).",
-        ),
-    ] = None,
-    start_timeout: Annotated[
-        float | None, Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
-    ] = None,
+    frame_timeout: FrameTimeout = None,
+    start_timeout: StartTimeout = None,
     tls_cert: Annotated[
         Path | None, Option(readable=False, help="Certificate chain for TLS (PEM).")
     ] = None,
@@ -69,9 +69,7 @@ def serve(
     ] = None,
     survive: Survive = False,
     standby: Standby = False,
-    mpirun: Annotated[
-        Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")
-    ] = None,
+    mpirun: Mpirun = None,
     ssh_config: SshConfig = None,
 ) -> None:
     from rankslice.commands.serve.serve import check_installed

@@ -196,20 +196,9 @@ def refuse_without(context: typer.Context, option: str, *names: str) -> None:
 
 def parse_sizes(shape: list[str] | None, at_most: list[str] | None) -> GivenSizes:
     """Return what ``--shape`` and ``--at-most`` say."""
-    from rankslice.frontend.formats.given_sizes import GivenSizes
+    from rankslice.frontend.formats.given_sizes import given_sizes
 
-    fixed, largest = _sizes("--shape", shape), _sizes("--at-most", at_most)
-    raise_mistakes(
-        Mistake(f"--shape {name}", "--at-most gives sizes of the same name", "leave one out")
-        for name in fixed
-        if name in largest
-    )
-    raise_mistakes(
-        Mistake(f"--at-most {name}", f"found {list(sizes)}", "expected sizes of 1 or more")
-        for name, sizes in largest.items()
-        if 0 in sizes
-    )
-    return GivenSizes(fixed, largest)
+    return given_sizes(_sizes("--shape", shape), _sizes("--at-most", at_most))
 
 
 def _sizes(option: str, texts: list[str] | None) -> dict[str, tuple[int, ...]]:

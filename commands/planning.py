@@ -26,7 +26,7 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
-from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.format import Arrangement
@@ -64,7 +64,7 @@ class Planned:
 def plan_model(
     model: Path,
     mapping: Path | MakeMapping,
-    platform: str | Path,
+    platform: PlatformSource,
     *,
     where: Callable[[LayerMapping, Platform], Placements],
     surge: Path | None = None,

@@ -35,6 +35,7 @@ from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, quoted, size_option
 from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
 from rankslice.frontend.formats.conversion import Conversion
@@ -104,7 +105,7 @@ class Build:
 def build(
     model: Path,
     mapping: Path | MakeMapping,
-    platform: str | Path,
+    platform: PlatformSource,
     out: Path,
     options: BuildOptions = _USUAL,
     *,

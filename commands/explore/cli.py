@@ -19,10 +19,8 @@ from rankslice.commands.options import (
     SshConfig,
     parse_sizes,
     refuse_shared_files,
-    refuse_with,
 )
 from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
-from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT
 from rankslice.framework.specs.keys import split_keys
 
@@ -160,48 +158,14 @@ def explore(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
-    from dataclasses import replace
-
-    from rankslice.commands.explore.explore import ExploreOptions, unfinished_files
-    from rankslice.commands.explore.explore import explore as explore_mappings
+    from rankslice.commands.explore.explore import unfinished_files
+    from rankslice.commands.explore.function import explore as explore_mappings
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.listener import Listener
     from rankslice.commands.profile.show import ProfileTalk
-    from rankslice.exploration.objectives import parse_objectives
     from rankslice.exploration.results.files import exploration_to_json
-    from rankslice.exploration.search.methods import EVALUATIONS, SearchOptions, default_genetics
 
-    if surge_fps is not None and (fps is None or surge_fps <= fps):
-        expected = "expected more than --fps, the usual rate"
-        found_fps = "is given without --fps" if fps is None else f"is {surge_fps:g}, --fps {fps:g}"
-        raise RankSliceError(Mistake("--surge-fps", found_fps, expected))
-    if evaluate is _Evaluate.model:
-        refuse_with("--evaluate model", evaluations=evaluations, frames=frames)
-    most = evaluations or EVALUATIONS.get(evaluate.value, 0)
-    usual = default_genetics(evaluate.value, most)
-    genetics = replace(
-        usual,
-        population=population or usual.population,
-        mutation=mutation,
-        crossover=crossover,
-        generations=generations or usual.generations,
-        seed=seed,
-    )
-    wanted = SearchOptions(
-        method=method.value,
-        objectives=parse_objectives(objectives),
-        target_fps=fps,
-        surge_fps=surge_fps,
-        most_turns=turns,
-        keys=tuple(dict.fromkeys(split_keys(accelerators or "", "--accelerators"))),
-        per_core=per_core,
-        genetics=genetics,
-        coarse=coarse,
-        keep=keep,
-        evaluate=evaluate.value,
-        evaluations=most,
-        frames=frames,
-    )
+    sizes = parse_sizes(shape, at_most)
     with progress_bars() as progress:
         listener = ProfileTalk(talk, progress) if profile is None else Listener()
         bars: dict[str, Any] = {}
@@ -216,7 +180,28 @@ def explore(
                 model,
                 platform,
                 out,
-                ExploreOptions(wanted, profile, parse_sizes(shape, at_most), force, ssh_config),
+                profile=profile,
+                method=method.value,
+                objectives=objectives.split(","),
+                fps=fps,
+                surge_fps=surge_fps,
+                turns=turns,
+                accelerators=split_keys(accelerators or "", "--accelerators"),
+                per_core=per_core,
+                population=population,
+                mutation=mutation,
+                crossover=crossover,
+                generations=generations,
+                seed=seed,
+                coarse=coarse,
+                evaluate=evaluate.value,
+                evaluations=evaluations,
+                frames=frames,
+                keep=keep,
+                shape=sizes.fixed,
+                at_most=sizes.at_most,
+                ssh_config=ssh_config,
+                force=force,
                 listener=listener,
                 on_progress=on_progress,
             )

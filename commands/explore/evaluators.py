@@ -30,6 +30,7 @@ from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
@@ -93,7 +94,7 @@ class MappingRunner:
     """Builds and runs mappings, to measure them; those that ran before are not run again."""
 
     model: Path
-    platform: str | Path
+    platform: PlatformSource
     problem: Problem
     cache: RunCache
     frames: int | None = None

@@ -41,7 +41,7 @@ from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
-from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
@@ -86,7 +86,7 @@ class ExploreOptions:
 
 def explore(
     model: Path,
-    platform: str | Path,
+    platform: PlatformSource,
     out: Path,
     options: ExploreOptions,
     *,
@@ -116,7 +116,8 @@ def explore(
         objectives, left_out = available_objectives(problem, _objectives(wanted))
         found = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
         if not found.candidates:
-            raise RankSliceError(_nothing(str(platform), problem, found))
+            where = platform.name if isinstance(platform, Platform) else str(platform)
+            raise RankSliceError(_nothing(where, problem, found))
         pair = None
         about_pair: tuple[str, ...] = ()
         if wanted.target_fps is not None and wanted.surge_fps is not None:
@@ -244,7 +245,7 @@ class _Measured:
     """What an exploration has measured, or will have."""
 
     model: Path
-    platform: str | Path
+    platform: PlatformSource
     out: Path
     options: ExploreOptions
 

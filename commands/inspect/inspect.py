@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankslice.commands.build_folder import (
     is_build_folder,
@@ -19,11 +20,15 @@ from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.formats import Model, find_format, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+
+if TYPE_CHECKING:
+    from rankslice.commands.planning import MakeMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,8 @@ class Inspection:
 def inspect_model(
     model: Path,
     sizes: GivenSizes = NO_SIZES,
-    mapping: Path | None = None,
-    platform: str | Path | None = None,
+    mapping: Path | MakeMapping | None = None,
+    platform: PlatformSource | None = None,
     surge: Path | None = None,
     profile: Path | None = None,
 ) -> Inspection:
@@ -91,8 +96,8 @@ def inspect_model(
         model: the model file; or a folder made by ``build``, whose model, sizes and plan are
             taken.
         sizes: what is given of sizes that the file leaves open.
-        mapping: a mapping file: the plan that ``build`` would make is inspected, too. Ranks may
-            share cores, since nothing runs.
+        mapping: a mapping file, or what makes a mapping: the plan that ``build`` would make is
+            inspected, too. Ranks may share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
         surge: a second mapping file, for a surge.
         profile: of the model: it decides the weights of ranks in turn that the mapping leaves open.
@@ -125,7 +130,7 @@ def inspect_model(
 
 
 def _refuse_without_mapping(
-    *, surge: Path | None, platform: str | Path | None, profile: Path | None
+    *, surge: Path | None, platform: PlatformSource | None, profile: Path | None
 ) -> None:
     purposes = (
         ("--surge", surge, "where frames go as long as there is no surge"),

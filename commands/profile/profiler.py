@@ -52,7 +52,7 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import PROFILE, check_output, write_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile, ProfiledKind, ProfiledModel, profile_to_json
-from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import GivenSizes
@@ -73,7 +73,7 @@ class Profiler:
     def __init__(
         self,
         model: Path,
-        platform: str | Path,
+        platform: PlatformSource,
         out: Path | None,
         options: ProfileOptions = _USUAL,
         listener: Listener | None = None,
@@ -402,7 +402,7 @@ def _read(model: Path, sizes: GivenSizes) -> Model:
 
 
 def _read_files(
-    model: Path, platform: str | Path, out: Path | None, options: ProfileOptions
+    model: Path, platform: PlatformSource, out: Path | None, options: ProfileOptions
 ) -> tuple[Model, Platform, Profile | None]:
     """Return what files hold; the profile need not exist.
 

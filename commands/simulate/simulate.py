@@ -14,7 +14,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.trace import most_in_a_second
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
-from rankslice.commands.planning import plan_model
+from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.profile_file import other_model, read_profile
 from rankslice.commands.switching import USUAL, refuse_switching
 from rankslice.exploration.problem.frame_bytes import FrameBytes, bounds_text
@@ -33,7 +33,7 @@ from rankslice.framework.plan import Channel, Plan, Segment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.specs.read_platform import read_platform
+from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
@@ -139,8 +139,8 @@ class Simulated:
 def simulate(
     target: Path,
     *,
-    mapping: Path | None = None,
-    platform: str | None = None,
+    mapping: Path | MakeMapping | None = None,
+    platform: PlatformSource | None = None,
     profile: Path | None = None,
     sizes: GivenSizes = NO_SIZES,
     options: SimulationOptions = SimulationOptions(),
@@ -149,7 +149,7 @@ def simulate(
 
     Args:
         target: a folder made by ``build``, or a model file.
-        mapping: of a model: which layers go where.
+        mapping: of a model: which layers go where, or what makes it.
         platform: the boards and links; ``local`` by default.
         profile: how long layers take; not needed for ranks of the ``null`` engine.
         sizes: what is given of sizes that the file leaves open.
@@ -218,8 +218,8 @@ def simulate_job(
 
 def _plan(
     target: Path,
-    mapping: Path | None,
-    platform: str | None,
+    mapping: Path | MakeMapping | None,
+    platform: PlatformSource | None,
     profile: Path | None,
     sizes: GivenSizes,
 ) -> tuple[Plan, Profile | None]:
@@ -251,7 +251,9 @@ def _plan(
     return plan, planned.profile
 
 
-def _unknown_boards(plan: Plan, boards: Platform, given: str | None) -> Iterator[Mistake]:
+def _unknown_boards(
+    plan: Plan, boards: Platform, given: PlatformSource | None
+) -> Iterator[Mistake]:
     """Yield boards of the plan that a platform that was given does not have."""
     known = {board.name for board in boards.boards}
     unknown = [name for name in _board_names(plan) if name not in known]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Mapping as Dictionary
 from pathlib import Path
+from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.mapping import Mapping, MappingEntry
@@ -31,11 +33,36 @@ def read_mapping(path: Path) -> Mapping:
     value = read_json(read_text(path, "a mapping"), bare(path.name), _SHAPE, tuple)
     if not isinstance(value, tuple):
         raise RankSliceError(Mistake(path.name, f"the file holds {described(value)}", _SHAPE))
-    if not value:
-        raise RankSliceError(Mistake(path.name, "the mapping is empty", _SHAPE))
-    raise_mistakes(_mistakes(value, path.name))
-    entries = tuple(MappingEntry(key, tuple(layers)) for key, layers in value)
-    return Mapping(path.name, entries)
+    return _mapping(value, path.name)
+
+
+def mapping_of(layers: object) -> Mapping:
+    """Return the mapping that a dictionary is, in its order.
+
+    Args:
+        layers: a dictionary: by key, the names of layers, as in a mapping file.
+
+    Raises:
+        RankSliceError: a key is no string, or has no list or tuple of strings. All mistakes at
+            once.
+    """
+    if not isinstance(layers, Dictionary):
+        expected = 'expected {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}'
+        raise RankSliceError(Mistake("mapping", f"found {described(layers)}", expected))
+    raise_mistakes(
+        Mistake("mapping", f"found the key {key!r}", "expected the name of an accelerator")
+        for key in layers
+        if not isinstance(key, str)
+    )
+    pairs = ((key, list(v) if isinstance(v, tuple) else v) for key, v in layers.items())
+    return _mapping(tuple(pairs), "mapping")
+
+
+def _mapping(pairs: tuple[tuple[str, Any], ...], name: str) -> Mapping:
+    if not pairs:
+        raise RankSliceError(Mistake(name, "the mapping is empty", _SHAPE))
+    raise_mistakes(_mistakes(pairs, name))
+    return Mapping(name, tuple(MappingEntry(key, tuple(layers)) for key, layers in pairs))
 
 
 def mapping_schema() -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform as machine
 from pathlib import Path
+from typing import TypeAlias
 
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.reading.read_text import read_text
@@ -13,18 +14,23 @@ from rankslice.framework.specs.platform_text import parse_platform_text
 _MAX_BYTES = 1 << 18
 """Largest platform file: a thousand boards have less, and reading YAML is slow."""
 
+PlatformSource: TypeAlias = str | Path | Platform
+"""A file, the word ``local``, or a platform that was read already."""
 
-def read_platform(name: str | Path) -> Platform:
+
+def read_platform(name: PlatformSource) -> Platform:
     """Return the platform that a file describes.
 
     Args:
         name: A YAML file, a ``.txt`` file in AutoDiCE's form, or the word ``local`` for this
-            machine.
+            machine; a platform is returned as it is.
 
     Raises:
         RankSliceError: The file cannot be read, or something in it is wrong. All mistakes at
             once.
     """
+    if isinstance(name, Platform):
+        return name
     if str(name) == "local":
         return local_platform()
     path = Path(name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rankslice.framework.errors import Mistake, raise_mistakes
+
 
 @dataclass(frozen=True, slots=True)
 class GivenSizes:
@@ -31,3 +33,28 @@ class GivenSizes:
 
 NO_SIZES = GivenSizes()
 """What a user says who says nothing."""
+
+
+def given_sizes(
+    fixed: Mapping[str, tuple[int, ...]], at_most: Mapping[str, tuple[int, ...]]
+) -> GivenSizes:
+    """Return what is given of sizes.
+
+    Args:
+        fixed: of all frames.
+        at_most: the largest of any frame.
+
+    Raises:
+        RankSliceError: both are given of one name, or a largest size is zero.
+    """
+    raise_mistakes(
+        Mistake(f"--shape {name}", "--at-most gives sizes of the same name", "leave one out")
+        for name in fixed
+        if name in at_most
+    )
+    raise_mistakes(
+        Mistake(f"--at-most {name}", f"found {list(sizes)}", "expected sizes of 1 or more")
+        for name, sizes in at_most.items()
+        if 0 in sizes
+    )
+    return GivenSizes(fixed, at_most)

@@ -6,11 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rankslice.commands.build.function import build as build
+    from rankslice.commands.deploy.function import deploy as deploy
+    from rankslice.commands.explore.function import explore as explore
+    from rankslice.commands.inspect.function import inspect as inspect
     from rankslice.commands.pipeline.pipeline import Pipeline as Pipeline
     from rankslice.commands.pipeline.pipeline import PipelineError as PipelineError
     from rankslice.commands.pipeline.pipeline import QueueFullError as QueueFullError
     from rankslice.commands.pipeline.pipeline import Restart as Restart
     from rankslice.commands.pipeline.pipeline import open_pipeline as open
+    from rankslice.commands.profile.function import profile as profile
+    from rankslice.commands.run.function import run as run
+    from rankslice.commands.simulate.function import simulate as simulate
     from rankslice.framework.errors import RankSliceError as RankSliceError
 
 __version__ = "0.1.0"
@@ -21,11 +28,32 @@ _PLACES = {
     "QueueFullError": ("rankslice.commands.pipeline.pipeline", "QueueFullError"),
     "Restart": ("rankslice.commands.pipeline.pipeline", "Restart"),
     "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
+    "build": ("rankslice.commands.build.function", "build"),
+    "deploy": ("rankslice.commands.deploy.function", "deploy"),
+    "explore": ("rankslice.commands.explore.function", "explore"),
+    "inspect": ("rankslice.commands.inspect.function", "inspect"),
     "open": ("rankslice.commands.pipeline.pipeline", "open_pipeline"),
+    "profile": ("rankslice.commands.profile.function", "profile"),
+    "run": ("rankslice.commands.run.function", "run"),
+    "simulate": ("rankslice.commands.simulate.function", "simulate"),
 }
 """What the package offers, by name: module, and name there. It is imported when it is used."""
 
-__all__ = ["Pipeline", "PipelineError", "QueueFullError", "RankSliceError", "Restart", "open"]
+__all__ = [
+    "Pipeline",
+    "PipelineError",
+    "QueueFullError",
+    "RankSliceError",
+    "Restart",
+    "build",
+    "deploy",
+    "explore",
+    "inspect",
+    "open",
+    "profile",
+    "run",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

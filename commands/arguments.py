@@ -1,0 +1,122 @@
+"""What programs give to the functions that are named like the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from rankslice.backend.runtime.options import Preprocessing
+from rankslice.commands.planning import MakeMapping
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.specs.read_mapping import mapping_of
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats.given_sizes import GivenSizes, given_sizes
+
+MappingSource: TypeAlias = str | Path | Mapping[str, Sequence[str]]
+"""A mapping file, or its keys with their layers."""
+
+Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
+"""Sizes by the name of a tensor (``{"image": (1, 3, 224, 224)}``) or of a size (``{"n": 8}``)."""
+
+Inputs: TypeAlias = str | Path | Sequence[str | Path]
+"""What names a source of frames: a file, a folder, several, or a word such as ``random``."""
+
+Numbers: TypeAlias = float | Sequence[float]
+"""One for all channels, or one for each."""
+
+PIXELS = Preprocessing()
+"""How images are read by default."""
+
+
+def path_of(name: str | Path | None) -> Path | None:
+    """Return the path of a file that may not be given."""
+    return None if name is None else Path(name)
+
+
+def mapping_from(source: MappingSource) -> Path | MakeMapping:
+    """Return a mapping as the commands take it.
+
+    Raises:
+        RankSliceError: it is a dictionary, and not one of keys with their layers.
+    """
+    if isinstance(source, (str, Path)):
+        return Path(source)
+    mapping = mapping_of(source)
+    return lambda graph, platform: mapping
+
+
+def sizes_from(shape: Sizes | None, at_most: Sizes | None) -> GivenSizes:
+    """Return what is given of sizes that a model leaves open.
+
+    Raises:
+        RankSliceError: sizes are no natural numbers, or those of the two contradict each other.
+    """
+    return given_sizes(_sizes("shape", shape or {}), _sizes("at_most", at_most or {}))
+
+
+def _sizes(option: str, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    found = {name: (s,) if isinstance(s, int) else tuple(s) for name, s in sizes.items()}
+    raise_mistakes(
+        Mistake(f"{option} {quoted(name)}", f"found {each}", "expected whole numbers")
+        for name, each in found.items()
+        if not all(isinstance(size, int) and size >= 0 for size in each)
+    )
+    return found
+
+
+def inputs_from(source: Inputs) -> tuple[str, ...]:
+    """Return what names the source of frames, as text."""
+    names = [source] if isinstance(source, (str, Path)) else source
+    return tuple(str(name) for name in names)
+
+
+def preprocessing_from(
+    layout: str,
+    size: int | tuple[int, int] | None,
+    mean: Numbers,
+    scale: Numbers,
+    *,
+    keep_size: bool = False,
+) -> Preprocessing:
+    """Return how pixels become values.
+
+    Raises:
+        RankSliceError: there is no such layout, or images shall keep their sizes and have others.
+    """
+    check_choice("layout", layout, ("nchw", "nhwc"))
+    if keep_size and size is not None:
+        raise RankSliceError(Mistake("size", "cannot be combined with keep_size", "leave out one"))
+    sides = (size, size) if isinstance(size, int) else size
+    return Preprocessing(layout, sides, _numbers(mean), _numbers(scale), keep_size)
+
+
+def _numbers(given: Numbers) -> tuple[float, ...]:
+    return (float(given),) if isinstance(given, (int, float)) else tuple(map(float, given))
+
+
+def check_choice(option: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a word that an option does not know.
+
+    Raises:
+        RankSliceError: it is none of those that are known.
+    """
+    if value not in known:
+        expected = nearest(value, known) or f"expected {joined(known, 'or')}"
+        raise RankSliceError(Mistake(option, f"found {quoted(value)}", expected))
+
+
+def check_positive(numbers: Iterable[tuple[str, float | None]]) -> None:
+    """Refuse numbers that are zero or less.
+
+    Args:
+        numbers: by option; ``None``: it is not given.
+
+    Raises:
+        RankSliceError: with all of them.
+    """
+    raise_mistakes(
+        Mistake(option, f"is {number}", "expected more than 0")
+        for option, number in numbers
+        if number is not None and not number > 0
+    )

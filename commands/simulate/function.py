@@ -1,0 +1,107 @@
+"""``rankslice.simulate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.arguments import (
+    MappingSource,
+    Sizes,
+    check_choice,
+    check_positive,
+    mapping_from,
+    path_of,
+    sizes_from,
+)
+from rankslice.commands.options import refuse_with
+from rankslice.commands.simulate.simulate import Scatter, Simulated, SimulationOptions, Traffic
+from rankslice.commands.simulate.simulate import simulate as simulate_plan
+from rankslice.commands.switching import USUAL, Switch, check_switching
+from rankslice.commands.trace import read_trace
+from rankslice.framework.specs.read_platform import PlatformSource
+
+_TRAFFIC, _SCATTER = Traffic(), Scatter()
+
+
+def simulate(
+    target: str | Path,
+    mapping: MappingSource | None = None,
+    platform: PlatformSource | None = None,
+    *,
+    profile: str | Path | None = None,
+    shape: Sizes | None = None,
+    at_most: Sizes | None = None,
+    frames: int | None = _TRAFFIC.frames,
+    fps: float | None = _TRAFFIC.fps,
+    trace: str | Path | None = None,
+    switch: str = USUAL.switch,
+    normal_fps: float | None = USUAL.normal_fps,
+    surge_queue: int | None = USUAL.surge_queue,
+    surge_above: float = USUAL.surge_above,
+    normal_below: float = USUAL.normal_below,
+    normal_after_s: float = USUAL.normal_after_s,
+    window: int | None = _TRAFFIC.window,
+    queue: int | None = _TRAFFIC.queue,
+    scatter: bool = _SCATTER.measured,
+    jitter: float = _SCATTER.jitter,
+    seed: int = _SCATTER.seed,
+) -> Simulated:
+    """Return what a job would show, without its boards.
+
+    Args:
+        target: a folder made by ``build``, or a model file.
+        mapping: of a model: a mapping file, or a dictionary.
+        platform: boards and links; this machine by default.
+        profile: how long layers take, made by ``profile``.
+        shape: sizes of all frames where the model leaves them open.
+        at_most: largest sizes of any frame where the model leaves them open.
+        frames: how many; 1000 by default, or all of ``trace``.
+        fps: frames that arrive per second; as fast as possible by default.
+        trace: instead: a file with one arrival time in seconds per line.
+        switch: ``auto``, ``normal`` or ``surge``: which route frames take, of two.
+        normal_fps: frames per second that the normal route can handle.
+        surge_queue: number of waiting frames that begins a surge.
+        surge_above: share of the normal route's rate above which a surge begins.
+        normal_below: share below which it ends,
+        normal_after_s: after so many seconds.
+        window: most frames inside the pipeline; the plan's by default.
+        queue: most waiting frames; those of a second by default.
+        scatter: vary times from frame to frame like the measured ones.
+        jitter: instead: standard deviation of times, relative to the mean.
+        seed: random seed.
+
+    Raises:
+        RankSliceError: a file cannot be read, or does not belong to the others; something was not
+            profiled. All mistakes at once.
+    """
+    check_choice("switch", switch, [each.value for each in Switch])
+    counts = {"frames": frames, "window": window, "queue": queue}
+    check_positive({**counts, "fps": fps}.items())
+    if trace is not None:
+        refuse_with("--trace", fps=fps)
+    if scatter:
+        refuse_with("--scatter", jitter=jitter)
+    switching = RunOptions(
+        queue=queue,
+        switch=switch,
+        normal_fps=normal_fps,
+        surge_queue=surge_queue,
+        surge_above=surge_above,
+        normal_below=normal_below,
+        normal_after_s=normal_after_s,
+    )
+    check_switching(switching)
+    arrivals = None if trace is None else read_trace(Path(trace))
+    return simulate_plan(
+        Path(target),
+        mapping=None if mapping is None else mapping_from(mapping),
+        platform=platform,
+        profile=path_of(profile),
+        sizes=sizes_from(shape, at_most),
+        options=SimulationOptions(
+            Traffic(frames, fps, arrivals, window, queue),
+            Scatter(scatter, jitter, seed),
+            switching=switching,
+        ),
+    )

@@ -1,0 +1,106 @@
+"""The functions of the package that are named like the commands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankslice
+from rankslice.commands.app import load_command
+from rankslice.commands.build_folder import read_plan
+from rankslice.framework.specs.read_platform import read_platform
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "build": rankslice.build,
+    "deploy": rankslice.deploy,
+    "explore": rankslice.explore,
+    "inspect": rankslice.inspect,
+    "profile": rankslice.profile,
+    "run": rankslice.run,
+    "simulate": rankslice.simulate,
+}
+OF_PROGRAMS = {
+    "explore": {"listener", "on_progress"},
+    "run": {"direct", "exact"},  # --no-direct, --verify exact
+}
+IN_OTHER_WORDS = {
+    *("accelerators", "boards", "cuts", "input", "mean", "objectives", "scale", "verify"),
+}
+"""Options whose values are lists, numbers or flags for programs, and texts on the command line."""
+
+MODEL = Path(__file__).parents[2] / "models" / "digits.onnx"
+LAYERS = {"local_cpu0": ["conv1..pool1"], "local_cpu1": ("conv3..softmax",)}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_options_and_defaults_of_its_command(name: str) -> None:
+    options = {param.name: param for param in load_command(name).params}
+    for each in inspect.signature(FUNCTIONS[name]).parameters.values():
+        if each.name in OF_PROGRAMS.get(name, ()):
+            continue
+        option = options[each.name.removesuffix("_s")]
+        assert option.required == (each.default is inspect.Parameter.empty)
+        if not option.required and each.name not in IN_OTHER_WORDS:
+            usual = option.default.value if isinstance(option.default, Enum) else option.default
+            assert str(usual) == str(each.default), each.name
+
+
+def test_a_dictionary_is_a_mapping(tmp_path: Path) -> None:
+    built = rankslice.build(MODEL, LAYERS, out=tmp_path / "out")
+    assert [2, 2] == [len(built.plan.ranks), len(read_plan(tmp_path / "out").segments)]
+    assert ["local_cpu0", "local_cpu1"] == [rank.key for rank in built.plan.ranks]
+
+
+def test_a_platform_that_was_read_is_taken() -> None:
+    inspection = rankslice.inspect(str(MODEL), LAYERS, read_platform("local"))
+    assert inspection.plan is not None
+    assert ["conv1", "conv3"] == [segment.layers[0] for segment in inspection.plan.segments]
+
+
+def test_cuts_are_layer_numbers(tmp_path: Path) -> None:
+    built = rankslice.build(MODEL, cuts=[6], out=tmp_path / "out", share_cores=True)
+    assert [5, 10] == [len(segment.layers) for segment in built.plan.segments]
+
+
+WRONG: dict[str, Callable[[], object]] = {
+    "mapping: is missing": lambda: rankslice.build(MODEL),
+    "mapping: is given, and so are cuts": lambda: rankslice.build(MODEL, LAYERS, cuts=[2]),
+    "found the key 1": lambda: rankslice.inspect(MODEL, {1: ["conv1"]}),  # type: ignore[dict-item]
+    "local_cpu0: found 'conv1'": lambda: rankslice.inspect(MODEL, {"local_cpu0": "conv1"}),
+    "mapping: found a list": lambda: rankslice.inspect(MODEL, ["conv1"]),  # type: ignore[arg-type]
+    "the mapping is empty": lambda: rankslice.inspect(MODEL, {}),
+    "shape 'image': found": lambda: rankslice.inspect(MODEL, shape={"image": (1, -1)}),
+    "did you mean 'exact'": lambda: rankslice.explore(MODEL, method="exakt"),
+    "--surge-fps: is 2, --fps 3": lambda: rankslice.explore(MODEL, fps=3, surge_fps=2),
+    "quantize: found 'int4'": lambda: rankslice.build(MODEL, LAYERS, quantize="int4"),
+    "layout: found 'nhcw'": lambda: rankslice.run("out", layout="nhcw"),
+    "size: cannot be combined": lambda: rankslice.run("out", size=8, keep_size=True),
+    "fps: is 0": lambda: rankslice.run("out", fps=0),
+    "--fps: cannot be combined with --trace": lambda: rankslice.run("out", fps=5, trace="t"),
+    "tolerance: needs verify": lambda: rankslice.run("out", tolerance=0.1),
+    "frames: is 0": lambda: rankslice.simulate("out", frames=0),
+    "--again: cannot be combined": lambda: rankslice.profile(MODEL, fresh=True, again=True),
+    "no such": lambda: rankslice.deploy("nowhere"),
+}
+
+
+@pytest.mark.parametrize("found", WRONG)
+def test_what_makes_no_sense_is_refused(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(rankslice.RankSliceError) as caught:
+        WRONG[found]()
+    assert found in str(caught.value)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_the_package_offers_what_it_lists() -> None:
+    for name in rankslice.__all__:
+        assert callable(getattr(rankslice, name))
+    assert set(rankslice.__all__) <= set(dir(rankslice))

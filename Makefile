@@ -44,6 +44,7 @@ lint: $(VENV)/.test $(VENV)/.dev ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict examples
 
 format: $(VENV)/.dev ## put the code into its form
 	$(BIN)/ruff check --fix .

@@ -27,7 +27,11 @@ ROOMS = (
 FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
 CHECKOUT = [
     *FILES,
-    *(file for other in ("benchmarks", "models", "tests") for file in (ROOT / other).rglob("*.py")),
+    *(
+        file
+        for other in ("benchmarks", "examples", "models", "tests")
+        for file in (ROOT / other).rglob("*.py")
+    ),
 ]
 RUNTIME = [file for file in FILES if file.is_relative_to(ROOT / "backend" / "runtime")]
 
@@ -257,6 +261,7 @@ def test_onnxruntime_is_imported_where_its_telemetry_is_switched_off_first() -> 
         "backend/runtime/engines/onnxruntime_package.py": True,
         "backend/agent/probe/environments.py": True,  # sent to boards by itself
         "benchmarks/bare_loop.py": True,  # runs without RankSlice
+        "examples/build_and_compare.py": True,  # as a program of a user's
         "tests/test_telemetry.py": False,  # the control
     } == found
 

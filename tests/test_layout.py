@@ -70,7 +70,7 @@ def test_the_wheel_maps_nothing_else() -> None:
     assert sorted([*FOLDERS, "src/rankslice"]) == sorted(build_target("wheel")["sources"])
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, "tests", "docs"])
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests", "docs", "examples"])
 def test_the_source_distribution_has_each_folder(folder: str) -> None:
     assert folder in build_target("sdist")["only-include"]
 

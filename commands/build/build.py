@@ -26,7 +26,7 @@ from rankslice.commands.run_folder import living_runs
 from rankslice.commands.survival import SurvivalRecord, without
 from rankslice.commands.weights import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
-from rankslice.framework.errors import Mistake, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.graph import Layer, Tensor
@@ -152,6 +152,9 @@ def build(
     conversion = conversion_of(loaded, options.quantisation)
     replanning, mappings = None, {}
     if options.survive or options.standby:
+        if isinstance(platform, Platform):
+            found = "the platform is kept for later plans, and is no file"
+            raise RankSliceError(Mistake("survive", found, "give the path of a platform file"))
         replanning = replanning_of(planned, boards, options)
         for board in surviving(plan, boards, options.survive):
             on_step(f"planning without {board}")
@@ -193,6 +196,7 @@ def build(
             )
         survival = None
         if replanning is not None:
+            assert not isinstance(platform, Platform)
             plans = {board: each.plan for board, each in zip(mappings, fallbacks, strict=True)}
             survival = survival_record(replanning, plan, plans, platform, options)
             write_survival_files(folder, survival, platform, options)

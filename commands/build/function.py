@@ -50,6 +50,8 @@ def build(
     force: bool = _USUAL.force,
     archive: bool = _USUAL.archive,
     wheels: str | Path = _USUAL.wheels,
+    survive: str | Sequence[str] = _USUAL.survive,
+    standby: bool = _USUAL.standby,
 ) -> Build:
     """Slice a model and write everything that its ranks need; return what was written.
 
@@ -77,6 +79,8 @@ def build(
         force: replace a build folder.
         archive: also write each package as a ``.tar`` file.
         wheels: a folder of wheels for the packages, or ``download``.
+        survive: names of boards that may be lost, or ``all``; needs ``profile``.
+        standby: check that the boards' memory suffices for all plans at once.
 
     Raises:
         RankSliceError: with all mistakes that were found.
@@ -99,6 +103,8 @@ def build(
             force=force,
             archive=archive,
             wheels=str(wheels),
+            survive=(survive,) if isinstance(survive, str) else tuple(survive),
+            standby=standby,
         ),
     )
 

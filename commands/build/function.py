@@ -50,7 +50,7 @@ def build(
     force: bool = _USUAL.force,
     archive: bool = _USUAL.archive,
     wheels: str | Path = _USUAL.wheels,
-    survive: str | Sequence[str] = _USUAL.survive,
+    survive: str | Sequence[str] | None = None,
     standby: bool = _USUAL.standby,
 ) -> Build:
     """Slice a model and write everything that its ranks need; return what was written.
@@ -103,7 +103,7 @@ def build(
             force=force,
             archive=archive,
             wheels=str(wheels),
-            survive=(survive,) if isinstance(survive, str) else tuple(survive),
+            survive=(survive,) if isinstance(survive, str) else tuple(survive or ()),
             standby=standby,
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -88,6 +88,7 @@ def preprocessing_from(
     if keep_size and size is not None:
         raise RankSliceError(Mistake("size", "cannot be combined with keep_size", "leave out one"))
     sides = (size, size) if isinstance(size, int) else size
+    check_positive(("size", side) for side in sides or ())
     return Preprocessing(layout, sides, _numbers(mean), _numbers(scale), keep_size)
 
 
@@ -115,8 +116,19 @@ def check_positive(numbers: Iterable[tuple[str, float | None]]) -> None:
     Raises:
         RankSliceError: with all of them.
     """
+    _refuse(numbers, lambda number: not number > 0, "more than 0")
+
+
+def check_natural(numbers: Iterable[tuple[str, int | None]]) -> None:
+    """Refuse numbers below zero, as :func:`check_positive` does those of zero."""
+    _refuse(numbers, lambda number: number < 0, "0 or more")
+
+
+def _refuse(
+    numbers: Iterable[tuple[str, float | None]], is_wrong: Callable[[float], bool], expected: str
+) -> None:
     raise_mistakes(
-        Mistake(option, f"is {number}", "expected more than 0")
+        Mistake(option, f"is {number}", f"expected {expected}")
         for option, number in numbers
-        if number is not None and not number > 0
+        if number is not None and is_wrong(number)
     )

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rankslice.commands.arguments import Sizes, check_choice, check_positive, path_of, sizes_from
+from rankslice.commands.arguments import (
+    Sizes,
+    check_choice,
+    check_natural,
+    check_positive,
+    path_of,
+    sizes_from,
+)
 from rankslice.commands.explore.explore import ExploreOptions
 from rankslice.commands.explore.explore import explore as explore_mappings
 from rankslice.commands.options import refuse_with
@@ -98,6 +105,7 @@ def explore(
     counts = {"evaluations": evaluations, "frames": frames}
     genes = {"population": population, "generations": generations}
     check_positive({"fps": fps, "turns": turns, "keep": keep, **counts, **genes}.items())
+    check_natural([("seed", seed)])
     if surge_fps is not None and (fps is None or surge_fps <= fps):
         expected = "expected more than --fps, the usual rate"
         found = "is given without --fps" if fps is None else f"is {surge_fps:g}, --fps {fps:g}"

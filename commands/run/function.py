@@ -10,6 +10,7 @@ from rankslice.commands.arguments import (
     Inputs,
     Numbers,
     check_choice,
+    check_natural,
     check_positive,
     inputs_from,
     path_of,
@@ -103,6 +104,7 @@ def run(
     check_choice("overflow", overflow, ("fail", "drop"))
     timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
     check_positive({"fps": fps, "queue": queue, "window": window, **timeouts}.items())
+    check_natural({"frames": frames, "seed": seed}.items())
     if trace is not None:
         refuse_with("--trace", fps=fps)
     if tolerance is not None and (exact or not verify):

@@ -9,6 +9,7 @@ from rankslice.commands.arguments import (
     MappingSource,
     Sizes,
     check_choice,
+    check_natural,
     check_positive,
     mapping_from,
     path_of,
@@ -78,6 +79,7 @@ def simulate(
     check_choice("switch", switch, [each.value for each in Switch])
     counts = {"frames": frames, "window": window, "queue": queue}
     check_positive({**counts, "fps": fps}.items())
+    check_natural([("seed", seed)])
     if trace is not None:
         refuse_with("--trace", fps=fps)
     if scatter:

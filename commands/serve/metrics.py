@@ -22,6 +22,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._gauges: dict[str, Gauge] = {}
         labels = ("model", "protocol")
         self._requests = Counter(
             "rankslice_requests",
@@ -51,11 +52,9 @@ class Metrics:
             figures: by name: what it is, and what returns it.
         """
         for name, (told, read) in figures.items():
-            if name not in self._registry._names_to_collectors:
-                Gauge(name, told, ("model",), registry=self._registry)
-            gauge = self._registry._names_to_collectors[name]
-            assert isinstance(gauge, Gauge)
-            gauge.labels(model).set_function(read)
+            if name not in self._gauges:
+                self._gauges[name] = Gauge(name, told, ("model",), registry=self._registry)
+            self._gauges[name].labels(model).set_function(read)
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:

@@ -78,6 +78,7 @@ def prepare(
     results: Path | None = None,
     mpirun: Path | None = None,
     ssh_config: Path | None = None,
+    check_memory: bool = True,
 ) -> PreparedRun:
     """Check what can be checked before the start, and return the mpirun line.
 
@@ -89,6 +90,8 @@ def prepare(
         results: file for the outputs; ``results.bin`` in ``folder`` by default.
         mpirun: path of an mpirun; the one of this environment by default.
         ssh_config: handed to ssh as ``-F``.
+        check_memory: whether there is enough now; otherwise another job ends before this one
+            starts.
 
     Raises:
         RankSliceError: the folder is no build folder, the input does not fit the model, there is
@@ -114,12 +117,13 @@ def prepare(
     needed = least_memory(job, folder, options)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
-        here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
-        raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
+        if check_memory:
+            here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
+            raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
         launch = launch_command(plan, folder, found, (), options=_exported(options))
         return PreparedRun(folder, plan, options, source, tuple(launch))
     across = PreparedRun(folder, plan, options, source, ())
-    return _prepare_across(across, needed, found, ssh_config)
+    return _prepare_across(across, needed if check_memory else {}, found, ssh_config)
 
 
 _HERE = "this machine"
@@ -141,7 +145,8 @@ def _prepare_across(
     free = {
         login.full_name: look.free_bytes for login, look in zip(logins, boards.looks, strict=True)
     }
-    raise_mistakes(too_little_memory({each.full_name: needed[each.board] for each in logins}, free))
+    wanted = {each.full_name: needed[each.board] for each in logins if needed}
+    raise_mistakes(too_little_memory(wanted, free))
     launch = launch_command(
         prepared.plan,
         prepared.folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,8 @@ from rankslice.commands.options import (
     Survive,
     Window,
 )
-from rankslice.commands.output import print_line, screen, talk
+from rankslice.commands.output import print_line, screen
+from rankslice.commands.serve.log import LogForm
 from rankslice.framework.wording import on_one_line
 
 if TYPE_CHECKING:
@@ -67,62 +69,76 @@ def serve(
         Path | None,
         Option(readable=False, help="File with the bearer token that requests must have."),
     ] = None,
+    log_form: Annotated[
+        LogForm,
+        Option(
+            "--log", help="Form of messages; json: one object per line, with a line per request."
+        ),
+    ] = LogForm.human,
     survive: Survive = False,
     standby: Standby = False,
     mpirun: Mpirun = None,
     ssh_config: SshConfig = None,
 ) -> None:
-    from rankslice.commands.serve.serve import check_installed
-
-    check_installed()
     import asyncio
+    import logging
 
     from rankslice.commands.pipeline.pipeline import open_pipeline
     from rankslice.commands.serve.access import read_access
     from rankslice.commands.serve.address import parse_address
-    from rankslice.commands.serve.serve import ServeOptions
-    from rankslice.commands.serve.serve import serve as serve_pipelines
+    from rankslice.commands.serve.job import ServedJob, prepare_beside
+    from rankslice.commands.serve.log import log, mistakes_logged, start_log
+    from rankslice.commands.serve.serve import ServeOptions, check_installed
+    from rankslice.commands.serve.serve import serve as serve_jobs
     from rankslice.commands.serve.show import address_warnings, curl_example, serving_lines
 
-    texts = {"--http": http, "--grpc": grpc}
-    if not any(texts.values()):
-        texts = dict(_PORTS)
-    addresses = {
-        option: None if text is None else parse_address(option, text)
-        for option, text in texts.items()
-    }
-    access = read_access(token_file, tls_cert, tls_key)
-    options = ServeOptions(addresses["--http"], addresses["--grpc"], access)
-    for warning in address_warnings(options):
-        print_line(talk, warning, "warning")
-    pipelines: list[Pipeline] = []
+    start_log(log_form)
+
+    def start(folder: Path) -> Pipeline:
+        return open_pipeline(
+            folder,
+            window=window,
+            queue=queue,
+            exact=exact,
+            start_timeout_s=start_timeout,
+            frame_timeout_s=frame_timeout,
+            mpirun=mpirun,
+            ssh_config=ssh_config,
+            survive=survive,
+            standby=standby,
+            on_restart=lambda restart: log(
+                logging.WARNING, "restart", str(restart), without=sorted(restart.without)
+            ),
+            wait=False,
+        )
+
+    check = partial(prepare_beside, window=window, mpirun=mpirun, ssh_config=ssh_config)
 
     def tell(serving: Serving) -> None:
         for line in (*serving_lines(serving, access), *curl_example(serving, access)):
             print_line(screen, on_one_line(line))
+        for model in serving.models:
+            log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
 
-    try:
-        for folder in folders:
-            pipelines.append(
-                open_pipeline(
-                    folder,
-                    window=window,
-                    queue=queue,
-                    exact=exact,
-                    start_timeout_s=start_timeout,
-                    frame_timeout_s=frame_timeout,
-                    mpirun=mpirun,
-                    ssh_config=ssh_config,
-                    survive=survive,
-                    standby=standby,
-                    on_restart=lambda restart: print_line(
-                        talk, on_one_line(str(restart)), "warning"
-                    ),
-                    wait=False,
-                )
-            )
-        code = asyncio.run(serve_pipelines(pipelines, options, tell))
-    finally:
-        for pipeline in pipelines:
-            pipeline.abort()
+    jobs = [ServedJob(folder, start, check) for folder in folders]
+    with mistakes_logged(log_form):
+        check_installed()
+        texts = {"--http": http, "--grpc": grpc}
+        if not any(texts.values()):
+            texts = dict(_PORTS)
+        addresses = {
+            option: None if text is None else parse_address(option, text)
+            for option, text in texts.items()
+        }
+        access = read_access(token_file, tls_cert, tls_key)
+        options = ServeOptions(addresses["--http"], addresses["--grpc"], access)
+        for warning in address_warnings(options):
+            log(logging.WARNING, "exposed", warning)
+        try:
+            for job in jobs:
+                job.open()
+            code = asyncio.run(serve_jobs(jobs, options, tell))
+        finally:
+            for job in jobs:
+                job.abort()
     raise typer.Exit(code)

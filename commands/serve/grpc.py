@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 from rankslice import __version__
 from rankslice.commands.serve.access import Access, read_bytes
 from rankslice.commands.serve.limits import Limits
+from rankslice.commands.serve.log import log_request
 from rankslice.commands.serve.metrics import NO_MODEL, Metrics
 from rankslice.commands.serve.models import PLATFORM, VERSION, Models
 from rankslice.commands.serve.protocol import rpc
@@ -71,7 +73,7 @@ class GrpcServer:
         }
         handlers = {
             name: grpc.stream_unary_rpc_method_handler(
-                self._handler(MESSAGES[message], answer, largest),
+                self._handler(name, MESSAGES[message], answer, largest),
                 response_serializer=_bytes_of,
             )
             for name, (message, answer, largest) in calls.items()
@@ -99,20 +101,26 @@ class GrpcServer:
         """Finish the answers that are being written; return when all connections are closed."""
         await self._server.stop(self._limits.patience_s)
 
-    def _handler(self, message: Any, answer: _Answer, largest: int) -> Any:
-        """Return what handles a call.
+    def _handler(self, name: str, message: Any, answer: _Answer, largest: int) -> Any:
+        """Return what handles a call of this name.
 
         Its request is read like the first of a stream, which allows to set a time limit.
         """
         seconds = self._limits.seconds_for(largest)
 
         async def handle(_: Any, context: Any) -> Any:
+            began, status = time.monotonic(), "CANCELLED"
             try:
-                return await answer(await _read(message, context, seconds))
+                answered = await answer(await _read(message, context, seconds))
+                status = "OK"
+                return answered
             except RefusalError as error:
+                status = error.reason.grpc
                 if error.retry_after_s is not None:
                     context.set_trailing_metadata((("retry-after", str(error.retry_after_s)),))
-                await context.abort(getattr(grpc.StatusCode, error.reason.grpc), error.message)
+                await context.abort(getattr(grpc.StatusCode, status), error.message)
+            finally:
+                _log(name, status, time.monotonic() - began)
 
         return handle
 
@@ -128,6 +136,7 @@ class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         token = dict(details.invocation_metadata).get("authorization")
         if details.method in _OPEN_TO_ALL or self._access.admits(token):
             return await continuation(details)
+        _log(details.method.rpartition("/")[2], Reason.UNAUTHORISED.grpc, 0.0)
         return grpc.unary_unary_rpc_method_handler(self._refuse)
 
     async def _refuse(self, _: Any, context: Any) -> None:
@@ -171,6 +180,10 @@ class _Answers:
             model.check_ready()
             request = rpc.read_request(asked, model.inputs, model.outputs)
             return rpc.answer(model.name, request, await model.infer(request))
+
+
+def _log(name: str, status: str, seconds: float) -> None:
+    log_request(PROTOCOL, name, f"/{SERVICE}/{name}", status, seconds)
 
 
 async def _read(message: Any, context: Any, seconds: float) -> Any:

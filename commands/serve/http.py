@@ -19,12 +19,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rankslice import __version__
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.limits import Limits
+from rankslice.commands.serve.log import log_request
 from rankslice.commands.serve.metrics import CONTENT_TYPE, NO_MODEL, Metrics
 from rankslice.commands.serve.models import Model, Models
 from rankslice.commands.serve.protocol import rest
@@ -81,7 +82,7 @@ class HttpServer:
         """Finish the answers that are being written; return when all connections are closed."""
         self._server.should_exit = True
         if self._task is not None:
-            await self._task
+            await asyncio.shield(self._task)
 
 
 class _Server(uvicorn.Server):
@@ -198,7 +199,28 @@ def make_app(models: Models, metrics: Metrics, access: Access, limits: Limits) -
             ClientDisconnect: _gone,
         },
     )
-    return _Guarded(app, metrics, access)
+    return _Logged(_Guarded(app, metrics, access))
+
+
+class _Logged:
+    """The application, whose requests are logged."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status = time.monotonic(), 0
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        finally:
+            took = time.monotonic() - began
+            log_request(PROTOCOL, scope["method"], scope["path"], status, took)
 
 
 class _Guarded:

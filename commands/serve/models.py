@@ -24,6 +24,7 @@ VERSION = "1"
 """Of each model: a build folder has one."""
 PLATFORM = "rankslice"
 _RATE_OVER_S = 10.0
+_POLL_S = 0.05
 
 
 class ServedPipeline(Protocol):
@@ -89,14 +90,20 @@ class Model:
         self.name = pipeline.name
         self.inputs: Sequence[TensorSpec] = pipeline.inputs
         self.outputs: Sequence[TensorSpec] = pipeline.outputs
-        self._is_closing = False
+        self._closed: RefusalError | None = None
         self._ended_at: deque[float] = deque()
         check_served(self.name, (*self.inputs, *self.outputs))
 
     @property
     def is_ready(self) -> bool:
         """Whether it takes requests."""
-        return not self._is_closing and self.pipeline.state == "ready"
+        return self._closed is None and self.pipeline.state == "ready"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it takes no more requests because of a failure."""
+        is_failed = self._closed is not None and self._closed.reason is Reason.FAILED
+        return is_failed or self.pipeline.state == "failed"
 
     @property
     def fps(self) -> float:
@@ -106,9 +113,27 @@ class Model:
             self._ended_at.popleft()
         return len(self._ended_at) / _RATE_OVER_S
 
-    def close(self) -> None:
-        """Take no more requests."""
-        self._is_closing = True
+    def close(self, why: str = "is shutting down", retry_after_s: int | None = None) -> None:
+        """Take no more requests.
+
+        Args:
+            why: told to clients.
+            retry_after_s: when they may try again, in seconds.
+        """
+        self._closed = RefusalError(Reason.NOT_READY, f"model {self.name} {why}", retry_after_s)
+
+    def fail(self, error: RankSliceError) -> None:
+        """Take no more requests, and tell clients why."""
+        self._closed = self._failed(error)
+
+    def renew(self, pipeline: ServedPipeline) -> None:
+        """Take requests again, for another pipeline of the same name, inputs and outputs."""
+        self.pipeline, self._closed = pipeline, None
+
+    async def drained(self) -> None:
+        """Return when all requests that have come are answered."""
+        while self.pipeline.kept and self.pipeline.state in ("ready", "recovering"):
+            await asyncio.sleep(_POLL_S)
 
     def check_ready(self) -> None:
         """Raise if it takes no requests.
@@ -116,8 +141,10 @@ class Model:
         Raises:
             RefusalError: see above.
         """
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
         state = self.pipeline.state
-        if self._is_closing or state in ("closing", "ended"):
+        if state in ("closing", "ended"):
             raise RefusalError(Reason.NOT_READY, f"model {self.name} is shutting down")
         if state == "failed":
             raise self._failed(self.pipeline.error)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.address import Address, listen
+from rankslice.commands.serve.job import ServedJob
 from rankslice.commands.serve.limits import Limits
+from rankslice.commands.serve.log import log
 from rankslice.commands.serve.models import Model, Models, ServedPipeline
 from rankslice.framework.errors import Mistake, RankSliceError
 
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
-_POLL_S = 0.05
-_ANSWERING = ("ready", "recovering")
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,7 @@ class Serving:
         """Take no more requests; return when all others are answered."""
         for model in self.models:
             model.close()
-        pipelines = [model.pipeline for model in self.models]
-        while any(each.kept and each.state in _ANSWERING for each in pipelines):
-            await asyncio.sleep(_POLL_S)
+        await asyncio.gather(*(model.drained() for model in self.models))
 
     async def end(self) -> None:
         """Stop answering; return when all connections are closed."""
@@ -100,17 +101,15 @@ def check_installed() -> None:
 
 
 async def serve(
-    pipelines: Sequence[ServedPipeline],
-    options: ServeOptions,
-    on_ready: Callable[[Serving], None],
+    jobs: Sequence[ServedJob], options: ServeOptions, on_ready: Callable[[Serving], None]
 ) -> int:
-    """Serve pipelines until SIGTERM or SIGINT comes; return the exit code.
+    """Serve jobs until SIGTERM or SIGINT comes; return the exit code.
 
     At the first signal requests that have come are answered, and the jobs end; a second one ends
-    them at once.
+    them at once. SIGHUP has the jobs end and their folders opened anew, one after the other.
 
     Args:
-        pipelines: they may be starting; they are closed.
+        jobs: opened, and perhaps starting; they are ended.
         options: where and for whom they are served.
         on_ready: called when all models are ready.
 
@@ -118,28 +117,88 @@ async def serve(
         RankSliceError: a job does not start, or something cannot be served.
     """
     signals = _Signals()
-    is_over = False
+    is_over = has_failed = False
     try:
-        serving = Serving(pipelines, options)
+        serving = Serving([job.pipeline for job in jobs if job.pipeline is not None], options)
         await serving.start()
         try:
             if await _first(serving.models.wait_until_ready(), signals.once.wait()):
                 on_ready(serving)
-                await signals.once.wait()
-                is_over = await _first(_drain(serving, pipelines), signals.twice.wait())
+                failures = _Failures(serving.models)
+                meanwhile = (failures.watch(), _reload_at(signals, serving, jobs))
+                await _first(_all(*meanwhile), signals.once.wait())
+                log(logging.INFO, "draining", "answering the requests that have come, then ending")
+                is_over = await _first(_drain(serving, jobs), signals.twice.wait())
+                has_failed = failures.tell()
         finally:
             if not is_over:
+                await _end_all(job.abort for job in jobs)
                 await serving.end()
     finally:
-        await _end_all(pipeline.abort for pipeline in pipelines)
-    return 128 + signals.last if signals.twice.is_set() else 0
+        await _end_all(job.abort for job in jobs)
+    return 128 + signals.last if signals.twice.is_set() else int(has_failed)
 
 
-async def _drain(serving: Serving, pipelines: Sequence[ServedPipeline]) -> None:
+async def _drain(serving: Serving, jobs: Sequence[ServedJob]) -> None:
     """Answer what has come, then end servers and jobs."""
     await serving.drain()
     await serving.end()
-    await _end_all(pipeline.close for pipeline in pipelines)
+    await _end_all(job.pipeline.close for job in jobs if job.pipeline is not None)
+
+
+class _Failures:
+    """Logs jobs that fail, each once."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._told: list[ServedPipeline] = []
+
+    async def watch(self) -> None:
+        """Log failures until cancelled."""
+        while True:
+            self.tell()
+            await asyncio.sleep(_POLL_S)
+
+    def tell(self) -> bool:
+        """Log new failures; return whether a model has failed and was not opened anew."""
+        for model in self._models:
+            pipeline = model.pipeline
+            if pipeline.state == "failed" and pipeline not in self._told:
+                self._told = [each.pipeline for each in self._models if each.has_failed]
+                message = f"{model.name}: {pipeline.error}"
+                log(logging.ERROR, "failed", message, model=model.name)
+        return any(model.has_failed for model in self._models)
+
+
+async def _reload_at(signals: _Signals, serving: Serving, jobs: Sequence[ServedJob]) -> None:
+    """Open all folders anew whenever a signal says so, until cancelled."""
+    while True:
+        await signals.reload.wait()
+        signals.reload.clear()
+        for model, job in zip(serving.models, jobs, strict=True):
+            await _reload(model, job)
+
+
+async def _reload(model: Model, job: ServedJob) -> None:
+    """Open a model's folder anew, unless it cannot be opened."""
+    try:
+        await asyncio.to_thread(job.check)
+    except RankSliceError as error:
+        message = f"{model.name} goes on as before: {error}"
+        log(logging.WARNING, "not_reloaded", message, model=model.name)
+        return
+    log(logging.INFO, "reloading", f"{model.name}: {job.folder} is opened anew", model=model.name)
+    model.close("is being opened anew", retry_after_s=1)
+    await model.drained()
+    try:
+        model.renew(await asyncio.to_thread(job.open))
+    except RankSliceError as error:
+        model.fail(error)
+        log(logging.ERROR, "failed", f"{model.name}: {error}", model=model.name)
+        return
+    with suppress(RankSliceError):  # logged as any failure
+        await asyncio.to_thread(model.pipeline.wait_until_ready)
+        log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
 
 
 async def _end_all(ends: Iterable[Callable[[], None]]) -> None:
@@ -147,17 +206,23 @@ async def _end_all(ends: Iterable[Callable[[], None]]) -> None:
 
 
 class _Signals:
-    """How often the command was told to end."""
+    """How often the command was told to end, and whether to reload."""
 
     def __init__(self) -> None:
-        self.once, self.twice = asyncio.Event(), asyncio.Event()
+        self.once, self.twice, self.reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.last = 0
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload.set)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._note, number)
 
     def _note(self, number: int) -> None:
         self.last = number
         (self.twice if self.once.is_set() else self.once).set()
+
+
+async def _all(*work: Awaitable[object]) -> None:
+    """Do work at the same time."""
+    await asyncio.gather(*work)
 
 
 async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
@@ -175,11 +240,10 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
 
 def _figures(model: Model) -> dict[str, tuple[str, Callable[[], float]]]:
     """Return what the metrics tell about a model besides its requests."""
-    pipeline = model.pipeline
     return {
         "rankslice_frames_per_second": ("Results per second, over ten seconds.", lambda: model.fps),
-        "rankslice_frames": ("Frames without a result.", lambda: pipeline.kept),
-        "rankslice_frames_limit": ("Most frames without a result.", lambda: pipeline.limit),
+        "rankslice_frames": ("Frames without a result.", lambda: model.pipeline.kept),
+        "rankslice_frames_limit": ("Most frames without a result.", lambda: model.pipeline.limit),
         "rankslice_ready": ("Whether the model takes requests.", lambda: model.is_ready),
-        "rankslice_restarts": ("Jobs that have taken over.", lambda: pipeline.restarts),
+        "rankslice_restarts": ("Jobs that have taken over.", lambda: model.pipeline.restarts),
     }

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
@@ -21,6 +20,8 @@ import rankslice
 from boards import Board, Boards
 from boards.deployments import deploy, of_job, signal_rank, survivable_chain
 from boards.fixtures import skip_without_boards
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.job import load_job
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
@@ -116,16 +117,22 @@ class Fed:
     def check(self, model: Path) -> None:
         """Each frame came out once, in order, and as the unsliced model computes it."""
         assert list(range(len(self.frames))) == self.order
-        session = onnxruntime.InferenceSession(str(model))
-        (given,) = session.get_inputs()
+        engine, given, outputs = (
+            open_engine("onnxruntime", EngineSettings()),
+            self.pipeline.inputs,
+            self.pipeline.outputs,
+        )
+        engine.load(model, given, outputs)
+        expected = np.empty(outputs[0].shape, outputs[0].dtype)
         for number, frame in enumerate(self.frames):
-            (expected,) = session.run(None, {given.name: frame})
+            engine.run([frame], [expected])
             np.testing.assert_array_equal(expected, self.results[number])
+        engine.close()
 
 
 def frames_of(out: Path, seed: int) -> Callable[[], NDArray[np.float32]]:
     """Return a function that makes random frames for a build folder's model."""
-    (given,) = onnxruntime.InferenceSession(str((out / "model").resolve())).get_inputs()
+    (given,) = load_job(out / "plan.json").inputs
     rng = np.random.default_rng(seed)
     return lambda: rng.standard_normal(given.shape).astype(np.float32)
 

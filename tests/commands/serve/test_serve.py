@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -41,11 +46,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Yield the command, and its addresses for HTTP and gRPC."""
     line = [str(PROGRAM), "serve", str(folder), "--http", "0", "--grpc", "0", "--queue", "32"]
     with subprocess.Popen(
-        line, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        [*line, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     ) as server:
         try:
             assert server.stdout is not None
@@ -69,7 +78,10 @@ def test_clients_of_both_kinds_get_what_a_run_gives(folder: Path, tmp_path: Path
 
     def ask(number: int) -> list[NDArray[np.float32]]:
         """Return the results of all images, of which each client begins with another one."""
-        kind, address = ((tritonclient.http, http), (tritonclient.grpc, grpc))[number % 2]
+        kind, address = (
+            (tritonclient.http, http_address),
+            (tritonclient.grpc, grpc_address),
+        )[number % 2]
         client = kind.InferenceServerClient(address)
         results: dict[int, NDArray[np.float32]] = {}
         for place in np.roll(np.arange(len(images)), 3 * number).tolist():
@@ -79,7 +91,7 @@ def test_clients_of_both_kinds_get_what_a_run_gives(folder: Path, tmp_path: Path
         client.close()
         return [results[place] for place in range(len(images))]
 
-    with serving(folder) as (server, http, grpc):
+    with serving(folder) as (server, http_address, grpc_address):
         with ThreadPoolExecutor(16) as pool:
             for results in pool.map(ask, range(16)):
                 assert expected.tobytes() == np.stack(results).tobytes()
@@ -92,8 +104,8 @@ def test_clients_of_both_kinds_get_what_a_run_gives(folder: Path, tmp_path: Path
 
 @pytest.mark.ci
 def test_a_rank_that_dies_is_told_to_clients_and_the_server_stays(folder: Path) -> None:
-    with serving(folder) as (server, http, _):
-        client = tritonclient.http.InferenceServerClient(http)
+    with serving(folder) as (server, address, _):
+        client = tritonclient.http.InferenceServerClient(address)
         ranks = [
             each
             for each in psutil.Process(server.pid).children(recursive=True)
@@ -114,7 +126,87 @@ def test_a_rank_that_dies_is_told_to_clients_and_the_server_stays(folder: Path) 
         assert client.is_server_live()
         client.close()
         server.send_signal(signal.SIGINT)
-        assert 0 == server.wait(30)
+        assert 1 == server.wait(30)
+        assert server.stderr is not None
+        assert "error: digits: rank " in server.stderr.read()
+
+
+def infer(address: str) -> str:
+    """Return the status of a request, and what the client is told."""
+    connection = http.client.HTTPConnection(address, timeout=20)
+    headers = {"Inference-Header-Content-Length": "0"}
+    connection.request("POST", "/v2/models/digits/infer", bytes(256), headers)
+    answer = connection.getresponse()
+    told = answer.read().decode("latin-1")
+    connection.close()
+    return f"{answer.status} {told}"
+
+
+def figures(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+        return str(answer.read(), "ascii")
+
+
+def until(holds: Callable[[], bool], within_s: float = 10) -> None:
+    """Wait until a condition holds."""
+    ends = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def events(server: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """Yield what the command logs, all of it in JSON."""
+    assert server.stderr is not None
+    yield from map(json.loads, server.stderr)
+
+
+@pytest.mark.ci
+def test_a_link_that_leads_elsewhere_is_followed_at_sighup_and_two_signals_end_at_once(
+    folder: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(folder)
+    with serving(link, "--log", "json") as (server, address, _):
+        told = events(server)
+        assert "ready" == next(told)["event"]
+
+        link.unlink()
+        link.symlink_to(tmp_path / "nowhere")
+        server.send_signal(signal.SIGHUP)
+        refused = next(told)
+        assert ("not_reloaded", "warning") == (refused["event"], refused["level"])
+        assert "nowhere" in refused["message"]
+        assert infer(address).startswith("200")
+        assert "request" == next(told)["event"]
+
+        shutil.copytree(folder, tmp_path / "second")
+        link.unlink()
+        link.symlink_to(tmp_path / "second")
+        server.send_signal(signal.SIGHUP)
+        assert "reloading" == next(told)["event"]
+        assert infer(address).startswith(("503", "200"))
+        assert {"ready", "request"} == {next(told)["event"] for _ in range(2)}
+        assert infer(address).startswith("200")
+        lines = [" ".join(each.cmdline()) for each in psutil.Process(server.pid).children(True)]
+        assert any(str(tmp_path / "second") in line for line in lines)
+        assert not any(str(folder) in line for line in lines)
+
+        (rank,) = (
+            each
+            for each in psutil.Process(server.pid).children(True)
+            if each.environ().get("OMPI_COMM_WORLD_RANK") == "1"
+            and "driver.py" in " ".join(each.cmdline())
+        )
+        rank.suspend()  # so that a request has no answer
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(infer, address)
+            until(lambda: 'rankslice_frames{model="digits"} 1.0' in figures(address))
+            server.send_signal(signal.SIGTERM)
+            assert "draining" in (event["event"] for event in told)
+            server.send_signal(signal.SIGTERM)
+            assert 128 + signal.SIGTERM == server.wait(8)
+            assert waiting.result()[:3] in ("200", "503")  # mpirun wakes the rank to end it
 
 
 def test_what_is_no_build_folder_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""The job of a served build folder, which may be started anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.backend.runtime import keeper
+from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.build_folder import PLAN
+from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
+from rankslice.commands.serve.models import ServedPipeline
+from rankslice.framework.errors import Mistake, RankSliceError
+
+
+@dataclass
+class ServedJob:
+    """The job of a build folder. Its methods block."""
+
+    folder: Path
+    """As the user named it: a link may lead elsewhere later."""
+    start: Callable[[Path], ServedPipeline]
+    """Starts the job of a folder, and does not wait until it is ready."""
+    prepare: Callable[[Path], PreparedRun]
+    """Checks a folder whose job is to be started, as far as that is possible beside another one."""
+    pipeline: ServedPipeline | None = None
+
+    def open(self) -> ServedPipeline:
+        """Start the job, after the end of the one before.
+
+        Raises:
+            RankSliceError: it cannot be started.
+        """
+        if self.pipeline is not None:
+            self.pipeline.close()
+        self.pipeline = self.start(self.folder)
+        return self.pipeline
+
+    def check(self) -> None:
+        """Check whether the folder can take the place of the one whose job runs.
+
+        Raises:
+            RankSliceError: it cannot be opened, or has another model.
+        """
+        folder = self.prepare(self.folder).folder
+        with as_user_errors():
+            found = load_job(folder / PLAN)
+        running = self.pipeline
+        if running is None:
+            return
+        pairs: Sequence[tuple[str, object, object]] = (
+            ("name", running.name, Path(found.model).stem),
+            ("inputs", _shown(running.inputs), _shown(found.inputs)),
+            ("outputs", _shown(running.outputs), _shown(found.outputs)),
+        )
+        for what, before, after in pairs:
+            if before != after:
+                mistake = f"has a model of other {what}: {after}, before {before}"
+                raise RankSliceError(Mistake(str(folder), mistake, "start the server anew"))
+
+    def abort(self) -> None:
+        """End the job at once."""
+        if self.pipeline is not None:
+            self.pipeline.abort()
+
+
+def prepare_beside(
+    folder: Path, *, window: int | None, mpirun: Path | None, ssh_config: Path | None
+) -> PreparedRun:
+    """Check a folder whose job is to be started when another one has ended.
+
+    Raises:
+        RankSliceError: it cannot be started.
+    """
+    return prepare(
+        folder,
+        RunOptions(inputs=(keeper.NAME,), window=window),
+        results=Path("/dev/null"),
+        mpirun=mpirun,
+        ssh_config=ssh_config,
+        check_memory=False,
+    )
+
+
+def _shown(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)

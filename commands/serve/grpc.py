@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,6 +27,15 @@ from rankslice.framework.errors import Mistake, RankSliceError
 PROTOCOL = "grpc"
 _OPEN_TO_ALL = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
 _Answer = Callable[[Any], Awaitable[Any]]
+
+
+def _is_no_departure(record: logging.LogRecord) -> bool:
+    """Tell whether grpc logs something else than that a client has gone before its answer."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, grpc.aio.InternalError)
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_departure)
 
 
 class GrpcServer:

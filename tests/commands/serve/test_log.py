@@ -6,9 +6,11 @@ import http.client
 import json
 import logging
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from served import Doubling, served
 
@@ -65,6 +67,19 @@ def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> N
     (told,) = lines(capsys)
     assert ("uvicorn.error", "error") == (told["event"], told["level"])
     assert "KeyError: 'a bug'" in told["exception"]
+
+
+@pytest.mark.parametrize(("error", "count"), [(grpc.aio.InternalError, 0), (KeyError, 1)])
+def test_a_client_that_goes_before_its_answer_is_no_error(
+    capsys: pytest.CaptureFixture[str], error: type[Exception], count: int
+) -> None:
+    import_module("rankslice.commands.serve.grpc")
+    start_log(LogForm.json)
+    try:
+        raise error
+    except error:
+        logging.getLogger("grpc._cython.cygrpc").exception("raised in core")
+    assert count == len(lines(capsys))
 
 
 def test_people_are_told_of_what_goes_wrong_and_not_of_requests(

@@ -53,6 +53,15 @@ def serve(
         int | None,
         Option(min=1, help="Maximum number of waiting requests per model (default: --window)."),
     ] = None,
+    max_delay: Annotated[
+        float | None,
+        Option(
+            min=0,
+            max=60_000,
+            help="Fill the batches of models built with one from several requests, which wait"
+            " at most this long for others, in milliseconds.",
+        ),
+    ] = None,
     window: Window = None,
     exact: Annotated[
         bool, Option("--exact", help="Switch off the engines' graph optimisation.")
@@ -131,7 +140,10 @@ def serve(
             for option, text in texts.items()
         }
         access = read_access(token_file, tls_cert, tls_key)
-        options = ServeOptions(addresses["--http"], addresses["--grpc"], access)
+        delay_s = None if max_delay is None else max_delay / 1e3
+        options = ServeOptions(
+            addresses["--http"], addresses["--grpc"], access, max_delay_s=delay_s
+        )
         for warning in address_warnings(options):
             log(logging.WARNING, "exposed", warning)
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.address import Address, listen
+from rankslice.commands.serve.batches import Batches, batched
 from rankslice.commands.serve.job import ServedJob
 from rankslice.commands.serve.limits import Limits
 from rankslice.commands.serve.log import log
@@ -32,6 +33,8 @@ class ServeOptions:
     grpc: Address | None = None
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
+    max_delay_s: float | None = None
+    """How long a request may wait for others of its batch; ``None``: each is a frame."""
 
 
 class Serving:
@@ -45,13 +48,14 @@ class Serving:
             options: where and for whom they are served.
 
         Raises:
-            RankSliceError: two models have one name, a type of a tensor or an address cannot be
-                served, or a package is not installed.
+            RankSliceError: two models have one name, a type of a tensor, an address or batches
+                cannot be served, or a package is not installed.
         """
         check_installed()
         from rankslice.commands.serve.metrics import Metrics
 
-        self.models = Models([Model(pipeline) for pipeline in pipelines])
+        served = batched(pipelines, options.max_delay_s)
+        self.models = Models([Model(pipeline) for pipeline in served])
         self.metrics = Metrics()
         for model in self.models:
             self.metrics.watch(model.name, _figures(model))
@@ -125,8 +129,8 @@ async def serve(
             if await _first(serving.models.wait_until_ready(), signals.once.wait()):
                 on_ready(serving)
                 failures = _Failures(serving.models)
-                meanwhile = (failures.watch(), _reload_at(signals, serving, jobs))
-                await _first(_all(*meanwhile), signals.once.wait())
+                reloading = _reload_at(signals, serving, jobs, options.max_delay_s)
+                await _first(_all(failures.watch(), reloading), signals.once.wait())
                 log(logging.INFO, "draining", "answering the requests that have come, then ending")
                 is_over = await _first(_drain(serving, jobs), signals.twice.wait())
                 has_failed = failures.tell()
@@ -170,16 +174,18 @@ class _Failures:
         return any(model.has_failed for model in self._models)
 
 
-async def _reload_at(signals: _Signals, serving: Serving, jobs: Sequence[ServedJob]) -> None:
+async def _reload_at(
+    signals: _Signals, serving: Serving, jobs: Sequence[ServedJob], max_delay_s: float | None
+) -> None:
     """Open all folders anew whenever a signal says so, until cancelled."""
     while True:
         await signals.reload.wait()
         signals.reload.clear()
         for model, job in zip(serving.models, jobs, strict=True):
-            await _reload(model, job)
+            await _reload(model, job, max_delay_s)
 
 
-async def _reload(model: Model, job: ServedJob) -> None:
+async def _reload(model: Model, job: ServedJob, max_delay_s: float | None) -> None:
     """Open a model's folder anew, unless it cannot be opened."""
     try:
         await asyncio.to_thread(job.check)
@@ -191,11 +197,13 @@ async def _reload(model: Model, job: ServedJob) -> None:
     model.close("is being opened anew", retry_after_s=1)
     await model.drained()
     try:
-        model.renew(await asyncio.to_thread(job.open))
+        pipeline = await asyncio.to_thread(job.open)
     except RankSliceError as error:
         model.fail(error)
         log(logging.ERROR, "failed", f"{model.name}: {error}", model=model.name)
         return
+    is_batched = isinstance(model.pipeline, Batches)
+    model.renew(next(batched([pipeline], max_delay_s if is_batched else None)))
     with suppress(RankSliceError):  # logged as any failure
         await asyncio.to_thread(model.pipeline.wait_until_ready)
         log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)

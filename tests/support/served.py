@@ -39,6 +39,8 @@ class Doubling:
     is_closed: bool = False
     computed: int = 0
     """Frames that were not withdrawn."""
+    frames: list[list[NDArray[Any]]] = field(default_factory=list)
+    """Those that came, by input."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ class Doubling:
             if self.kept >= self.limit:
                 raise QueueFullError("full")
             self.kept += 1
+            self.frames.append(arrays)
         future = self._rank.submit(self._compute, arrays)
         future.add_done_callback(self._done)
         return future
@@ -129,10 +132,13 @@ def served(
     *pipelines: Doubling,
     access: Access | None = None,
     limits: Limits | None = None,
+    max_delay_s: float | None = None,
 ) -> Iterator[Served]:
     """Yield a server of pipelines at two free ports."""
     anywhere = Address("127.0.0.1", 0)
-    options = ServeOptions(anywhere, anywhere, access or Access(), limits or Limits())
+    options = ServeOptions(
+        anywhere, anywhere, access or Access(), limits or Limits(), max_delay_s=max_delay_s
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 import tritonclient.grpc
@@ -29,6 +30,7 @@ from real_jobs import shared_keys
 
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.frontend.formats.given_sizes import GivenSizes
 
 MODEL = Path(__file__).parents[3] / "models" / "digits.onnx"
 PROGRAM = Path(sys.executable).with_name("rankslice")
@@ -59,7 +61,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
         try:
             assert server.stdout is not None
             told = server.stdout.readline()
-            found = re.search(r"http://(\S+)/v2/models/digits, grpc (\S+)", told)
+            found = re.search(r"http://(\S+)/v2/models/\w+, grpc (\S+)", told)
             assert found is not None, told
             yield server, found[1], found[2]
         finally:
@@ -129,6 +131,48 @@ def test_a_rank_that_dies_is_told_to_clients_and_the_server_stays(folder: Path) 
         assert 1 == server.wait(30)
         assert server.stderr is not None
         assert "error: digits: rank " in server.stderr.read()
+
+
+@pytest.mark.ci
+def test_rows_that_share_a_batch_are_those_of_a_run(tmp_path: Path) -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        rows (float[batch,64] x) => (float[batch,10] y)
+        { h = MatMul(x, w)
+            r = Relu(h)
+            y = MatMul(r, v) }
+    """
+    model = onnx.parser.parse_model(text)
+    chance = np.random.default_rng(5)
+    for name, shape in {"w": (64, 32), "v": (32, 10)}.items():
+        weights = chance.standard_normal(shape, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    for number, node in enumerate(model.graph.node):
+        node.name = f"layer{number}"
+    onnx.save(model, tmp_path / "rows.onnx")
+    first, second = shared_keys(2)
+    mapping = {first: ["layer0", "layer1"], second: ["layer2"]}
+    (tmp_path / "mapping.json").write_text(json.dumps(mapping))
+    options = BuildOptions(share_cores=True, sizes=GivenSizes(fixed={"batch": (4,)}))
+    folder = build(
+        tmp_path / "rows.onnx", tmp_path / "mapping.json", "local", tmp_path / "out", options
+    ).folder
+    values = chance.standard_normal((12, 64), np.float32)
+    np.save(tmp_path / "x.npy", values.reshape(3, 4, 64))
+    ended = rankslice("run", folder, "--input", tmp_path / "x.npy", "--results", tmp_path / "r.bin")
+    assert 0 == ended.code, ended.err
+    expected = read_results(tmp_path / "r.bin").values(0).reshape(12, 10)
+
+    def ask(number: int) -> bytes:
+        client = tritonclient.grpc.InferenceServerClient(address)
+        tensor = tritonclient.grpc.InferInput("x", [1, 64], "FP32")
+        tensor.set_data_from_numpy(values[number : number + 1])
+        found: bytes = client.infer("rows", [tensor]).as_numpy("y").tobytes()
+        client.close()
+        return found
+
+    with serving(folder, "--max-delay", "20") as (_, _, address), ThreadPoolExecutor(12) as pool:
+        assert [row.tobytes() for row in expected] == list(pool.map(ask, range(12)))
 
 
 def infer(address: str) -> str:

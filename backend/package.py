@@ -20,6 +20,11 @@ from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan, plan_to_json
 
+VIDEO_REQUIREMENTS = ("opencv-python-headless>=4.8", "pillow>=10.1")
+"""What pip installs on a board where frames of videos and cameras enter."""
+VIDEO_STAND_INS = {"opencv-python-headless": "cv2"}
+"""A package of these -> a module that will do instead: distributions have OpenCV, too."""
+
 _COMMON_FILES = (
     "driver.py",
     "plan.json",
@@ -44,6 +49,7 @@ def write_packages(
     folder: Path,
     plan: Plan,
     *,
+    video: bool = False,
     archive: bool = False,
     add_wheels: AddWheels | None = None,
     hashes: FileHashes | None = None,
@@ -53,6 +59,7 @@ def write_packages(
     Args:
         folder: the build folder, with everything else in place.
         plan: which boards there are, and which segments each one runs.
+        video: frames may come from videos and cameras.
         archive: also write ``packages/<board>.tar``.
         add_wheels: called with a board, what pip installs there, and a folder to fill with it.
         hashes: where the hashes of some files may be known already, or on their way.
@@ -60,7 +67,8 @@ def write_packages(
     boards = dict.fromkeys(placement.board for placement in plan.ranks)
     with nullcontext(hashes) if hashes else FileHashes() as known:
         return tuple(
-            _write_package(folder, plan, board, archive, add_wheels, known) for board in boards
+            _write_package(folder, plan, board, video, archive, add_wheels, known)
+            for board in boards
         )
 
 
@@ -68,6 +76,7 @@ def _write_package(
     folder: Path,
     plan: Plan,
     board: str,
+    video: bool,
     archive: bool,
     add_wheels: AddWheels | None,
     hashes: FileHashes,
@@ -89,6 +98,8 @@ def _write_package(
     for name in (*_COMMON_FILES, *runtime, *models):
         link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
+    if video and board == plan.ranks[plan.source].board:
+        wanted += VIDEO_REQUIREMENTS
     _write_requirements(package, board, wanted, add_wheels)
     _write_manifest(package, board, hashes)
     if archive:

@@ -14,6 +14,7 @@ from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Done, Received
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.package import VIDEO_STAND_INS
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.names import safe_file_name
@@ -47,7 +48,7 @@ class Package:
         """Return what a board is told of what must be installed for the package."""
         stand_ins = {
             name: module for engine in ENGINES.values() for name, module in engine.stand_ins.items()
-        }
+        } | VIDEO_STAND_INS
         wanted = (self.folder / "requirements.txt").read_text().split("\n")[:-1]
         return {"requirements": wanted, "stand_ins": stand_ins}
 

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,23 @@ def is_this_machine(host: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def address_for(host: str) -> str:
+    """Return the address of this machine at which a host reaches it.
+
+    Raises:
+        RankSliceError: there is no way to the host.
+    """
+    if is_this_machine(host):
+        return "127.0.0.1"
+    with suppress(OSError):
+        kind, *_, there = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        # Nothing is sent: the kernel chooses the way to the host.
+        with socket.socket(kind, socket.SOCK_DGRAM) as way:
+            way.connect(there)
+            return str(way.getsockname()[0])
+    raise RankSliceError(Mistake(host, "cannot be reached from this machine"))
 
 
 def logins_to_json(boards: Sequence[Board], plan: Plan) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "keeper"
 """What ``--input`` says for it."""
+STREAM = "-"
+"""What it says for the launcher's standard input; the bytes travel as they are, without records."""
 VARIABLE = "RANKSLICE_KEEPER"
 """Environment variable with a :class:`Keeper`."""
 ROLE_SOURCE, ROLE_SINK = "source", "sink"
@@ -61,6 +63,11 @@ class Keeper:
 def is_kept(inputs: Sequence[str]) -> bool:
     """Return whether a keeper has the frames of a run, by what ``--input`` says."""
     return list(inputs) == [NAME]
+
+
+def is_streamed(inputs: Sequence[str]) -> bool:
+    """Return whether frames come from the launcher's standard input."""
+    return list(inputs) == [STREAM]
 
 
 def keeper_from(environment: Mapping[str, str]) -> Keeper:

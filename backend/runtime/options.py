@@ -46,7 +46,10 @@ class RunOptions:
     seed: int = 0
     """Random seed of ``random``."""
     fps: float | None = None
-    """Frames that arrive per second; ``None``: as fast as they are taken."""
+    """Frames that arrive per second; ``None``: at the source's own rate, if it has one, or as fast
+    as they are taken."""
+    pull: bool = False
+    """Frames of a source with its own rate are read as fast as they are taken."""
     trace: Path | None = None
     """Instead: a file with the time of each arrival, in seconds, one a line."""
     overflow: str = "fail"
@@ -105,6 +108,7 @@ def _settings() -> dict[str, dict[str, Any]]:
     return {
         "frames": {"type": _natural_int, "help": "number of frames"},
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
+        "pull": {"action": "store_true", "help": "read a video as fast as frames are taken"},
         "trace": {"type": Path, "help": "file with the time of each arrival, in seconds"},
         "window": {"type": _positive_int, "help": "most frames inside the pipeline"},
         "switch": {

@@ -62,6 +62,8 @@ class BuildOptions:
     """A second mapping file: the way of frames while more come than the usual one can handle."""
     profile: Path | None = None
     """A profile of the model: it decides weights of ranks in turn that a mapping leaves open."""
+    video: bool = False
+    """Frames may come from videos and cameras: their board gets what reads them."""
     literally: bool = False
     """Leave normalisations of a Keras model on the ranks that the mapping says, instead of on
     those of the layers into which converting would merge them."""
@@ -175,7 +177,12 @@ def build(
         also = open_mpi_requirements() if options.wheels else []
         add_wheels = wheels_for(boards.boards, options.wheels, also)
         packages = write_packages(
-            folder, plan, archive=options.archive, add_wheels=add_wheels, hashes=hashes
+            folder,
+            plan,
+            video=options.video,
+            archive=options.archive,
+            add_wheels=add_wheels,
+            hashes=hashes,
         )
         if kind.is_converted:
             on_step("converting the unsliced model")

@@ -81,6 +81,14 @@ def build(
     source_board: Annotated[
         str | None, Option(help="Board where frames enter (default: that of the first layer).")
     ] = None,
+    video: Annotated[
+        bool,
+        Option(
+            "--video",
+            help="Add OpenCV to what the board where frames enter needs, for run --input video.mp4"
+            " or camera:0.",
+        ),
+    ] = False,
     literally: Annotated[
         bool,
         Option(
@@ -156,6 +164,7 @@ def build(
                 source_board=source_board,
                 surge=surge,
                 profile=profile,
+                video=video,
                 literally=literally,
                 force=force,
                 archive=archive,

@@ -159,8 +159,9 @@ def _prepare_across(
 
 
 def _exported(options: RunOptions) -> list[str]:
-    """Return the options of mpirun that hand ranks the variable which names the keeper."""
-    return ["-x", keeper.VARIABLE] if keeper.is_kept(options.inputs) else []
+    """Return the options of mpirun that hand ranks the variable which names who has the frames."""
+    is_asked = keeper.is_kept(options.inputs) or keeper.is_streamed(options.inputs)
+    return ["-x", keeper.VARIABLE] if is_asked else []
 
 
 def _absolute(path: Path) -> Path:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from rankslice.backend.boards.login import is_this_machine
+from rankslice.backend.boards.login import address_for
 from rankslice.backend.keeper.keeper import (
     HasFailed,
     Keeper,
@@ -315,7 +313,7 @@ class Pipeline:
         """Start a job; return its epoch."""
         ranks, plan = prepared.plan.ranks, prepared.plan
         ends = ranks[plan.source].host, ranks[plan.sink].host
-        addresses = _address_for(ends[0]), _address_for(ends[1])
+        addresses = address_for(ends[0]), address_for(ends[1])
         epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
         self._jobs[epoch] = prepared
         return epoch
@@ -356,16 +354,3 @@ class Pipeline:
             self._mpiruns.append(mpirun)
             if self._is_aborted:
                 mpirun.terminate()
-
-
-def _address_for(host: str) -> str:
-    """Return the address of this machine at which a host reaches it."""
-    if is_this_machine(host):
-        return "127.0.0.1"
-    with suppress(OSError):
-        kind, *_, there = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        # Nothing is sent: the kernel chooses the way to the host.
-        with socket.socket(kind, socket.SOCK_DGRAM) as way:
-            way.connect(there)
-            return str(way.getsockname()[0])
-    raise RankSliceError(Mistake(host, "cannot be reached from this machine"))

@@ -112,6 +112,10 @@ def run(
         float | None,
         Option(min=1e-6, max=1e6, help="Frame period of the source, instead of --fps."),
     ] = None,
+    pull: Annotated[
+        bool,
+        Option("--pull", help="Read a video as fast as possible, not at its own frame rate."),
+    ] = False,
     trace: Annotated[
         Path | None,
         Option(
@@ -123,7 +127,11 @@ def run(
     ] = _Overflow.fail,
     queue: Annotated[
         int | None,
-        Option(min=1, help="With --fps: maximum number of waiting frames (default: one second's)."),
+        Option(
+            min=1,
+            help="Maximum number of waiting frames, if they come at a rate of their own (default:"
+            " one second's).",
+        ),
     ] = None,
     switch: SwitchTo = Switch.auto,
     normal_fps: NormalFps = None,
@@ -263,6 +271,8 @@ def run(
         refuse_with("--fps", period_ms=period_ms, trace=trace)
     if trace is not None:
         refuse_with("--trace", period_ms=period_ms)
+    if pull:
+        refuse_with("--pull", fps=fps, period_ms=period_ms, trace=trace)
     if boxes is None:
         refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
@@ -274,6 +284,7 @@ def run(
         frames=frames,
         seed=seed,
         fps=1e3 / period_ms if period_ms is not None else fps,
+        pull=pull,
         trace=trace,
         overflow=overflow.value,
         queue=queue,
@@ -448,9 +459,13 @@ class _Bars:
 
 
 def _refuse_to_show(prepared: PreparedRun) -> None:
-    """Raise if the results go where ranks cannot write them themselves."""
+    """Raise if the frames come from, or the results go to, what ranks cannot reach themselves."""
+    from rankslice.backend.runtime.keeper import is_streamed
     from rankslice.commands.job.results_files import is_npz
 
+    if is_streamed(prepared.options.inputs):
+        found = "can be read by 'rankslice run' alone, not by the mpirun line"
+        raise RankSliceError(Mistake("standard input", found, "give a file with --input"))
     results = prepared.options.results
     if results == STDOUT or is_npz(results):
         found = "can be written by 'rankslice run' alone, not by the mpirun line"

@@ -77,6 +77,8 @@ class _Rank:
         self._outgoing = [end for end in outgoing if end.lane.carries_frames]
         wakes = {name: executor.wake for name, executor in self._threads.items()}
         connect(wiring, rings, wakes, self._wake_loop, self._take_credits)
+        if self._source is not None:
+            self._source.wake_by(wakes["source"])
         self._loop = CommunicationLoop(
             setup.transport,
             outgoing,
@@ -236,7 +238,7 @@ class _Rank:
             **self._segments.figures(),
         }
         if self._source is not None:
-            record["source"] = {**self._source.figures(), "fps": self._setup.options.fps}
+            record["source"] = self._source.figures()
         if self._sink is not None:
             record["sink"] = {"postprocess_ms": self._sink.writes.with_mean_ms(50, 99)}
         return record

@@ -18,7 +18,7 @@ from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
 from ..sinks import open_sinks
 from ..sources import Source, open_source
-from ..sources.arrivals import PATIENCE_S, Arrivals, Pulled, Timed
+from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Timed
 from ..sources.switching import (
     ROUTE_NAMES,
     SURGE,
@@ -36,6 +36,8 @@ from .stages import SegmentStage, SinkStage, SourceStage, make_input, make_input
 from .warm_up import WarmUp
 from .wiring import StageSpec, Wiring
 
+_LIVE_FPS = 30
+"""Rate of a usual camera."""
 _JUDGED_AFTER_S = 10.0
 """A step's deadline is over by then, and its watch has reported so."""
 
@@ -180,6 +182,7 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
     ((credit,),) = wiring.source.inputs
     taken = make_input(rings[credit.ring], credit.index)
     arrivals, shares_clock = _arrivals(setup, source), not wiring.receives_credits
+    source.start(arrivals)
     entries = [
         Entry([rings[ring] for ring in outputs], window)
         for outputs, window in zip(wiring.entries, setup.windows, strict=True)
@@ -224,12 +227,16 @@ def _surge_queue(options: RunOptions, windows: Sequence[int]) -> int:
 
 def _arrivals(setup: Setup, source: Source) -> Arrivals:
     options = setup.options
-    rhythm = options.fps if options.trace is None else read_trace(options.trace)
+    patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
+    if source.is_live:
+        queue = queue_of(options, setup.windows, _LIVE_FPS)
+        return Live(source.frames, queue, options.overflow, patience_s=patience_s)
+    own_fps = None if options.pull else source.fps
+    rhythm = options.fps or own_fps if options.trace is None else read_trace(options.trace)
     if rhythm is None:
         return Pulled(source.frames)
     in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)
     queue = queue_of(options, setup.windows, math.ceil(in_a_second))
-    patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
     return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)
 
 

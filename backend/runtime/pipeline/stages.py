@@ -15,7 +15,7 @@ from ..figures.histogram import Histogram
 from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
-from ..sources.arrivals import Arrivals, Timed
+from ..sources.arrivals import Arrivals, Live, Timed
 from ..turns import ALL, Turns
 from .slots import Ring
 from .wiring import Reader
@@ -258,7 +258,7 @@ class SourceStage(_Stage):
         super().__init__((), outputs)
         self.latencies = Histogram()
         self.reads = Histogram()
-        """Times of reading and preprocessing a frame."""
+        """Times of reading and preprocessing a frame, without the wait for it."""
         self._source = source
         self._arrivals = arrivals
         self._window = window
@@ -272,6 +272,11 @@ class SourceStage(_Stage):
         """Whether frames come at times of their own."""
         return isinstance(self._arrivals, Timed) or not self._source.can_replay
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Take what wakes the stage's thread; it is called when a frame comes by itself."""
+        if isinstance(self._arrivals, Live):
+            self._arrivals.on_arrival = wake
+
     def figures(self) -> dict[str, Any]:
         """Return what the stage measured."""
         return {
@@ -280,6 +285,7 @@ class SourceStage(_Stage):
             "latency_ms": self.latencies.with_mean_ms(50, 90, 99),
             "preprocess_ms": self.reads.with_mean_ms(50, 99),
             "dropped": self._arrivals.dropped,
+            "fps": self._arrivals.fps,
         }
 
     def is_ready(self) -> bool:
@@ -321,8 +327,7 @@ class SourceStage(_Stage):
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         index, arrived_s = self._arrivals.take()
-        self._entered_s[self.frame % self._window] = arrived_s
-        begin = time.perf_counter()
+        begin, waited_s = time.perf_counter(), self._source.waited_s
         try:
             self._source.read(index, outputs)
         except EndOfStreamError:
@@ -331,7 +336,9 @@ class SourceStage(_Stage):
             raise
         if self._has_open_sizes and (found := disagreement(outputs)):
             raise JobError(found)
-        self.reads.add(time.perf_counter() - begin)
+        waited_s = self._source.waited_s - waited_s
+        self._entered_s[self.frame % self._window] = arrived_s + waited_s
+        self.reads.add(max(0.0, time.perf_counter() - begin - waited_s))
 
     def pause_s(self) -> float | None:
         """Return the seconds until the next arrival, if frames come by the clock."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..job import TensorSpec
     from ..options import RunOptions
     from ..sizes import Slot
+    from .arrivals import Arrivals
 
 __all__ = [
     "EndOfStreamError",
@@ -49,11 +50,19 @@ class Source(ABC):
     """Whether ``--input`` names files; they are copied to the source's board."""
     is_last_resort: ClassVar[bool] = False
     """Whether it is asked after the others, as it accepts any file."""
+    is_live: ClassVar[bool] = False
+    """Whether frames come when the world makes them, as those of a camera do: into the
+    :class:`~.arrivals.Live` arrivals that :meth:`start` gets."""
 
     frames: int | None = None
     """How many there are, counting ``--frames``; ``None``: unknown before the end."""
     can_replay: bool = False
     """Whether each frame can be read again, in any order, and on another machine."""
+    fps: float | None = None
+    """How many frames arrive per second, unless the options say otherwise; ``None``: they are
+    read as fast as they are taken."""
+    waited_s: float = 0.0
+    """Seconds that :meth:`read` has waited for frames to come, in all."""
 
     @classmethod
     @abstractmethod
@@ -66,6 +75,16 @@ class Source(ABC):
 
         Raises:
             JobError: they do not fit.
+        """
+
+    def start(self, arrivals: Arrivals) -> None:  # noqa: B027 - most have nothing to do
+        """Open what frames come from: on the source's board, before frame 0.
+
+        Args:
+            arrivals: the queue in front of the source.
+
+        Raises:
+            JobError: it cannot be opened.
         """
 
     @abstractmethod
@@ -89,6 +108,9 @@ class Source(ABC):
     def note(self) -> str:
         """Return what the user is told before the start; empty: nothing."""
         return ""
+
+    def end(self) -> None:  # noqa: B027 - most never wait
+        """Let :meth:`read` wait no longer: it raises ``EndOfStreamError``. Any thread calls it."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release what was opened."""

@@ -1,12 +1,13 @@
-"""When frames arrive: as fast as the pipeline takes them, or by the clock."""
+"""When frames arrive: as fast as the pipeline takes them, by the clock, or by themselves."""
 
 from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import JobError
 
@@ -15,6 +16,7 @@ PATIENCE_S = 40.0
 
 _LOOK_EVERY_S = 0.1
 """While the cause of a full queue is unknown."""
+_IDLE_S = 1.0
 
 
 class Arrivals(Protocol):
@@ -22,6 +24,10 @@ class Arrivals(Protocol):
 
     dropped: list[int]
     """Numbers of the frames that found no room, in order."""
+
+    @property
+    def fps(self) -> float | None:
+        """Frames that arrive per second by the clock; ``None``: there is no such rate."""
 
     def is_exhausted(self) -> bool:
         """Whether the last frame has been taken."""
@@ -48,6 +54,8 @@ class Arrivals(Protocol):
 
 class Pulled:
     """A frame arrives when the pipeline has room for it; none is lost."""
+
+    fps = None
 
     def __init__(self, frames: int | None) -> None:
         """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
@@ -80,8 +88,97 @@ class Pulled:
         return self._next + 1, 1
 
 
-class Timed:
-    """Frames arrive by the clock, from the first look on, whether there is room or not."""
+class _Queued(ABC):
+    """Frames arrive whether there is room or not: they wait in a queue, or are lost."""
+
+    def __init__(
+        self,
+        frames: int | None,
+        capacity: int,
+        overflow: str,
+        clock: Callable[[], float],
+        patience_s: float,
+    ) -> None:
+        self.dropped: list[int] = []
+        self._frames = math.inf if frames is None else frames
+        self._capacity = capacity
+        self._overflow = overflow
+        self._clock = clock
+        self._queue: deque[int] = deque()
+        self._arrived = 0
+        self._patience_s = patience_s
+        self._lost_s: float | None = None
+        """When a frame that may not be dropped found the queue full; none has arrived since."""
+        self._entered_by_then: int | None = None
+
+    def is_exhausted(self) -> bool:
+        """Whether all frames have arrived and none waits."""
+        self._arrive()
+        return self._arrived >= self._frames and not self._queue
+
+    def is_waiting(self) -> bool:
+        """Whether a frame waits."""
+        self._arrive()
+        return bool(self._queue)
+
+    def judge(self, entered: int, came_out: int) -> None:
+        """Report why a frame found no room, once that is known.
+
+        A rank may have stopped. But a frame that entered after the loss and has come out has passed
+        every rank: so all ranks run, and the pipeline is too slow.
+
+        Raises:
+            JobError: that is so; or no such frame came out, and the watches found no fault.
+        """
+        if self._lost_s is None:
+            return
+        if self._entered_by_then is None:
+            self._entered_by_then = entered
+        lost = f"frame {self._arrived} arrived while {self._capacity} frames were waiting"
+        if came_out > self._entered_by_then:
+            raise JobError(
+                f"{lost}: the pipeline is slower than {self._rate()}"
+                " (--overflow drop would leave frames out)"
+            )
+        if self._clock() - self._lost_s >= self._patience_s:
+            raise JobError(
+                f"{lost}, and no frame that entered after it has come out for"
+                f" {self._patience_s:g} s"
+            )
+
+    def pause_s(self) -> float | None:
+        """Seconds until the next arrival, or until the cause of a full queue is checked again."""
+        return None if self._lost_s is None else _LOOK_EVERY_S
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many frames have arrived, and how many of them wait."""
+        return self._arrived, len(self._queue)
+
+    @abstractmethod
+    def _arrive(self) -> None:
+        """Take in what has arrived by now."""
+
+    @abstractmethod
+    def _rate(self) -> str:
+        """Return how fast frames arrive, for messages."""
+
+    def _take_in(self, now_s: float) -> None:
+        """Take the next frame in, which arrives now, if there is room."""
+        if len(self._queue) < self._capacity:
+            self._keep(self._arrived)
+        elif self._overflow == "drop":
+            self.dropped.append(self._arrived)
+        else:
+            self._lost_s = now_s
+            return
+        self._arrived += 1
+
+    def _keep(self, index: int) -> None:
+        self._queue.append(index)
+
+
+class Timed(_Queued):
+    """Frames arrive by the clock, from the first look on."""
 
     def __init__(
         self,
@@ -102,82 +199,30 @@ class Timed:
             clock: seconds; the source of time.
             patience_s: how long the watches may search for a fault after a frame found no room.
         """
-        self.dropped: list[int] = []
+        super().__init__(frames, capacity, overflow, clock, patience_s)
         self._times_s = None if isinstance(rhythm, float | int) else rhythm
-        self._fps = rhythm if isinstance(rhythm, float | int) else 0.0
-        self._frames = math.inf if frames is None else frames
+        self.fps = rhythm if isinstance(rhythm, float | int) else None
         if self._times_s is not None:
             self._frames = min(self._frames, len(self._times_s))
-        self._capacity = capacity
-        self._overflow = overflow
-        self._clock = clock
-        self._queue: deque[int] = deque()
-        self._arrived = 0
         self._start_s: float | None = None
-        self._patience_s = patience_s
-        self._lost_s: float | None = None
-        """When a frame that may not be dropped found the queue full; none has arrived since."""
-        self._entered_by_then: int | None = None
-
-    def is_exhausted(self) -> bool:
-        """Whether all frames have arrived and none waits."""
-        self._arrive()
-        return self._arrived >= self._frames and not self._queue
-
-    def is_waiting(self) -> bool:
-        """Whether a frame waits."""
-        self._arrive()
-        return bool(self._queue)
 
     def take(self) -> tuple[int, float]:
         """Return the frame that waits longest."""
         index = self._queue.popleft()
         return index, self._due_s(index)
 
-    def judge(self, entered: int, came_out: int) -> None:
-        """Report why a frame found no room, once that is known.
-
-        A rank may have stopped. But a frame that entered after the loss and has come out has passed
-        every rank: so all ranks run, and the pipeline is too slow.
-
-        Raises:
-            JobError: that is so; or no such frame came out, and the watches found no fault.
-        """
-        if self._lost_s is None:
-            return
-        if self._entered_by_then is None:
-            self._entered_by_then = entered
-        lost = f"frame {self._arrived} arrived while {self._capacity} frames were waiting"
-        if came_out > self._entered_by_then:
-            rate = f"{self._fps:g} frames/s" if self._times_s is None else "they arrive"
-            raise JobError(
-                f"{lost}: the pipeline is slower than {rate}"
-                " (--overflow drop would leave frames out)"
-            )
-        if self._clock() - self._lost_s >= self._patience_s:
-            raise JobError(
-                f"{lost}, and no frame that entered after it has come out for"
-                f" {self._patience_s:g} s"
-            )
-
     def pause_s(self) -> float | None:
         """Seconds until the next arrival, or until the cause of a full queue is checked again."""
-        if self._lost_s is not None:
-            return _LOOK_EVERY_S
-        if self._arrived >= self._frames:
-            return None
+        if self._lost_s is not None or self._arrived >= self._frames:
+            return super().pause_s()
         return max(0.0, self._due_s(self._arrived) - self._clock())
-
-    def counts(self) -> tuple[int, int]:
-        """Return how many frames have arrived, and how many of them wait."""
-        return self._arrived, len(self._queue)
 
     def _due_s(self, index: int) -> float:
         if self._start_s is None:
             self._start_s = self._clock()
         if self._times_s is not None:
             return self._start_s + self._times_s[index]
-        return self._start_s + index / self._fps
+        return self._start_s + index / (self.fps or 1.0)
 
     def _arrive(self) -> None:
         now = self._clock()
@@ -186,11 +231,75 @@ class Timed:
             and self._arrived < self._frames
             and self._due_s(self._arrived) <= now
         ):
-            if len(self._queue) < self._capacity:
-                self._queue.append(self._arrived)
-            elif self._overflow == "drop":
-                self.dropped.append(self._arrived)
-            else:
-                self._lost_s = now
-                return
-            self._arrived += 1
+            self._take_in(now)
+
+    def _rate(self) -> str:
+        return "they arrive" if self.fps is None else f"{self.fps:g} frames/s"
+
+
+class Live(_Queued):
+    """Frames arrive when a thread of the source hands them over, from the first look on."""
+
+    fps = None
+
+    def __init__(
+        self,
+        frames: int | None,
+        capacity: int,
+        overflow: str,
+        clock: Callable[[], float] = time.monotonic,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Wait for frames; see :class:`Timed`."""
+        super().__init__(frames, capacity, overflow, clock, patience_s)
+        self.capacity = capacity
+        self.content: dict[int, Any] = {}
+        """What the source has of each frame that waits; it takes it out."""
+        self.on_arrival: Callable[[], None] = lambda: None
+        """Called by the source's thread when something has come."""
+        self._times_s: deque[float] = deque()
+        self._came: tuple[Any, float] = None, 0.0
+        self._has_begun = False
+        self._failure = ""
+
+    def arrive(self, content: Any) -> None:
+        """Take the next frame in if there is room; only one thread of the source calls it.
+
+        What comes before all ranks are ready is no frame.
+        """
+        if not self._has_begun or self._lost_s is not None or self._arrived >= self._frames:
+            return
+        self._came = content, self._clock()
+        self._take_in(self._came[1])
+        self.on_arrival()
+
+    def fail(self, reason: str) -> None:
+        """Let the job fail once the frames that wait have been taken."""
+        self._failure = reason
+        self.on_arrival()
+
+    def take(self) -> tuple[int, float]:
+        """Return the frame that waits longest."""
+        return self._queue.popleft(), self._times_s.popleft()
+
+    def judge(self, entered: int, came_out: int) -> None:
+        """Report that no more frames come, too."""
+        super().judge(entered, came_out)
+        if self._failure and not self._queue and self._arrived < self._frames:
+            raise JobError(self._failure)
+
+    def pause_s(self) -> float | None:
+        """Seconds until it is time to look at the rate of arrivals again, though none may come."""
+        return super().pause_s() or _IDLE_S
+
+    def _arrive(self) -> None:
+        self._has_begun = True
+
+    def _keep(self, index: int) -> None:
+        # The other thread looks at the queue, so that comes last.
+        self.content[index], time_s = self._came
+        self._times_s.append(time_s)
+        super()._keep(index)
+
+    def _rate(self) -> str:
+        return "they arrive"

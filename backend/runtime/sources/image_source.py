@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from . import Source, accepted
-from .image_sizes import Fit, image_input
+from .image_sizes import Fit, ImageInput, image_input
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..options import Preprocessing, RunOptions
     from ..sizes import Slot
 
-_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
 _MAX_LOOKED_AT = 100
 """Images, to see whether they have the model's size."""
 _BILINEAR = 2
@@ -35,7 +35,7 @@ class ImageSource(Source):
     """
 
     usage = ("IMAGE", "FOLDER")
-    description = f"images ({', '.join(_SUFFIXES)}), folders of them"
+    description = f"images ({', '.join(SUFFIXES)}), folders of them"
     is_last_resort = True
     can_replay = True
     frames: int
@@ -60,7 +60,7 @@ class ImageSource(Source):
         for path in paths:
             if not path.is_file():  # a pipe would never end
                 raise JobError(f"{path}: is not a regular file; expected {accepted()}")
-            if path.suffix.lower() not in _SUFFIXES:  # found before the start
+            if path.suffix.lower() not in SUFFIXES:  # found before the start
                 _size_of(path)
         self._paths = paths
         self._input = inputs[0]
@@ -118,7 +118,7 @@ class ImageSource(Source):
 def _images(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
 
 
 def load_image(path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot: Slot) -> None:
@@ -133,20 +133,35 @@ def load_image(path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot:
     Raises:
         JobError: the file is no image, or the sizes do not fit; or no decoder is installed.
     """
+    takes = image_input(spec, preprocessing)
+    with opened_image(path) as opened:
+        write_image(opened, path.name, takes, slot)
+
+
+def write_image(opened: Any, name: str, takes: ImageInput, slot: Slot) -> None:
+    """Fit an image and write its values into ``slot``.
+
+    Args:
+        opened: an image of pillow.
+        name: its name, for messages.
+        takes: the model input, and what the options say.
+        slot: of the model input.
+
+    Raises:
+        JobError: the sizes do not fit.
+    """
     import numpy as np
 
     from ..sizes import shaped
 
-    takes = image_input(spec, preprocessing)
-    channels = takes.channels
-    with opened_image(path) as opened:
-        fit = takes.fit((opened.height, opened.width), path.name)
-        image = opened.convert("RGB" if channels == 3 else "L")
-        if image.size != fit.resized[::-1]:
-            image = image.resize(fit.resized[::-1], _BILINEAR)
-        (top, left), (height, width) = fit.corner, fit.size
-        image = image.crop((left, top, left + width, top + height))
-        pixels = np.asarray(image, np.float32).reshape(height, width, channels)
+    channels, preprocessing = takes.channels, takes.preprocessing
+    fit = takes.fit((opened.height, opened.width), name)
+    image = opened.convert("RGB" if channels == 3 else "L")
+    if image.size != fit.resized[::-1]:
+        image = image.resize(fit.resized[::-1], _BILINEAR)
+    (top, left), (height, width) = fit.corner, fit.size
+    image = image.crop((left, top, left + width, top + height))
+    pixels = np.asarray(image, np.float32).reshape(height, width, channels)
     mean = _per_channel("mean", preprocessing.mean, channels)
     scale = _per_channel("scale", preprocessing.scale, channels)
     values = (pixels - mean) * scale
@@ -165,13 +180,23 @@ def _size_of(path: Path) -> tuple[int, int]:
         return height, width
 
 
-@contextmanager
-def opened_image(path: Path) -> Iterator[Any]:
-    """Yield an opened image; errors within the block name the file."""
+def pillow() -> Any:
+    """Return the module ``PIL.Image``.
+
+    Raises:
+        JobError: it is not installed.
+    """
     try:
         from PIL import Image
     except ImportError:
         raise JobError("images need the package pillow on the source board") from None
+    return Image
+
+
+@contextmanager
+def opened_image(path: Path) -> Iterator[Any]:
+    """Yield an opened image; errors within the block name the file."""
+    Image = pillow()  # noqa: N806
     from .numpy_files import open_ordinary
 
     with open_ordinary(path) as file:

@@ -53,14 +53,8 @@ class JsonLinesSource(Source):
 
         self._path = only_file(options.inputs)
         self._inputs = inputs
-        for spec in inputs:
-            if spec.storage[0].name != spec.dtype:
-                raise JobError(
-                    f"--input: model input {spec.name!r} is {spec.dtype}, which JSON does not have:"
-                    " give an .npz file"
-                )
-        values = sum(math.prod(spec.shape) for spec in inputs)
-        self._lines = Lines(self._path, _BYTES_PER_VALUE * values + _MORE_BYTES)
+        check_types(inputs)
+        self._lines = Lines(self._path, longest_line(inputs))
         for index in range(len(self._lines)):
             shapes = [values.shape for values in self._frame(index)]
             if found := differing_size(zip(inputs, shapes, strict=True)):
@@ -84,26 +78,54 @@ class JsonLinesSource(Source):
         self._lines.close()
 
     def _frame(self, index: int) -> list[NDArray[Any]]:
-        """Return the values of a line, an array per model input.
+        return values_of_line(self._lines.read(index), self._lines.name(index), self._inputs)
 
-        Raises:
-            JobError: they do not fit.
-        """
-        name = self._lines.name(index)
-        try:
-            record = json.loads(self._lines.read(index))
-        except (ValueError, RecursionError):
-            record = None
-        if not isinstance(record, dict):
-            expected = f"an object with {', '.join(repr(spec.name) for spec in self._inputs)}"
-            raise JobError(f"{name} is not a JSON object; expected {expected}")
-        missing = [spec.name for spec in self._inputs if spec.name not in record]
-        if missing:
-            raise JobError(f"{name} has no values for {missing[0]!r}")
-        try:
-            return [_values(record[spec.name], spec) for spec in self._inputs]
-        except JobError as error:
-            raise JobError(f"{name}: {error}") from None
+
+def check_types(inputs: Sequence[TensorSpec]) -> None:
+    """Check that JSON has numbers of the inputs' types.
+
+    Raises:
+        JobError: it lacks one.
+    """
+    for spec in inputs:
+        if spec.storage[0].name != spec.dtype:
+            raise JobError(
+                f"--input: model input {spec.name!r} is {spec.dtype}, which JSON does not have:"
+                " give an .npz file"
+            )
+
+
+def longest_line(inputs: Sequence[TensorSpec]) -> int:
+    """Return how many bytes a line may have."""
+    values = sum(math.prod(spec.shape) for spec in inputs)
+    return _BYTES_PER_VALUE * values + _MORE_BYTES
+
+
+def values_of_line(line: bytes, name: str, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
+    """Return the values of a line, an array per model input.
+
+    Args:
+        line: JSON.
+        name: of the line, for messages.
+        inputs: of the model.
+
+    Raises:
+        JobError: they do not fit.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        expected = f"an object with {', '.join(repr(spec.name) for spec in inputs)}"
+        raise JobError(f"{name} is not a JSON object; expected {expected}")
+    missing = [spec.name for spec in inputs if spec.name not in record]
+    if missing:
+        raise JobError(f"{name} has no values for {missing[0]!r}")
+    try:
+        return [_values(record[spec.name], spec) for spec in inputs]
+    except JobError as error:
+        raise JobError(f"{name}: {error}") from None
 
 
 def _values(given: Any, spec: TensorSpec) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -49,8 +50,10 @@ class KeeperSource(Source):
 
         if self._connection is None or self._form is None:
             self._connection, self._form = connect(ROLE_SOURCE), RecordForm(self._inputs)
+        begin = time.perf_counter()
         try:
             head = receive_head(self._connection, self._form)
+            self.waited_s += time.perf_counter() - begin
             if head is not None and head[0] == END:
                 raise EndOfStreamError
             whole = head is not None

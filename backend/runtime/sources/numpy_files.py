@@ -107,7 +107,7 @@ def _read_head(file: IO[bytes]) -> _Head:
         raise ValueError(f"values of type {dtype}")
     if not all(0 <= size < 1 << 62 for size in shape):
         raise ValueError(f"shape {list(shape)}")
-    return _Head(shape, is_fortran, dtype, file.tell())
+    return _Head(shape, is_fortran, dtype, file.tell() if file.seekable() else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +228,41 @@ def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
         ) from None
     file.close()
     return _stack("its array", values, head, division)
+
+
+def read_array(file: IO[bytes], name: str, spec: TensorSpec, slot: Slot) -> None:
+    """Read one frame of an input from a stream of arrays, as ``numpy.save`` writes them.
+
+    Args:
+        file: the stream, at the beginning of an array.
+        name: of the array, for messages.
+        spec: the model input.
+        slot: of the model input.
+
+    Raises:
+        JobError: no plain array follows, or it does not fit the model input.
+    """
+    try:
+        head = _read_head(file)
+        division = _division(Path(name), "its array", head, spec)
+        if division.frames != 1:
+            raise JobError(f"{name}: its array holds {division.frames} frames; expected one")
+        whole = shaped(slot, division.shape)
+        # Values in Fortran's order are read as those of the transposed array.
+        values = np.empty(head.shape[::-1], head.dtype) if head.is_fortran else whole
+        rest = _bytes_of(values)
+        while rest:
+            chunk = file.read(min(len(rest), _CHUNK))
+            if not chunk:
+                raise ValueError("it was cut short")
+            rest[: len(chunk)] = chunk
+            rest = rest[len(chunk) :]
+    except _UNREADABLE as error:
+        raise JobError(
+            f"{name}: is not a plain array{_reason(error)}; numpy.save writes one"
+        ) from None
+    if head.is_fortran:
+        whole[...] = values.T.reshape(division.shape)
 
 
 def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:

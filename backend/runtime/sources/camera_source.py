@@ -1,0 +1,135 @@
+"""Frames of a camera."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JobError
+from . import Source
+from .arrivals import Arrivals, Live
+from .opencv import captured_input, load_opencv, size_of, write_captured
+
+if TYPE_CHECKING:
+    from ..job import TensorSpec
+    from ..options import RunOptions
+    from ..sizes import Slot
+
+_PREFIX = "camera:"
+_BACKEND = "CAP_V4L2"
+_MAX_BYTES = 1 << 30
+"""Of frames that wait."""
+_JOIN_TIMEOUT_S = 1.0
+
+
+class CameraSource(Source):
+    """What a camera of the source's board sees, when it sees it.
+
+    A thread captures. Frames wait in a queue of bounded size; the camera does not wait for them.
+    """
+
+    usage = ("camera:N",)
+    description = "camera:N"
+    reads_files = False
+    is_live = True
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether an input is a camera."""
+        return any(name.startswith(_PREFIX) for name in inputs)
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Check the options; no camera is needed for it.
+
+        Raises:
+            JobError: they do not fit a camera, or the model takes no image.
+        """
+        self._takes = captured_input(options, inputs)
+        if options.fps is not None or options.trace is not None or options.pull:
+            raise JobError(
+                "--input: frames of a camera come when it makes them: leave out --fps, --period-ms,"
+                " --trace and --pull"
+            )
+        self._name = options.inputs[0]
+        self._device = _device(self._name)
+        self.frames = options.frames
+        self._capture: Any = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def start(self, arrivals: Arrivals) -> None:
+        """Open the camera and begin to capture.
+
+        Raises:
+            JobError: there is none, it cannot be opened, or its frames are too large.
+        """
+        assert isinstance(arrivals, Live)
+        cv2 = load_opencv()
+        if not _is_device(self._device):
+            raise JobError(f"{self._name}: there is no camera {self._device}")
+        capture = cv2.VideoCapture(str(self._device), getattr(cv2, _BACKEND))
+        if not capture.isOpened():
+            raise JobError(
+                f"{self._name}: {self._device} cannot be opened as a camera: it may be in use, or"
+                " not accessible (group 'video')"
+            )
+        self._capture = capture
+        height, width = size_of(capture, self._name, self._takes)
+        nbytes = 3 * height * width * arrivals.capacity
+        if nbytes > _MAX_BYTES:
+            raise JobError(
+                f"{self._name}: {arrivals.capacity} waiting frames of {height}x{width} pixels take"
+                f" {nbytes / 1e9:.1f} GB; let fewer wait (--queue)"
+            )
+        self._arrivals = arrivals
+        self._thread = threading.Thread(target=self._run, name="camera", daemon=True)
+        self._thread.start()
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Write a captured frame's values."""
+        pixels = self._arrivals.content.pop(index)
+        write_captured(pixels, self.label(index), self._takes, slots[0])
+
+    def close(self) -> None:
+        """Stop to capture, and close the camera."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.join(_JOIN_TIMEOUT_S)
+        if self._capture is not None and not (self._thread and self._thread.is_alive()):
+            self._capture.release()
+
+    def _run(self) -> None:
+        """Capture until the camera is closed, or is gone."""
+        while not self._is_closed:
+            was_captured, pixels = self._capture.read()
+            if not was_captured:
+                self._arrivals.fail(f"{self._name}: gives no more frames: was it unplugged?")
+                return
+            self._arrivals.arrive(pixels)
+
+
+def _device(name: str) -> Path:
+    """Return the device file of a camera.
+
+    Raises:
+        JobError: the name has none.
+    """
+    given = name.removeprefix(_PREFIX)
+    if given.isascii() and given.isdigit() and len(given) < 4:
+        return Path(f"/dev/video{int(given)}")
+    if given.startswith("/dev/"):
+        return Path(given)
+    raise JobError(f"--input: {name!r} names no camera; expected camera:0 or camera:/dev/video0")
+
+
+def _is_device(path: Path) -> bool:
+    try:
+        return stat.S_ISCHR(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+SOURCE = CameraSource

@@ -1,0 +1,146 @@
+"""Frames from files that appear in a folder."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import JobError, reason_of
+from . import EndOfStreamError, Source
+from .image_source import SUFFIXES, load_image
+
+if TYPE_CHECKING:
+    from ..job import TensorSpec
+    from ..options import RunOptions
+    from ..sizes import Slot
+
+_PREFIX = "follow:"
+_NUMPY = ".npy"
+_EVERY_S = 0.05
+"""Between two looks into the folder."""
+_MAX_FILES = 1 << 20
+"""In the folder; some 200 bytes of memory each."""
+
+_State = tuple[int, int]
+"""Time of the last change in nanoseconds, and size."""
+
+
+class FollowSource(Source):
+    """Images and ``.npy`` files of a folder on the source's board, and those that appear in it.
+
+    They are taken in the order of their last change, then by name, each once. A file is complete
+    when two looks in succession see the same size and time of change. Hidden files are left out.
+    """
+
+    usage = ("follow:FOLDER",)
+    description = "follow:FOLDER"
+    reads_files = False
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether an input is a folder to follow."""
+        return any(name.startswith(_PREFIX) for name in inputs)
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Check the options; the folder need not be on this machine.
+
+        Raises:
+            JobError: there are several inputs, of the model or of the run.
+        """
+        if len(options.inputs) != 1:
+            raise JobError("--input: a folder to follow must be the only input")
+        if len(inputs) != 1:
+            raise JobError(
+                f"--input: a folder to follow feeds models of one input; this one has {len(inputs)}"
+            )
+        self._folder = Path(options.inputs[0].removeprefix(_PREFIX))
+        self._input, self._preprocessing = inputs[0], options.preprocessing
+        self.frames = options.frames
+        self._seen: dict[str, _State] = {}
+        """What the last look saw of files that have not been taken."""
+        self._taken: set[str] = set()
+        self._ready: deque[str] = deque()
+        self._ended = threading.Event()
+        self._next = 0
+
+    def start(self, arrivals: object) -> None:
+        """Look into the folder.
+
+        Raises:
+            JobError: it cannot be read.
+        """
+        self._look()
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Wait for a complete file and read it; those before it are left out."""
+        while True:
+            path = self._folder / self._take()
+            self._next += 1
+            if self._next > index:
+                break
+        if path.suffix.lower() != _NUMPY:
+            load_image(path, self._input, self._preprocessing, slots[0])
+            return
+        from .numpy_files import open_npy
+
+        stack = open_npy(path, self._input)
+        try:
+            if len(stack) != 1:
+                raise JobError(f"{path}: holds {len(stack)} frames; expected one")
+            stack.read(0, slots[0])
+        finally:
+            stack.close()
+
+    def end(self) -> None:
+        """Take no further file."""
+        self._ended.set()
+
+    def _take(self) -> str:
+        """Return the name of the next complete file."""
+        begin = time.perf_counter()
+        while not self._ready:
+            if self._ended.wait(_EVERY_S):
+                raise EndOfStreamError
+            self._look()
+        self.waited_s += time.perf_counter() - begin
+        return self._ready.popleft()
+
+    def _look(self) -> None:
+        """Find the files that have become complete.
+
+        Raises:
+            JobError: the folder cannot be read, or has too many files.
+        """
+        present: set[str] = set()
+        seen: dict[str, _State] = {}
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in filter(_may_be_frame, entries):
+                    present.add(entry.name)
+                    if len(present) > _MAX_FILES:
+                        raise JobError(f"{self._folder}: has more than {_MAX_FILES} files")
+                    if entry.name not in self._taken:
+                        with suppress(FileNotFoundError):  # it is gone again
+                            found = entry.stat()
+                            seen[entry.name] = found.st_mtime_ns, found.st_size
+        except OSError as error:
+            raise JobError(f"{self._folder}: cannot be followed: {reason_of(error)}") from None
+        complete = {name for name, state in seen.items() if self._seen.get(name) == state}
+        self._seen = seen
+        # A file that was taken away may come again.
+        self._taken = (self._taken & present) | complete
+        self._ready.extend(sorted(complete, key=lambda name: (seen[name][0], name)))
+
+
+def _may_be_frame(entry: os.DirEntry[str]) -> bool:
+    is_hidden = entry.name.startswith(".")
+    return not is_hidden and Path(entry.name).suffix.lower() in (*SUFFIXES, _NUMPY)
+
+
+SOURCE = FollowSource

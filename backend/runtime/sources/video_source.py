@@ -1,0 +1,175 @@
+"""Frames of a video file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JobError
+from . import EndOfStreamError, Source, names_file
+from .opencv import captured_input, load_opencv, size_of, write_captured
+
+if TYPE_CHECKING:
+    from ..job import TensorSpec
+    from ..options import RunOptions
+    from ..sizes import Slot
+
+_SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm")
+_ONLY = "format_whitelist;mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm|protocol_whitelist;file"
+"""Options of FFmpeg. Playlists would name other files."""
+_OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"
+_ESTIMATED = (".mkv", ".webm")
+"""Files that give their duration, with the sound's, and no number of frames."""
+_ESTIMATE_ERROR = 0.1
+_MAX_FPS = 1000.0
+
+
+class VideoSource(Source):
+    """The frames of a video, which arrive at its rate.
+
+    With a number of frames beyond the last it begins again. A damaged frame ends what can be read,
+    which is an error.
+    """
+
+    usage = ("VIDEO.mp4",)
+    description = f"a video ({', '.join(_SUFFIXES)})"
+    can_replay = True
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        """Return whether there is such a file among the inputs."""
+        return names_file(inputs, _SUFFIXES)
+
+    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+        """Open the file.
+
+        Raises:
+            JobError: it is no video, has no frame, has too large ones or no rate, the model takes
+                no image, or OpenCV is not installed.
+        """
+        self._takes = captured_input(options, inputs)
+        self._path = Path(options.inputs[0])
+        self._begins_again = options.frames is not None
+        self.frames = options.frames
+        self._next = 0
+        self._capture = self._opened()
+        try:
+            self._check(options)
+        except JobError:
+            self.close()
+            raise
+        self._rewind()
+
+    def _check(self, options: RunOptions) -> None:
+        self._size = size_of(self._capture, str(self._path), self._takes)
+        fps = self._get("FPS")
+        if 0 < fps <= _MAX_FPS:
+            self.fps = fps
+        elif options.fps is None and options.trace is None and not options.pull:
+            raise JobError(
+                f"{self._path}: gives no rate of its frames: give one (--fps), or read it as fast"
+                " as possible (--pull)"
+            )
+        if not self._capture.grab():
+            raise JobError(f"{self._path}: has no frame that can be read")
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Decode the frame into the slot; those between the last one and it are left out."""
+        if index + 1 < self._next:
+            self._next = 0
+            self._rewind()
+        while self._next <= index:
+            self._advance()
+        _, pixels = self._capture.retrieve()
+        if pixels is None or pixels.shape[:2] != self._size:
+            found = "cannot be decoded" if pixels is None else f"has {_text(pixels.shape)} pixels"
+            raise JobError(f"{self._path}: frame {index} {found}; expected {_text(self._size)}")
+        write_captured(pixels, self.label(index), self._takes, slots[0])
+
+    def label(self, index: int) -> str:
+        """Return file and position."""
+        return f"{self._path.name}[{index}]"
+
+    def note(self) -> str:
+        """Return what is done to frames of another size than the model's."""
+        fit = self._takes.fit(self._size, self._path.name)
+        if self._takes.preprocessing.size is not None or fit.resized == self._size:
+            return ""
+        return f"{self._path.name} has {_text(self._size)} pixels, {self._takes.note()}"
+
+    def close(self) -> None:
+        """Close the file."""
+        self._capture.release()
+
+    def _opened(self) -> Any:
+        """Return the opened file, before its first frame.
+
+        Raises:
+            JobError: it is no video.
+        """
+        from .numpy_files import open_ordinary
+
+        cv2 = load_opencv()
+        open_ordinary(self._path).close()
+        os.environ[_OPTIONS] = _ONLY
+        try:
+            # A relative name with a colon would be taken for that of a protocol.
+            capture = cv2.VideoCapture(str(self._path.absolute()), cv2.CAP_FFMPEG)
+        finally:
+            del os.environ[_OPTIONS]
+        if not capture.isOpened():
+            raise JobError(
+                f"{self._path}: not a video that can be read; expected {self.description}"
+            )
+        return capture
+
+    def _rewind(self) -> None:
+        self._capture.release()
+        self._capture = self._opened()
+        self._count, self._at_s = 0, 0.0
+
+    def _advance(self) -> None:
+        """Go to the next frame; after the last one, to the first if that is wanted.
+
+        Raises:
+            EndOfStreamError: there is no further one.
+            JobError: there should be one.
+        """
+        if not self._capture.grab():
+            self._check_end()
+            if not self._begins_again:
+                raise EndOfStreamError
+            self._rewind()
+            if not self._capture.grab():
+                raise JobError(f"{self._path}: cannot be read any more")
+        self._next += 1
+        self._count += 1
+        self._at_s = 1e-3 * self._get("POS_MSEC")
+
+    def _check_end(self) -> None:
+        """Raise an error if the file promises more frames: OpenCV ends at a damaged one."""
+        promised, fps = self._get("FRAME_COUNT"), self._get("FPS")
+        if not (fps > 0 and self._count < promised < math.inf):
+            return
+        # Frames that a cut with an edit list leaves out are promised, too; so the time decides.
+        left_s = promised / fps - self._at_s - 1 / fps
+        is_estimated = self._path.suffix.lower() in _ESTIMATED
+        if left_s > (_ESTIMATE_ERROR * promised / fps if is_estimated else 0.5 / fps):
+            raise JobError(
+                f"{self._path}: only {self._count} of {promised:.0f} frames can be read: one is"
+                " damaged, or the file was cut short"
+            )
+
+    def _get(self, name: str) -> float:
+        value = self._capture.get(getattr(load_opencv(), f"CAP_PROP_{name}"))
+        return float(value)
+
+
+def _text(size: tuple[int, ...]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+SOURCE = VideoSource

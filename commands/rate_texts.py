@@ -52,8 +52,8 @@ def latency_text(latency_ms: Mapping[str, float]) -> str:
     return f"latency {', '.join(f'{name} {latency_ms[name]:.2f} ms' for name in names)}"
 
 
-def numbers_text(numbers: Sequence[int]) -> str:
-    """Return the first numbers, and how many more there are."""
+def numbers_text(numbers: Sequence[int], count: int | None = None) -> str:
+    """Return the first numbers, and how many more there are, of ``count`` in all."""
     shown = ", ".join(map(str, numbers[:_MAX_NUMBERS]))
-    more = len(numbers) - _MAX_NUMBERS
+    more = (len(numbers) if count is None else count) - _MAX_NUMBERS
     return f"{shown} and {more} more" if more > 0 else shown

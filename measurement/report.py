@@ -83,6 +83,7 @@ class _Source(_Record):
     latency_ms: _Latency
     preprocess_ms: _Spread
     dropped: list[_Count]
+    more_dropped: _Count = 0
     traced: bool = False
     surge_window: Annotated[int, Field(gt=0)] | None = None
     switches: list[_Switch] = []
@@ -124,6 +125,7 @@ class _Rank(_Record):
     wait_ms: _Figure
     send_ms: _Figure
     cpu_ms: _Figure
+    wall_s: _Figure
     memory_mb: _Figure
     gpu_memory_mb: _Figure | None = None
     warm_up_ms: _Figure

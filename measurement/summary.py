@@ -16,6 +16,7 @@ from rankslice.measurement.throughput import (
     BOTH_ROUTES,
     STEADY,
     TOO_FEW,
+    frames_to_fill,
     throughput_fps,
     too_few_text,
 )
@@ -136,6 +137,8 @@ class RunSummary:
     """Most frames inside on the route for a surge; ``None``: there is one route."""
     energy: tuple[EnergySummary, ...] = ()
     """By board, in the order of the ranks."""
+    more_dropped: int = 0
+    """Arrivals that found no room, beyond those whose numbers are kept."""
 
     @property
     def on_surge(self) -> int:
@@ -153,6 +156,7 @@ class RunSummary:
             "frames": self.frames,
             "completed": self.completed,
             "dropped": list(self.dropped),
+            "more_dropped": self.more_dropped,
             "switches": list(self.switches),
             "window": self.window,
             "surge_window": self.surge_window,
@@ -170,14 +174,15 @@ class RunSummary:
 
 def summarise(
     records: Sequence[dict[str, Any]],
-    completed_s: NDArray[np.float64],
+    completed_s: NDArray[np.float64] | None,
     verify: Verification | None = None,
 ) -> RunSummary:
     """Return what a run showed.
 
     Args:
         records: the ranks' measurements, as the runtime's report has them.
-        completed_s: times of completion in seconds, in order.
+        completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
+            all frames came out.
         verify: the verdict, if results were compared.
     """
     source = next(record["source"] for record in records if "source" in record)
@@ -185,13 +190,20 @@ def summarise(
     ranks = tuple(_rank_summary(record) for record in records)
     switches = tuple(source.get("switches", ()))
     window = max(source["window"], source.get("surge_window") or 0)
-    found, of = throughput_fps(completed_s, window)
+    if completed_s is None:
+        completed = source["frames"]
+        wall_s = max(record["wall_s"] for record in records)
+        found = completed / wall_s if wall_s else 0.0
+        of = STEADY if completed > 2 * frames_to_fill(window) else ""
+    else:
+        completed, (found, of) = len(completed_s), throughput_fps(completed_s, window)
     rate = found if found and of == STEADY else None
-    routes = {route for _, _, route in stretches(switches, len(completed_s))}
+    routes = {route for _, _, route in stretches(switches, completed)}
     return RunSummary(
         frames=source["frames"],
-        completed=len(completed_s),
+        completed=completed,
         dropped=tuple(source["dropped"]),
+        more_dropped=source.get("more_dropped", 0),
         switches=switches,
         window=source["window"],
         surge_window=source.get("surge_window"),
@@ -202,17 +214,30 @@ def summarise(
         postprocess_ms=sink["postprocess_ms"],
         ranks=ranks,
         bottleneck=(
-            bottleneck_of_routes(ranks, rate, Arrivals.of(source), switches, completed_s)
+            _bottleneck(ranks, rate, source, completed, completed_s)
             if rate
-            else too_few_text(len(completed_s), window)
+            else too_few_text(completed, window)
         ),
         verify=verify,
         energy=tuple(
-            _energy_summary(record["energy"], len(completed_s))
-            for record in records
-            if "energy" in record
+            _energy_summary(record["energy"], completed) for record in records if "energy" in record
         ),
     )
+
+
+def _bottleneck(
+    ranks: Sequence[RankSummary],
+    rate: float,
+    source: dict[str, Any],
+    completed: int,
+    completed_s: NDArray[np.float64] | None,
+) -> str:
+    switches = source.get("switches", ())
+    if completed_s is None:
+        if len({route for _, _, route in stretches(switches, completed)}) > 1:
+            return "unknown: frames took two routes, and their results were not kept"
+        completed_s = np.broadcast_to(0.0, completed)  # on one route only their number counts
+    return bottleneck_of_routes(ranks, rate, Arrivals.of(source), switches, completed_s)
 
 
 def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:

@@ -1,9 +1,10 @@
-"""How a job reaches the keeper: the program outside of MPI that has its frames.
+"""How a job reaches the keeper: the program outside of MPI that has its frames or takes results.
 
 Where it listens, and the secret of the job, are in an environment variable. Source and sink open a
 connection each. Both ends prove that they know the secret, and none sends it: each one hashes it
 with a number that the other one has just made up. Then records travel (:class:`.RecordForm`),
 frames to the source and results from the sink. A record of the number :data:`END` is the last.
+To a source that has frames of its own the launcher sends only the word to end, one byte.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ STREAM = "-"
 VARIABLE = "RANKSLICE_KEEPER"
 """Environment variable with a :class:`Keeper`."""
 ROLE_SOURCE, ROLE_SINK = "source", "sink"
+ROLE_DRAIN = "drain"
+"""Of a source that waits for the word to end."""
 
 END = 2**64 - 1
 
@@ -92,13 +95,13 @@ def connect(role: str) -> socket.socket:
     """Return a connection to the keeper of this job, on which records can travel.
 
     Args:
-        role: :data:`ROLE_SOURCE` or :data:`ROLE_SINK`.
+        role: :data:`ROLE_SOURCE`, :data:`ROLE_SINK` or :data:`ROLE_DRAIN`.
 
     Raises:
         JobError: there is none, or what listens there does not know the secret.
     """
     keeper = keeper_from(os.environ)
-    address = keeper.source if role == ROLE_SOURCE else keeper.sink
+    address = keeper.sink if role == ROLE_SINK else keeper.source
     where = f"the keeper at {address[0]} port {address[1]}"
     try:
         connection = socket.create_connection(address, HANDSHAKE_TIMEOUT_S)

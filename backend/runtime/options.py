@@ -43,6 +43,12 @@ class RunOptions:
     """What names the source: ``random``, or files."""
     frames: int | None = None
     """How many frames; ``None``: as many as the source has, 100 for ``random``."""
+    unlimited: bool = False
+    """Without ``frames``: no end of ``random``."""
+    drain: bool = False
+    """The source listens to the launcher, which may end the stream."""
+    stream: bool = False
+    """Results go to the launcher, too, as they come."""
     seed: int = 0
     """Random seed of ``random``."""
     fps: float | None = None
@@ -107,6 +113,9 @@ def _settings() -> dict[str, dict[str, Any]]:
     """Return how argparse reads each option but ``--input`` and the switches, by its field."""
     return {
         "frames": {"type": _natural_int, "help": "number of frames"},
+        "unlimited": {"action": "store_true", "help": "random frames without end"},
+        "drain": {"action": "store_true", "help": "the launcher may end the stream"},
+        "stream": {"action": "store_true", "help": "results go to the launcher, too"},
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
         "pull": {"action": "store_true", "help": "read a video as fast as frames are taken"},
         "trace": {"type": Path, "help": "file with the time of each arrival, in seconds"},

@@ -75,7 +75,7 @@ def run_across(
         _fetch_after_failure(prepared, boards, watches, folder)
         raise
     try:
-        results = () if is_kept(prepared.options.inputs) else (RESULTS,)
+        results = (RESULTS,) if _leaves_results(prepared) else ()
         _fetch(prepared, boards, folder, (*results, REPORT))
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
         raise watches.explained(error) from None
@@ -95,11 +95,16 @@ def _fetch(
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
 
 
+def _leaves_results(prepared: PreparedRun) -> bool:
+    """Return whether the sink's board gets a file of results."""
+    return not prepared.discards and not is_kept(prepared.options.inputs)
+
+
 def _fetch_after_failure(
     prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
 ) -> list[Mistake | str]:
     """Fetch the results of finished frames; return where they are if that is not possible."""
-    if is_kept(prepared.options.inputs):
+    if not _leaves_results(prepared):
         return []
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
     if shell.login.board not in watches.lost_boards():

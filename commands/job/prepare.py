@@ -24,6 +24,7 @@ from rankslice.commands.job.results_files import check_results
 from rankslice.commands.switching import refuse_switching
 from rankslice.commands.trace import read_trace
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.output_file import is_null
 from rankslice.framework.plan import Plan
 
 if TYPE_CHECKING:
@@ -50,7 +51,18 @@ class PreparedRun:
 
     def command_in(self, folder: Path) -> tuple[str, ...]:
         """Return the mpirun line of a run that writes into a folder of its own."""
-        return self._line(folder / RESULTS, folder / REPORT)
+        results = self.options.results if self.discards else folder / RESULTS
+        return self._line(results, folder / REPORT)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether nobody knows how many frames there will be."""
+        return self.source.frames is None
+
+    @property
+    def discards(self) -> bool:
+        """Whether no file gets the results: there may be any number of them."""
+        return self.is_endless and is_null(self.options.results)
 
     @property
     def copied(self) -> tuple[str, ...]:
@@ -63,7 +75,8 @@ class PreparedRun:
         if self.boards is not None:  # names relative to the folder of the job on each board
             from rankslice.backend.boards.preflight import remote_inputs
 
-            results, report = Path(RESULTS), Path(REPORT)
+            results = results if self.discards else Path(RESULTS)
+            report = Path(REPORT)
             there = remote_inputs(self.copied)
             inputs = there[: len(inputs)] if self.source.reads_files else inputs
             trace = trace and Path(there[-1])
@@ -79,6 +92,7 @@ def prepare(
     mpirun: Path | None = None,
     ssh_config: Path | None = None,
     check_memory: bool = True,
+    by_hand: bool = False,
 ) -> PreparedRun:
     """Check what can be checked before the start, and return the mpirun line.
 
@@ -92,6 +106,7 @@ def prepare(
         ssh_config: handed to ssh as ``-F``.
         check_memory: whether there is enough now; otherwise another job ends before this one
             starts.
+        by_hand: the line is to be typed; the job cannot reach this program.
 
     Raises:
         RankSliceError: the folder is no build folder, the input does not fit the model, there is
@@ -111,9 +126,11 @@ def prepare(
         progress=True,
     )
     _check_runtime(folder)
+    is_kept = keeper.is_kept(options.inputs)
     with as_user_errors():
         job = load_job(folder / PLAN)
         source = open_source(options, job.inputs)
+    options = replace(options, drain=source.frames is None and not by_hand and not is_kept)
     needed = least_memory(job, folder, options)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
@@ -159,9 +176,9 @@ def _prepare_across(
 
 
 def _exported(options: RunOptions) -> list[str]:
-    """Return the options of mpirun that hand ranks the variable which names who has the frames."""
+    """Return the options of mpirun that hand ranks the variable which names this program."""
     is_asked = keeper.is_kept(options.inputs) or keeper.is_streamed(options.inputs)
-    return ["-x", keeper.VARIABLE] if is_asked else []
+    return ["-x", keeper.VARIABLE] if is_asked or options.drain or options.stream else []
 
 
 def _absolute(path: Path) -> Path:

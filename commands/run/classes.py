@@ -55,19 +55,20 @@ def classes_json(finished: FinishedRun, names: Sequence[str], count: int) -> lis
     ``name`` (``None`` without labels) and ``score``.
     """
     return [
-        {
-            "frame": frame,
-            "input": label,
-            "classes": [
-                {
-                    "class": number,
-                    "name": names[number] if names else None,
-                    "score": score if math.isfinite(score) else None,
-                }
-                for number, score in best
-            ],
-        }
+        {"frame": frame, "input": label, "classes": named_classes(best, names)}
         for frame, label, best in _best(finished, count)
+    ]
+
+
+def named_classes(best: Sequence[tuple[int, float]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the best classes of a frame as :func:`classes_json` has them."""
+    return [
+        {
+            "class": number,
+            "name": names[number] if names else None,
+            "score": score if math.isfinite(score) else None,
+        }
+        for number, score in best
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
@@ -71,13 +72,19 @@ class _Verify(str, Enum):
 
 
 class _RunCommand(TyperCommand):
-    """The command, whose ``--verify`` and ``--nms`` may stand without a value."""
+    """The command, whose ``--verify`` and ``--nms`` may stand without a value.
+
+    ``--frames unlimited`` is a switch, ``--unlimited``.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments; what a bare option means is filled in."""
-        spelled = []
+        spelled: list[str] = []
         for argument, following in zip(args, [*args[1:], ""], strict=False):
-            spelled.append(argument)
+            if (spelled[-1:], argument) == (["--frames"], "unlimited"):
+                spelled[-1] = "--unlimited"
+                continue
+            spelled.append("--unlimited" if argument == "--frames=unlimited" else argument)
             if argument == "--verify" and following not in [mode.value for mode in _Verify]:
                 spelled.append(_Verify.deployed.value)
             if argument == "--nms" and not _NUMBER.fullmatch(following):
@@ -104,8 +111,15 @@ def run(
     folder: BuildFolder,
     input: Annotated[list[str] | None, Option(help=f"Where frames come from: {usage()}.")] = None,
     frames: Annotated[
-        int | None, Option(min=0, help="Number of frames (default: all; 100 for random input).")
+        int | None,
+        Option(
+            min=0,
+            metavar="N|unlimited",
+            help="Number of frames (default: all; 100 for random input). 'unlimited': until Ctrl-C"
+            " or SIGTERM, after which all frames that have entered come out.",
+        ),
     ] = None,
+    unlimited: Annotated[bool, Option("--unlimited", hidden=True)] = False,
     seed: Annotated[int, Option(min=0, help="Random seed.")] = 0,
     fps: Fps = None,
     period_ms: Annotated[
@@ -239,7 +253,18 @@ def run(
         Option(
             callback=writes(is_checked_later=True),
             readable=False,
-            help="Output file: .bin, or .npz for numpy (default: OUT/results.bin).",
+            help="Output file: .bin, or .npz for numpy (default: OUT/results.bin). It grows with"
+            " each frame; '/dev/null' keeps nothing.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Option(
+            callback=writes(is_checked_later=True),
+            readable=False,
+            metavar="FILE.jsonl|-",
+            help="Write results as they come: a line of JSON for each frame; '-': standard output."
+            " FILE.npz means the same as --results FILE.npz.",
         ),
     ] = None,
     survive: Survive = False,
@@ -253,6 +278,7 @@ def run(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
+    from rankslice.commands.job.results_files import is_npz
     from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
     from rankslice.commands.run.classes import (
         check_classes,
@@ -260,6 +286,7 @@ def run(
         classes_csv,
         classes_json,
     )
+    from rankslice.commands.run.output import check_streamed, growth_text, json_lines
     from rankslice.commands.run.run import prepare
     from rankslice.commands.run.run import run as run_folder
     from rankslice.commands.run.shapes import shape_lines, shapes_json
@@ -273,8 +300,14 @@ def run(
         refuse_with("--trace", period_ms=period_ms)
     if pull:
         refuse_with("--pull", fps=fps, period_ms=period_ms, trace=trace)
+    if unlimited:
+        refuse_with("--frames unlimited", frames=frames)
     if boxes is None:
         refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
+    if output is not None and is_npz(output):
+        refuse_with("--output FILE.npz", results=results)
+        results, output = output, None
+    target = check_streamed(output) if output is not None else None
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
     reading = boxes and Reading(boxes, form, box_unit, min_score, nms)
     names = read_labels(labels) if labels is not None else ()
@@ -282,6 +315,8 @@ def run(
     options = RunOptions(
         inputs=tuple(input or ("random",)),
         frames=frames,
+        unlimited=unlimited,
+        stream=target is not None,
         seed=seed,
         fps=1e3 / period_ms if period_ms is not None else fps,
         pull=pull,
@@ -325,7 +360,16 @@ def run(
             tolerance=tolerance,
         )
         return
-    prepared = prepare(folder, options, results=results, mpirun=mpirun, ssh_config=ssh_config)
+    prepared = prepare(
+        folder,
+        options,
+        results=results,
+        mpirun=mpirun,
+        ssh_config=ssh_config,
+        by_hand=dry_run,
+    )
+    if prepared.discards:
+        refuse_with("--results /dev/null", verify=verify, boxes=boxes, classes=classes)
     if best:
         given = {"--labels": labels, "--classes": classes, "--top": best}
         check_classes(next(option for option, value in given.items() if value), prepared.plan)
@@ -338,26 +382,42 @@ def run(
         return
     if note := prepared.source.note():
         print_line(talk, on_one_line(note))
-    shows = STDOUT not in (json_file, classes, prepared.options.results)
+    if prepared.is_endless and not prepared.discards:
+        print_line(talk, growth_text(prepared), "note")
+    lines = None
+    if target is not None:
+        lines = json_lines(prepared, target, names, best)
+    shows = STDOUT not in (json_file, classes, prepared.options.results, target)
 
     def show(ran: FinishedRun) -> None:
         bars.end()
-        if shows and best:
+        if shows and best and not prepared.discards:
             print_top(ran, names, best, screen)
         if shows:
             print_run(ran.summary, screen)
             for line in shape_lines(ran.results):
                 print_line(screen, on_one_line(line))
+        if ran.drained_by:
+            print_line(
+                talk, f"ended by {ran.drained_by}: every frame that had entered has come out"
+            )
         if verify is not None:
             bars.begin("comparing", len(ran.labels))
 
+    def tell_drain(name: str) -> None:
+        text = f"{name}: no further frame enters; a second signal ends the job at once"
+        print_line(talk, text)
+
     with _Bars() as bars:
-        bars.begin("running", prepared.source.frames)
+        if not (target == STDOUT and sys.stdout.isatty()):  # the lines are shown instead
+            bars.begin("running", prepared.source.frames)
         finished = run_folder(
             prepared,
             verify=verify is not None,
             tolerance=tolerance,
             on_completed=bars.update,
+            on_result=lines.write if lines is not None else None,
+            on_drain=tell_drain,
             on_ran=show,
             on_verified=bars.update,
         )
@@ -365,10 +425,12 @@ def run(
             bars.end()
             bars.begin("drawing", len(finished.labels))
             drawn = write_boxes(work, finished, bars.update)
+    if lines is not None:
+        lines.close()
     if work is not None and shows:
         print_line(screen, on_one_line(str(drawn)))
     if json_file is not None:
-        told = classes_json(finished, names, best) if best else None
+        told = classes_json(finished, names, best) if best and not prepared.discards else None
         shapes = shapes_json(finished.results)
         write_json(json_file, {**finished.summary.to_json(), "classes": told, "shapes": shapes})
     if classes is not None:
@@ -466,6 +528,9 @@ def _refuse_to_show(prepared: PreparedRun) -> None:
     if is_streamed(prepared.options.inputs):
         found = "can be read by 'rankslice run' alone, not by the mpirun line"
         raise RankSliceError(Mistake("standard input", found, "give a file with --input"))
+    if prepared.options.stream:
+        found = "can be written by 'rankslice run' alone, not by the mpirun line"
+        raise RankSliceError(Mistake("--output", found, "leave it out"))
     results = prepared.options.results
     if results == STDOUT or is_npz(results):
         found = "can be written by 'rankslice run' alone, not by the mpirun line"

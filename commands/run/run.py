@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankslice.backend.boards.login import address_for
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
 from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
@@ -22,6 +24,7 @@ from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceEr
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.sinks.results import Results
+    from rankslice.commands.run.connection import OnResult
     from rankslice.measurement.summary import RunSummary
 
 __all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
@@ -37,6 +40,8 @@ class FinishedRun:
     """What each frame was: the name of its file, say."""
     arrivals: tuple[int, ...] = ()
     """The number under which the source has each frame."""
+    drained_by: str = ""
+    """Name of the signal that ended the stream; empty: it ended by itself."""
 
 
 def run(
@@ -45,6 +50,8 @@ def run(
     verify: bool = False,
     tolerance: float | None = None,
     on_completed: Callable[[int], None] = lambda count: None,
+    on_result: OnResult | None = None,
+    on_drain: Callable[[str], None] = lambda signal: None,
     on_ran: Callable[[FinishedRun], None] = lambda finished: None,
     on_verified: Callable[[int], None] = lambda count: None,
 ) -> FinishedRun:
@@ -59,6 +66,9 @@ def run(
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
         tolerance: by which share of their range results may differ instead.
         on_completed: called from time to time with the number of finished frames.
+        on_result: takes results as they come, in a thread; the options say ``stream``.
+        on_drain: called with the name of the signal at which no further frames enter. So the first
+            SIGINT or SIGTERM acts where nobody knows how many frames there are.
         on_ran: called with the finished run before any comparison.
         on_verified: called from time to time with the number of compared frames.
 
@@ -68,7 +78,7 @@ def run(
     reference = _reference(prepared) if verify else None
     with own_folder(prepared) as folder:
         try:
-            run_in(prepared, folder, on_completed, on_start=_load_ahead)
+            drained_by = _run_job(prepared, folder, on_completed, on_result, on_drain)
         except RankSliceError as error:
             raise RankSliceError(*error.mistakes, *keep_finished(prepared, folder)) from None
         except KeyboardInterrupt:
@@ -76,19 +86,23 @@ def run(
         except BaseException:  # a signal that ends this program
             keep_finished(prepared, folder)
             raise
-        from rankslice.backend.runtime.sinks.results import results_of
+        from rankslice.backend.runtime.sinks.results import no_results, results_of
         from rankslice.measurement.report import read_report
         from rankslice.measurement.summary import summarise
 
         with as_user_errors():
-            results = results_of(load_job(prepared.folder / PLAN), folder / RESULTS)
+            job = load_job(prepared.folder / PLAN)
+            discards = prepared.discards
+            results = no_results(job) if discards else results_of(job, folder / RESULTS)
         records = read_report(folder / REPORT, prepared.plan, len(results))
         _put_in_place(prepared, folder)
+    if verify:
+        _refuse_unknown_arrivals(records)
     arrivals = _arrivals(records, len(results))
     with as_user_errors():
         labels = tuple(prepared.source.label(index) for index in arrivals)
-    summary = summarise(records, results.completed_s)
-    finished = FinishedRun(summary, results, labels, tuple(arrivals))
+    summary = summarise(records, None if discards else results.completed_s)
+    finished = FinishedRun(summary, results, labels, tuple(arrivals), drained_by)
     on_ran(finished)
     if reference is None:
         return finished
@@ -111,8 +125,54 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
     A report that cannot be put into the build folder is left out: the results may lie elsewhere.
     """
     with one_at_a_time(prepared.folder):
-        move_results(folder / RESULTS, prepared.options.results)
+        if not prepared.discards:
+            move_results(folder / RESULTS, prepared.options.results)
         put_report(prepared, folder)
+
+
+def _run_job(
+    prepared: PreparedRun,
+    folder: Path,
+    on_completed: Callable[[int], None],
+    on_result: OnResult | None,
+    on_drain: Callable[[str], None],
+) -> str:
+    """Run the job to its end, with its results and report in a folder; return what drained it."""
+    options = prepared.options
+    if not (options.drain or options.stream or is_streamed(options.inputs)):
+        run_in(prepared, folder, on_completed, on_start=_load_ahead)
+        return ""
+    from rankslice.commands.run.connection import Connection
+    from rankslice.commands.run.drain import drained_by_signals
+    from rankslice.commands.run.standard_input import StandardInput
+
+    plan = prepared.plan
+    source, sink = (plan.ranks[rank].host for rank in (plan.source, plan.sink))
+    hosts = address_for(source), address_for(sink)
+    outputs = load_job(prepared.folder / PLAN).outputs
+    stdin = StandardInput()
+    feed = stdin.send_to if is_streamed(options.inputs) else None
+
+    def drain(signal: str) -> None:
+        on_drain(signal)
+        connection.drain()
+
+    with Connection(outputs, hosts, on_result, feed) as connection:
+        with drained_by_signals(drain if options.drain else None) as told:
+            try:
+                run_in(
+                    prepared,
+                    folder,
+                    on_completed,
+                    variables=connection.variables,
+                    on_start=_load_ahead,
+                )
+            except RankSliceError:
+                connection.wait_for_results(has_failed=True)
+                raise
+            connection.wait_for_results(has_failed=False)
+        stdin.check()
+        return "".join(told)
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:
@@ -149,6 +209,13 @@ def keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str
             if report.is_file() and not report.is_symlink():  # that of an older run
                 report.unlink()
     return [f"the results of {count} finished frames are in {place}"] if place else []
+
+
+def _refuse_unknown_arrivals(records: Sequence[dict[str, Any]]) -> None:
+    """Raise if too many arrivals were dropped for their numbers to be kept."""
+    if any(record["source"].get("more_dropped") for record in records if "source" in record):
+        found = "too many arrivals were dropped to tell which frames came out"
+        raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
 
 
 def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:

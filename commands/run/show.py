@@ -83,7 +83,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
         for line in route_texts(summary.completed, summary.on_surge, summary.switches):
             print_line(console, line)
     if dropped := summary.dropped:
-        console.print(f"{len(dropped)} arrivals dropped: {numbers_text(dropped)}")
+        count = len(dropped) + summary.more_dropped
+        console.print(f"{count} arrivals dropped: {numbers_text(dropped, count)}")
     if summary.completed:
         console.print(latency_text(summary.latency_ms))
         print_line(console, _stage_means(summary))

@@ -96,6 +96,11 @@ class Batches:
         return self._pipeline.kept + bool(self._waiting)
 
     @property
+    def restarts(self) -> int:
+        """How often another job has taken over."""
+        return self._pipeline.restarts
+
+    @property
     def state(self) -> str:
         """Of the pipeline."""
         return self._pipeline.state

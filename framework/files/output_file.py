@@ -47,6 +47,7 @@ PROFILE = Kind("a profile", re.compile(rb'\{\s*"format":\s*"rankslice-profile"')
 SVG = Kind("an SVG picture", re.compile(rb"<svg|<\?xml"))
 CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
 RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
+LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))
 NPZ = Kind("an .npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
 PLATFORM = Kind(
     "a platform file",

@@ -20,6 +20,8 @@ from ..errors import JobError, NeighbourDiedError, reason_of
 from ..figures.energy import BoardEnergy
 from ..figures.rank_figures import cpu_s, peak_memory_mb
 from ..job import Job
+from ..keeper import ROLE_DRAIN
+from ..keeper import connect as connect_to_keeper
 from ..options import RunOptions
 from ..transport.transport import Transport
 from .direct_channels import MAIN, DirectChannels, Post
@@ -28,6 +30,7 @@ from .loop import CommunicationLoop, Incoming, Outgoing
 from .meeting import Peers, meet, share, together
 from .setup import LoadedSegments, Setup, sink_stage, source_stage
 from .slots import Ring
+from .stages import SourceStage
 from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import Wiring, connect, threadless_stages, wire, with_heartbeats
@@ -66,7 +69,7 @@ class _Rank:
         self._watches = [
             ProgressWatch(executor, setup.options.frame_timeout_s)
             for executor in self._executors
-            if executor.name != "source"
+            if executor.name not in ("source", *(["sink"] if setup.options.stream else []))
         ]
         beats, heard = rings[-2:]
         self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
@@ -95,7 +98,21 @@ class _Rank:
         self._adopt(self._channels.post(MAIN))
         for rank, neighbour in peers.neighbours.items():
             waiter.watch(neighbour.death, partial(self._note_death, rank, neighbour.death))
+        if self._source is not None and self._setup.options.drain:
+            self._await_drain(self._source)
         return waiter
+
+    def _await_drain(self, source: SourceStage) -> None:
+        """End the stream at the word of the launcher."""
+        connection = connect_to_keeper(ROLE_DRAIN)
+        self._setup.resources.callback(connection.close)
+
+        def drain() -> None:
+            self._waiter.forget(connection.fileno())
+            source.end_stream()
+            self._threads["source"].wake()
+
+        self._waiter.watch(connection.fileno(), drain)
 
     def _note_death(self, rank: int, death: int) -> None:
         # No rank ends before all have left the loop.
@@ -121,6 +138,8 @@ class _Rank:
                 for route in self._setup.job.routes
             )
         )
+        if self._setup.options.stream:  # it may wait for whoever reads the results
+            joined -= {"sink"}
         stages = [*self._segments.stages, *(others[name] for name in others if name in joined)]
         kinds = ["compute", *(name for name in others if name in joined)]
         computing = self._executor("compute", stages, kinds, self._setup.on_step)

@@ -286,7 +286,13 @@ class SourceStage(_Stage):
             "preprocess_ms": self.reads.with_mean_ms(50, 99),
             "dropped": self._arrivals.dropped,
             "fps": self._arrivals.fps,
+            "more_dropped": self._arrivals.more_dropped,
         }
+
+    def end_stream(self) -> None:
+        """Let in what has arrived, and nothing else; called by another thread."""
+        self._arrivals.end()
+        self._source.end()
 
     def is_ready(self) -> bool:
         """A frame waits and the window has room, or the source is exhausted.

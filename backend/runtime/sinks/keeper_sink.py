@@ -23,12 +23,12 @@ class KeeperSink(Sink):
 
     @classmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:
-        """Return it if the keeper has the frames.
+        """Return it if the keeper has the frames, or the launcher wants results as they come.
 
         Raises:
             JobError: the keeper cannot be reached.
         """
-        return cls(job.outputs) if is_kept(options.inputs) else None
+        return cls(job.outputs) if options.stream or is_kept(options.inputs) else None
 
     def __init__(self, outputs: Sequence[TensorSpec]) -> None:
         self._form = RecordForm(outputs)

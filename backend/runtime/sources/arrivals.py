@@ -14,6 +14,9 @@ from ..errors import JobError
 PATIENCE_S = 40.0
 """Time for the watches to name a silent or hanging rank, which takes them up to 31 s."""
 
+MOST_DROPPED = 100_000
+"""Numbers of dropped frames that are kept: a stream may have no end."""
+
 _LOOK_EVERY_S = 0.1
 """While the cause of a full queue is unknown."""
 _IDLE_S = 1.0
@@ -23,7 +26,12 @@ class Arrivals(Protocol):
     """The queue between the world and the source."""
 
     dropped: list[int]
-    """Numbers of the frames that found no room, in order."""
+    """Numbers of the first :data:`MOST_DROPPED` frames that found no room, in order."""
+    more_dropped: int
+    """How many others found none."""
+
+    def end(self) -> None:
+        """Let no further frame arrive; called by any thread."""
 
     @property
     def fps(self) -> float | None:
@@ -60,8 +68,13 @@ class Pulled:
     def __init__(self, frames: int | None) -> None:
         """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
         self.dropped: list[int] = []
+        self.more_dropped = 0
         self._frames = math.inf if frames is None else frames
         self._next = 0
+
+    def end(self) -> None:
+        """Have none left."""
+        self._frames = 0
 
     def is_exhausted(self) -> bool:
         """Whether all frames have been taken."""
@@ -100,6 +113,7 @@ class _Queued(ABC):
         patience_s: float,
     ) -> None:
         self.dropped: list[int] = []
+        self.more_dropped = 0
         self._frames = math.inf if frames is None else frames
         self._capacity = capacity
         self._overflow = overflow
@@ -110,6 +124,10 @@ class _Queued(ABC):
         self._lost_s: float | None = None
         """When a frame that may not be dropped found the queue full; none has arrived since."""
         self._entered_by_then: int | None = None
+
+    def end(self) -> None:
+        """Keep those that wait."""
+        self._frames = self._arrived
 
     def is_exhausted(self) -> bool:
         """Whether all frames have arrived and none waits."""
@@ -167,7 +185,10 @@ class _Queued(ABC):
         if len(self._queue) < self._capacity:
             self._keep(self._arrived)
         elif self._overflow == "drop":
-            self.dropped.append(self._arrived)
+            if len(self.dropped) < MOST_DROPPED:
+                self.dropped.append(self._arrived)
+            else:
+                self.more_dropped += 1
         else:
             self._lost_s = now_s
             return

@@ -29,7 +29,6 @@ class RandomSource(Source):
     usage = ("random",)
     reads_files = False
     can_replay = True
-    frames: int
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
@@ -37,7 +36,8 @@ class RandomSource(Source):
         return list(inputs) in ([], ["random"])
 
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
-        self.frames = _FRAMES if options.frames is None else options.frames
+        usual = None if options.unlimited else _FRAMES
+        self.frames = usual if options.frames is None else options.frames
         self._inputs = inputs
         self._seed = options.seed
         self._bounds = _bounds(inputs)

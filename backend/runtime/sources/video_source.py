@@ -52,7 +52,7 @@ class VideoSource(Source):
         """
         self._takes = captured_input(options, inputs)
         self._path = Path(options.inputs[0])
-        self._begins_again = options.frames is not None
+        self._begins_again = options.frames is not None or options.unlimited
         self.frames = options.frames
         self._next = 0
         self._capture = self._opened()

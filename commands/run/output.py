@@ -1,0 +1,64 @@
+"""``run --output``: where results go as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.records import RecordForm
+from rankslice.commands.build_folder import PLAN
+from rankslice.commands.job.prepare import PreparedRun
+from rankslice.commands.run.classes import named_classes
+from rankslice.commands.run.json_lines import JsonLines
+from rankslice.commands.run.show import top_classes
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import LINES, STDOUT, check_output, is_null
+from rankslice.framework.quantities import bytes_text
+
+_SUFFIX = ".jsonl"
+
+
+def check_streamed(path: Path) -> Path:
+    """Return where lines go: ``path``, or ``-`` for standard output.
+
+    Raises:
+        RankSliceError: no file can be made there, or its name tells no format.
+    """
+    checked = check_output(path, "--output", LINES)
+    if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
+        expected = f"expected a name that ends in {_SUFFIX} or .npz, or - for standard output"
+        raise RankSliceError(Mistake(str(path), "does not name a format of results", expected))
+    return checked
+
+
+def json_lines(prepared: PreparedRun, target: Path, names: Sequence[str], best: int) -> JsonLines:
+    """Return what writes the line of each frame.
+
+    Args:
+        prepared: the run.
+        target: from :func:`check_streamed`.
+        names: of the classes; empty: unknown.
+        best: how many classes a line has.
+    """
+    # Which frames were dropped is known at the end.
+    is_known = prepared.options.overflow != "drop"
+
+    def label_of(frame: int) -> str | None:
+        return prepared.source.label(frame) if is_known else None
+
+    def classes_of(scores: NDArray[Any]) -> list[dict[str, Any]]:
+        return named_classes(top_classes(scores, best), names)
+
+    outputs = load_job(prepared.folder / PLAN).outputs
+    return JsonLines(target, outputs, label_of, classes_of if best else None)
+
+
+def growth_text(prepared: PreparedRun) -> str:
+    """Return what a frame adds to the results of a run without a known end, and what helps."""
+    outputs = load_job(prepared.folder / PLAN).outputs
+    most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
+    return f"each frame adds {bytes_text(most)} to the results; --results /dev/null keeps none"

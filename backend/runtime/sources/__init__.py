@@ -105,9 +105,6 @@ class Source(ABC):
         """Return a name of frame ``index`` for users: its file, say."""
         return f"frame {index}"
 
-    def stop(self) -> None:  # noqa: B027 - most wait for nobody
-        """Have a :meth:`read` that waits for a frame end the stream; called by another thread."""
-
     def note(self) -> str:
         """Return what the user is told before the start; empty: nothing."""
         return ""

@@ -91,9 +91,10 @@ class Connection:
         for listener in self._listeners.values():
             _shut(listener)
             listener.close()
-        for connection in (self._source, self._sink):
-            if connection is not None:
-                _shut(connection)
+        if self._source is not None:
+            self._source.close()
+        if self._sink is not None:
+            _shut(self._sink)  # whoever reads it closes it
 
     def drain(self) -> None:
         """Have the source let in what has arrived, and nothing else."""

@@ -208,3 +208,35 @@ def test_a_pulled_frame_always_waits() -> None:
     assert (1, 1) == arrivals.counts()
     arrivals.take()
     assert (2, 1) == arrivals.counts()
+
+
+def test_after_the_end_what_waits_still_enters_and_nothing_else_arrives() -> None:
+    clock = Clock()
+    arrivals = timed(clock)
+    clock.now = 1000.5
+    assert arrivals.is_waiting()
+    arrivals.end()
+    clock.now = 1009
+    assert not arrivals.is_exhausted()
+    assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
+    assert arrivals.is_exhausted()
+    assert arrivals.pause_s() is None
+
+
+def test_nothing_arrives_by_itself_after_the_end() -> None:
+    arrivals = Pulled(None)
+    arrivals.take()
+    assert not arrivals.is_exhausted()
+    arrivals.end()
+    assert arrivals.is_exhausted()
+
+
+def test_of_any_number_of_dropped_frames_the_first_ones_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rankslice.backend.runtime.sources.arrivals.MOST_DROPPED", 2)
+    clock = Clock()
+    arrivals = timed(clock, capacity=3, overflow="drop")
+    clock.now = 1009
+    assert arrivals.is_waiting()
+    assert ([3, 4], 5) == (arrivals.dropped, arrivals.more_dropped)

@@ -1,0 +1,102 @@
+"""Results as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import rankslice, rankslice_process
+from jobs import FIGURE_2_RANKS, build_folder, figure_2
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.run.json_lines import JsonLines
+from rankslice.framework.errors import RankSliceError
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "expected"),
+    [
+        ("float32", np.array([[0.5, np.nan], [np.inf, -2]], np.float32), [[0.5, None], [None, -2]]),
+        ("float16", np.array(1.5, np.float16), 1.5),
+        ("bfloat16", np.array([0x3FC0, 0x7F80], np.uint16), [1.5, None]),
+        ("int64", np.array([2**62], np.int64), [2**62]),
+        ("bool", np.array([True, False]), [True, False]),
+        ("complex64", np.array([1 + 2j], np.complex64), [[1, 2]]),
+        ("float32", np.empty((0, 4), np.float32), []),
+    ],
+)
+def test_values_are_nested_lists_and_what_is_not_finite_is_null(
+    tmp_path: Path, dtype: str, values: NDArray[Any], expected: Any
+) -> None:
+    target = tmp_path / "r.jsonl"
+    lines = JsonLines(target, [TensorSpec("ÿ", dtype, values.shape)], "photo {}".format)
+    lines.write(0, [values])
+    lines.close()
+    assert {"frame": 0, "input": "photo 0", "outputs": {"ÿ": expected}} == json.loads(
+        target.read_text()
+    )
+
+
+def test_a_line_is_in_the_file_once_it_is_written_and_older_ones_until_then(tmp_path: Path) -> None:
+    target = tmp_path / "r.jsonl"
+    target.write_text('{"frame": 0}\n')
+    lines = JsonLines(target, [TensorSpec("y", "float32", ())], lambda frame: None)
+    assert '{"frame": 0}\n' == target.read_text()
+    for frame in range(3):
+        lines.write(frame, [np.zeros((), np.float32)])
+        found = [json.loads(line) for line in target.read_text().splitlines()]
+        assert list(range(frame + 1)) == [line["frame"] for line in found]
+    lines.close()
+
+
+def test_without_results_the_file_is_empty(tmp_path: Path) -> None:
+    JsonLines(tmp_path / "r.jsonl", [], str).close()
+    assert "" == (tmp_path / "r.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.symlink_to("elsewhere"), "Too many levels of symbolic links"),
+    ],
+    ids=["folder", "link"],
+)
+def test_what_has_come_in_place_of_the_file_is_not_written(
+    tmp_path: Path, make: Any, found: str
+) -> None:
+    make(tmp_path / "r.jsonl")
+    with pytest.raises(RankSliceError, match=f"r.jsonl: cannot be written: {found}"):
+        JsonLines(tmp_path / "r.jsonl", [], str).close()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_folder(tmp_path_factory.mktemp("lines"), figure_2(), FIGURE_2_RANKS)
+
+
+@pytest.mark.ci
+def test_standard_output_has_a_line_for_each_frame_and_nothing_else(built: Path) -> None:
+    ended = rankslice_process("run", built, "--frames", "12", "--output", "-", "--top", "2")
+    assert (0, "") == (ended.code, ended.err)
+    lines = [json.loads(line) for line in ended.out.splitlines()]
+    expected = read_results(built / "results.bin").values(0)
+    assert list(range(12)) == [line["frame"] for line in lines]
+    assert "random 11" == lines[-1]["input"]
+    found = np.array([line["outputs"]["y"] for line in lines], np.float32)
+    np.testing.assert_array_equal(expected, found)
+    best = [line["classes"][0]["class"] for line in lines]
+    assert expected.reshape(12, -1).argmax(axis=1).tolist() == best
+
+
+@pytest.mark.ci
+def test_an_npz_is_written_as_by_results(built: Path, tmp_path: Path) -> None:
+    target = tmp_path / "r.npz"
+    assert 0 == rankslice("run", built, "--frames", "3", "--output", target).code
+    with np.load(target) as archive:
+        assert (3, 1, 4, 4, 4) == archive["y"].shape

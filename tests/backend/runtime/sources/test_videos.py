@@ -1,0 +1,156 @@
+"""Frames of video files, read with OpenCV."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from in_process import run_in_process
+from jobs import build_folder
+from numpy.typing import NDArray
+from PIL import Image
+from videos import PICTURE, RELUS, number_of, write_video
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.sources import EndOfStreamError, Source, opencv
+from rankslice.backend.runtime.sources import open_source as open_source_of
+
+GREY = TensorSpec("x", "float32", (1, 1, 4, 4))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A video of 12 frames at 50 frames/s."""
+    return write_video(tmp_path_factory.mktemp("video") / "clip.mp4", 12, fps=50.0)
+
+
+def open_source(name: str, spec: TensorSpec = PICTURE, **options: Any) -> Source:
+    return open_source_of(RunOptions((name,), **options), [spec])
+
+
+def read(source: Source, index: int, spec: TensorSpec = PICTURE) -> NDArray[Any]:
+    slot = np.empty(spec.shape, np.float32)
+    source.read(index, [slot])
+    return slot
+
+
+def message(name: str, specs: list[TensorSpec] | None = None, **options: Any) -> str:
+    with pytest.raises(JobError) as error:
+        open_source_of(RunOptions((name,), **options), specs or [PICTURE])
+    return str(error.value)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".avi", ".mkv", ".mov"])
+def test_all_frames_come_in_order_and_then_the_stream_ends(tmp_path: Path, suffix: str) -> None:
+    source = open_source(write_video(tmp_path / f"v{suffix}", 12))
+    assert (25.0, None, "v" + suffix + "[3]") == (source.fps, source.frames, source.label(3))
+    assert list(range(12)) == [number_of(read(source, index)) for index in range(12)]
+    with pytest.raises(EndOfStreamError):
+        read(source, 12)
+
+
+def test_frames_may_be_left_out_and_read_again(clip: str) -> None:
+    source = open_source(clip)
+    assert [2, 7, 7, 3] == [number_of(read(source, index)) for index in (2, 7, 7, 3)]
+
+
+def test_frames_beyond_the_last_begin_again_at_the_first(clip: str) -> None:
+    source = open_source(clip, frames=30)
+    assert 30 == source.frames
+    assert [11, 0, 2, 5] == [number_of(read(source, index)) for index in (11, 12, 26, 29)]
+
+
+def test_a_frame_has_the_values_of_an_image_of_the_same_pixels(tmp_path: Path) -> None:
+    pixels = np.zeros((20, 30, 3), np.uint8)
+    pixels[:, :15] = 200, 30, 90  # blue, green, red
+    writer = cv2.VideoWriter(str(tmp_path / "v.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 5, (30, 20))
+    writer.write(pixels)
+    writer.release()
+    _, decoded = cv2.VideoCapture(str(tmp_path / "v.avi")).read()
+    Image.fromarray(np.ascontiguousarray(decoded[:, :, ::-1])).save(tmp_path / "v.png")
+    asked = Preprocessing(size=(8, 12), mean=(1, 2, 3), scale=(0.1, 0.2, 0.3))
+    for spec in (PICTURE, GREY):
+        pre = asked if spec is PICTURE else Preprocessing()
+        frames = [
+            read(open_source(str(tmp_path / f"v.{kind}"), spec, preprocessing=pre), 0, spec)
+            for kind in ("avi", "png")
+        ]
+        np.testing.assert_array_equal(frames[1], frames[0])
+
+
+def test_the_user_is_told_that_frames_are_resized(clip: str) -> None:
+    expected = "clip.mp4 has 24x32 pixels, the model takes 4x4: images of another size are resized"
+    assert expected == open_source(clip).note()
+    assert "" == open_source(clip, preprocessing=Preprocessing(size=(4, 4))).note()
+
+
+def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.mp4").write_text("no video")
+    write_video(tmp_path / "a.mp4", 3)
+    (tmp_path / "list.mp4").write_text("ffconcat version 1.0\nfile a.mp4\n")
+    for name in ("text.mp4", "list.mp4"):
+        assert f"{name}: not a video that can be read" in message(str(tmp_path / name))
+    empty = write_video(tmp_path / "empty.avi", 0)
+    assert message(empty).endswith("empty.avi: has no frame that can be read")
+    (tmp_path / "folder.mp4").mkdir()
+    assert "is not a regular file" in message(str(tmp_path / "folder.mp4"))
+
+
+@pytest.mark.parametrize("suffix", [".avi", ".mkv"])
+def test_a_damaged_frame_is_an_error_after_the_frames_before_it(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"v{suffix}"
+    write_video(path, 30)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    path.write_bytes(content[:middle])
+    source = open_source(str(path))
+    with pytest.raises(JobError, match=r"only \d+ of 30 frames can be read"):
+        all(read(source, index).size for index in range(31))
+    count = source._count  # type: ignore[attr-defined]
+    assert 0 < count < 30
+    assert list(range(count)) == [number_of(read(source, index)) for index in range(count)]
+
+
+def test_frames_too_large_are_refused_before_one_is_decoded(
+    clip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencv, "MAX_PIXELS", 24 * 32 - 1)
+    assert "has frames of 24x32 pixels; expected at most 767 pixels" in message(clip)
+
+
+def test_without_opencv_the_message_says_what_to_install(
+    clip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert "need the package opencv-python-headless on the source board" in message(clip)
+
+
+def test_models_that_take_no_single_image_are_refused(clip: str) -> None:
+    assert "videos and cameras feed models of one input" in message(clip, [PICTURE, GREY])
+    assert "takes no image" in message(clip, [TensorSpec("x", "float32", (1, 7))])
+
+
+@pytest.mark.parametrize(
+    ("options", "fps", "least_s"),
+    [({}, 50.0, 11 / 50), ({"fps": 100.0}, 100.0, 11 / 100), ({"pull": True}, None, 0.0)],
+)
+def test_frames_arrive_at_the_rate_of_the_video_unless_told_otherwise(
+    clip: str, tmp_path: Path, options: dict[str, Any], fps: float | None, least_s: float
+) -> None:
+    folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 1})
+    results = tmp_path / "results.bin"
+    records = run_in_process(folder, RunOptions((clip,), results=results, **options))
+    (source,) = (each["source"] for each in records if "source" in each)
+    found = read_results(results)
+    assert (fps, 12, []) == (source["fps"], source["frames"], source["dropped"])
+    assert list(range(12)) == [number_of(frame) for frame in found.values(0)]
+    assert found.completed_s[-1] - found.completed_s[0] >= 0.8 * least_s

@@ -16,6 +16,7 @@ from rankslice.exploration.problem.profiled import measured_keys, profiled_probl
 from rankslice.exploration.problem.teams import Team, with_turns
 from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
+from rankslice.exploration.search.planned_mappings import planned_mappings
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry
@@ -67,22 +68,20 @@ class Replanning:
             found = f"{text} there is no accelerator that {self.source} measured"
             raise RankSliceError(Mistake(_OPTION, found, f"profile the model on {names}, too"))
         candidates = self._candidates(left)
-        wanted = self.source_board
         if not candidates:
             raise RankSliceError(self._nothing(left, text))
-        for candidate in candidates:
-            if wanted is None or wanted in candidate.boards:
-                entries = candidate.mapping.items()
-                return Mapping(
-                    text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries)
-                )
-        found = f"{text} no mapping was found that has layers on {wanted}, where frames enter"
-        raise RankSliceError(Mistake(_OPTION, found, "leave out --source-board"))
+        entries = candidates[0].mapping.items()
+        return Mapping(text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries))
 
     def _candidates(self, platform: Platform) -> tuple[Candidate, ...]:
+        """Return mappings, the fastest first: searched for only if the planner finds none."""
         problem = self._problem(platform)
+        if planned := planned_mappings(problem, self.source_board):
+            return planned
         options = SearchOptions(objectives=("throughput",), most_turns=self.most_turns)
-        return find_mappings(problem, options.objectives, options).candidates
+        found = find_mappings(problem, options.objectives, options).candidates
+        wanted = self.source_board
+        return tuple(each for each in found if wanted is None or wanted in each.boards)
 
     def _problem(self, platform: Platform, keys: tuple[str, ...] | None = None) -> Problem:
         problem = profiled_problem(
@@ -103,9 +102,12 @@ class Replanning:
         has = {board.name: board.memory_mb for board in platform.boards}
         name = quoted(self.model.graph.name)
         if not endless:
-            found = f"{text} no mapping of {name} was found that can run"
+            also = "" if self.source_board is None else f" with layers on {self.source_board}"
+            found = f"{text} no mapping of {name} was found that can run{also}"
             return Mistake(_OPTION, found, "look at what the accelerators of the others can run")
-        sizes = joined([f"{name} {size:.0f} MB" for name, size in has.items() if size is not None])
+        sizes = joined(
+            [f"{board} {size:.0f} MB" for board, size in has.items() if size is not None]
+        )
         found = f"{text} {name} does not fit into the memory of the others"
         return Mistake(_OPTION, found, f"memory_mb of the platform: {sizes}; keep it")
 

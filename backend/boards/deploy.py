@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,13 @@ class Package:
     manifest_sha256: str
     files: dict[str, dict[str, Any]]
     """Name -> ``sha256`` and ``bytes``, as the manifest says."""
+    without: str = ""
+    """The board whose loss it is for; empty: it is for all boards."""
+
+    @property
+    def label(self) -> str:
+        """The board's name, and what the package is for: ``edge01 (without edge02)``."""
+        return f"{self.board} (without {self.without})" if self.without else self.board
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +72,8 @@ class Deployed:
 
     board: str
     host: str
+    without: str
+    """The board for whose loss the package is; empty: it is for all boards."""
     state: str
     """``copied``, or ``there``: it had the package already."""
     manifest_sha256: str
@@ -81,8 +92,13 @@ def package_folder(out: Path, board: str) -> Path:
     return out / "packages" / safe_file_name(board)
 
 
-def read_package(folder: Path, board: str) -> Package:
+def read_package(folder: Path, board: str, without: str = "") -> Package:
     """Return the package of a board.
+
+    Args:
+        folder: of the package.
+        board: its name.
+        without: the board for whose loss the package is.
 
     Raises:
         RankSliceError: it does not exist, or differs from its manifest.
@@ -98,7 +114,7 @@ def read_package(folder: Path, board: str) -> Package:
             found = "is missing, or has another size than the manifest says"
             raise RankSliceError(Mistake(str(path), found, "build again"))
     digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
-    return Package(board, folder, digest, files)
+    return Package(board, folder, digest, files, without)
 
 
 def _is_entry(item: tuple[Any, Any]) -> bool:
@@ -115,33 +131,41 @@ def deploy_packages(
     also: Sequence[str] = (),
     on_step: Callable[[str, str], None] = lambda board, step: None,
 ) -> tuple[Deployed, ...]:
-    """Deploy packages to their boards, several boards at a time; return what was done on each.
+    """Deploy packages to their boards, several boards at a time; return what was done, by board.
 
     Args:
-        work: boards and their packages.
+        work: boards and their packages; those of a board are deployed one after the other.
         environment: also make each board's virtual environment.
         also: what pip installs there besides the package's requirements.
-        on_step: called with a board's name and what is being done there.
+        on_step: called with the label of a package and what is being done with it.
 
     Raises:
         RankSliceError: some boards failed, each with its reason; the others have their packages.
     """
+    boards: dict[str, list[tuple[BoardShell, Package]]] = defaultdict(list)
+    for shell, package in work:
+        boards[package.board].append((shell, package))
 
-    def deploy(item: tuple[BoardShell, Package]) -> Deployed:
-        return _deploy(*item, environment, also, lambda step: on_step(item[1].board, step))
+    def deploy(items: Sequence[tuple[BoardShell, Package]]) -> list[Deployed]:
+        return [
+            _deploy(*item, len(items), environment, also, partial(on_step, item[1].label))
+            for item in items
+        ]
 
-    return on_all(deploy, work)
+    done = on_all(deploy, list(boards.values()))
+    return tuple(deployed for board in done for deployed in board)
 
 
 def _deploy(
     shell: BoardShell,
     package: Package,
+    beside: int,
     environment: bool,
     also: Sequence[str],
     on_step: Callable[[str], None],
 ) -> Deployed:
     begin = time.monotonic()
-    identity = package.identity()
+    identity = {**package.identity(), "beside": beside}
     on_step("asking")
     staging = f"{package.short_name}.{secrets.token_hex(8)}"
     answer = shell.ask(Received, "receive", staging=staging, **identity)
@@ -163,6 +187,7 @@ def _deploy(
     return Deployed(
         board=package.board,
         host=shell.login.host,
+        without=package.without,
         state="copied" if answer.state == "wanted" else "there",
         manifest_sha256=package.manifest_sha256,
         package_bytes=package.nbytes,

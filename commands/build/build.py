@@ -218,9 +218,16 @@ def build(
         (*warnings, *_large(bounds)),
         bounds,
         planned.weights,
-        tuple(fallbacks),
+        tuple(_moved(each, folder, out) for each in fallbacks),
         survival,
     )
+
+
+def _moved(build: Build, folder: Path, out: Path) -> Build:
+    """Return a build of which a folder around it was renamed."""
+    paths = (build.folder, *build.packages)
+    place, *packages = (out / path.relative_to(folder) for path in paths)
+    return replace(build, folder=place, packages=tuple(packages))
 
 
 def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[Tensor, str]]:

@@ -34,11 +34,11 @@ def deploy(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.deploy.deploy import deploy as deploy_folder
-    from rankslice.commands.deploy.deploy import plan_deployment
+    from rankslice.commands.deploy.deploy import plan_all_deployments
     from rankslice.commands.deploy.show import print_deployed, print_deployment
 
     names = [name for name in (boards or "").split(",") if name]
-    deployment = plan_deployment(folder, names, ssh_config=ssh_config)
+    deployment = plan_all_deployments(folder, names, ssh_config=ssh_config)
     if dry_run:
         print_deployment(deployment, screen)
         return

@@ -17,6 +17,7 @@ from rankslice.backend.boards.login import board_logins
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.launch.mpirun import open_mpi_requirements
 from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan
+from rankslice.commands.survival import find_survival
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.wording import joined, quoted
 
@@ -43,25 +44,62 @@ def plan_deployment(
     Raises:
         RankSliceError: the folder is no build folder or damaged, or has no such board.
     """
-    plan = read_plan(folder)
+    return _deployment([(folder, "")], boards, ssh_config)
+
+
+def plan_all_deployments(
+    folder: Path, boards: Sequence[str] = (), *, ssh_config: Path | None = None
+) -> Deployment:
+    """Check a build folder; return what goes where, with the packages for the loss of boards.
+
+    Args:
+        folder: made by ``build``.
+        boards: names of those that get their packages; all by default.
+        ssh_config: handed to ssh as ``-F``.
+
+    Raises:
+        RankSliceError: the folder is no build folder or damaged, or has no such board.
+    """
+    survival = find_survival(folder)
+    folders = [(folder, "")]
+    if survival is not None:
+        names = (each.board for each in survival.record.fallbacks)
+        folders += zip(survival.folders, names, strict=True)
+    return _deployment(folders, boards, ssh_config)
+
+
+def _deployment(
+    folders: Sequence[tuple[Path, str]], boards: Sequence[str], ssh_config: Path | None
+) -> Deployment:
+    """Return what goes where.
+
+    Args:
+        folders: build folders, each with the board for whose loss it is; the first has all boards.
+        boards: those that get their packages; all by default.
+        ssh_config: handed to ssh as ``-F``.
+    """
     check_ssh_config(ssh_config)
-    logins = board_logins(folder, plan)
-    known = [login.board for login in logins]
+    logins = {each: board_logins(each, read_plan(each)) for each, _ in folders}
+    known = [*dict.fromkeys(login.board for found in logins.values() for login in found)]
     for board in boards:
         if board not in known:
             hint = nearest(board, known) or f"the boards are {joined(known)}"
             raise RankSliceError(Mistake("--boards", f"no board {quoted(board)}", hint))
-    config = write_ssh_config(folder / SSH_CONFIG, logins, ssh_config)
+    configs = {
+        each: write_ssh_config(each / SSH_CONFIG, found, ssh_config)
+        for each, found in logins.items()
+    }
     return Deployment(
         tuple(
             (
-                BoardShell(login, config),
-                read_package(package_folder(folder, login.board), login.board),
+                BoardShell(login, configs[each]),
+                read_package(package_folder(each, login.board), login.board, without),
             )
-            for login in logins
+            for each, without in folders
+            for login in logins[each]
             if not boards or login.board in boards
         ),
-        config,
+        configs[folders[0][0]],
     )
 
 
@@ -71,12 +109,12 @@ def deploy(
     venv: bool = False,
     on_step: Callable[[str, str], None] = lambda board, step: None,
 ) -> tuple[Deployed, ...]:
-    """Bring the packages to their boards; return what was done on each.
+    """Bring the packages to their boards; return what was done, board by board.
 
     Args:
-        deployment: from :func:`plan_deployment`.
-        venv: also make each board's virtual environment, with what its package needs.
-        on_step: called with a board's name and each step there.
+        deployment: from :func:`plan_all_deployments` or :func:`plan_deployment`.
+        venv: also make each board's virtual environment, with what its packages need.
+        on_step: called with the label of a package and each step.
 
     Raises:
         RankSliceError: some boards do not have their package; the others do.

@@ -8,7 +8,7 @@ from pathlib import Path
 from rankslice.backend.boards.deploy import Deployed
 from rankslice.commands.arguments import path_of
 from rankslice.commands.deploy.deploy import deploy as deploy_packages
-from rankslice.commands.deploy.deploy import plan_deployment
+from rankslice.commands.deploy.deploy import plan_all_deployments
 
 
 def deploy(
@@ -31,5 +31,5 @@ def deploy(
             the others do.
     """
     return deploy_packages(
-        plan_deployment(Path(folder), boards, ssh_config=path_of(ssh_config)), venv=venv
+        plan_all_deployments(Path(folder), boards, ssh_config=path_of(ssh_config)), venv=venv
     )

@@ -19,19 +19,22 @@ def print_deployment(deployment: Deployment, console: Console) -> None:
         way = "this machine" if shell.is_here else "over ssh"
         print_line(
             console,
-            f"{shell.login.board}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
+            f"{package.label}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
             f" to {shell.login.host} ({way}), ~/.rankslice/packages/{package.short_name}",
         )
 
 
 def print_deployed(boards: Sequence[Deployed], console: Console) -> None:
     """Print what was done on each board."""
-    table = Table("board", "host", "package", "size", "sent", "seconds", caption="sizes in MB")
-    for column in table.columns[3:]:
+    purposes = ("without",) if any(board.without for board in boards) else ()
+    columns = ("board", *purposes, "host", "package", "size", "sent", "seconds")
+    table = Table(*columns, caption="sizes in MB")
+    for column in table.columns[-3:]:
         column.justify = "right"
     for board in boards:
         table.add_row(
             escape(shortened(board.board)),
+            *((escape(shortened(board.without)) or "-",) if purposes else ()),
             escape(shortened(board.host)),
             board.state,
             _megabytes(board.package_bytes),

@@ -82,10 +82,13 @@ def _settle(folder: Path) -> None:
 
 
 def _publish(package: Path, request: Request) -> None:
-    """Record the state of a package's files, and remove old packages that no run uses."""
+    """Record the state of a package's files, and remove old packages that no run uses.
+
+    ``beside``: how many packages this one is deployed with, itself included.
+    """
     _note(package, _looks(package, request["files"]))
     os.utime(package)
-    old = newest(HOME / "packages")[KEPT_PACKAGES:]
+    old = newest(HOME / "packages")[KEPT_PACKAGES - 1 + request["beside"] :]
     living = {job for job, _ in processes().values()} if old else set()
     runs = [run for run in newest(HOME / "runs") if run.name in living or is_watched(run)]
     used = {os.path.realpath(run / "package") for run in runs}

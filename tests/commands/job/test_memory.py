@@ -83,3 +83,4 @@ def test_a_job_that_cannot_fit_does_not_start(tmp_path: Path) -> None:
         r" \(0 MB for normal, 4,398,047 MB for surge\), and has [\d,]+ MB free; ",
         str(error.value),
     )
+    assert folder.resolve() == prepare(folder, USUAL, check_memory=False).folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -182,3 +183,13 @@ def rank_with(engine: str, **options: str) -> Placement:
 )
 def test_a_board_installs_what_its_ranks_need(ranks: list[Placement], expected: list[str]) -> None:
     assert ("mpi4py>=4.0", "numpy>=1.26", *expected) == requirements(ranks)
+
+
+def test_opencv_is_wanted_where_frames_of_videos_enter(tmp_path: Path) -> None:
+    folder = written(tmp_path / "out")
+    shutil.rmtree(folder / "packages")
+    write_packages(folder, PLAN, video=True)
+    source = PLAN.ranks[PLAN.source].board
+    for package in (folder / "packages").iterdir():
+        wanted = (package / "requirements.txt").read_text().splitlines()
+        assert (package.name == source) == ("opencv-python-headless>=4.8" in wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.sources.arrivals import Pulled, Timed
+from rankslice.backend.runtime.sources.arrivals import Live, Pulled, Timed
 
 
 class Clock:
@@ -240,3 +240,63 @@ def test_of_any_number_of_dropped_frames_the_first_ones_are_named(
     clock.now = 1009
     assert arrivals.is_waiting()
     assert ([3, 4], 5) == (arrivals.dropped, arrivals.more_dropped)
+
+
+def live(clock: Clock, overflow: str = "fail", frames: int | None = None) -> Live:
+    """Return arrivals of which two may wait; what comes before the first look is no frame."""
+    arrivals = Live(frames, 2, overflow, clock)
+    arrivals.arrive("too early")
+    assert not arrivals.is_waiting()
+    return arrivals
+
+
+def test_frames_that_come_by_themselves_wait_with_their_time_and_content() -> None:
+    clock, woken = Clock(), []
+    arrivals = live(clock)
+    arrivals.on_arrival = lambda: woken.append(clock.now)
+    for clock.now in (1001.0, 1003.0):
+        arrivals.arrive(f"seen at {clock.now}")
+    assert (2, 2) == arrivals.counts()
+    assert [1001.0, 1003.0] == woken
+    assert [(0, 1001.0), (1, 1003.0)] == [arrivals.take() for _ in range(2)]
+    assert {0: "seen at 1001.0", 1: "seen at 1003.0"} == arrivals.content
+    assert not arrivals.is_exhausted()
+
+
+def test_of_frames_that_come_by_themselves_those_without_room_are_dropped() -> None:
+    arrivals = live(Clock(), "drop")
+    for name in "abc":
+        arrivals.arrive(name)
+    arrivals.take()
+    arrivals.arrive("d")
+    assert ([2], {0: "a", 1: "b", 3: "d"}) == (arrivals.dropped, arrivals.content)
+    arrivals.judge(3, 3)
+
+
+def test_a_frame_without_room_that_may_not_be_dropped_fails_the_job() -> None:
+    arrivals = live(Clock())
+    for name in "abcd":
+        arrivals.arrive(name)
+    arrivals.judge(1, 0)
+    with pytest.raises(JobError, match="frame 2 arrived while 2 frames were waiting: the"):
+        arrivals.judge(2, 2)
+
+
+def test_frames_come_by_themselves_up_to_a_number() -> None:
+    arrivals = live(Clock(), frames=1)
+    for name in "ab":
+        arrivals.arrive(name)
+    assert (0, 1000.0) == arrivals.take()
+    assert arrivals.is_exhausted()
+    arrivals.fail("gone")
+    arrivals.judge(1, 1)
+
+
+def test_what_ends_the_frames_is_told_after_those_that_wait() -> None:
+    arrivals = live(Clock())
+    arrivals.arrive("a")
+    arrivals.fail("gone")
+    arrivals.judge(0, 0)
+    arrivals.take()
+    with pytest.raises(JobError, match="gone"):
+        arrivals.judge(1, 0)

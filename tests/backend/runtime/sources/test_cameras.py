@@ -37,8 +37,8 @@ def camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def folder_in(tmp_path: Path) -> Path:
-    return build_folder(tmp_path, RELUS, {"a": 0, "y": 1})
+def folder_in(tmp_path: Path, last_rank: int = 1) -> Path:
+    return build_folder(tmp_path, RELUS, {"a": 0, "y": last_rank})
 
 
 @pytest.mark.usefixtures("camera")
@@ -67,7 +67,9 @@ def test_with_drop_the_rest_comes_in_order(tmp_path: Path) -> None:
 def test_a_camera_that_is_gone_fails_the_job_and_all_before_comes_out(tmp_path: Path) -> None:
     results = tmp_path / "results.bin"
     with pytest.raises(JobError, match="camera:0: gives no more frames: was it unplugged"):
-        run_in_process(folder_in(tmp_path), RunOptions(("camera:0",), queue=30, results=results))
+        run_in_process(
+            folder_in(tmp_path, last_rank=0), RunOptions(("camera:0",), queue=30, results=results)
+        )
     found = [number_of(frame) for frame in read_results(results).values(0)]
     assert list(range(len(found))) == found
     assert len(found) >= 25

@@ -154,3 +154,13 @@ def test_frames_arrive_at_the_rate_of_the_video_unless_told_otherwise(
     assert (fps, 12, []) == (source["fps"], source["frames"], source["dropped"])
     assert list(range(12)) == [number_of(frame) for frame in found.values(0)]
     assert found.completed_s[-1] - found.completed_s[0] >= 0.8 * least_s
+
+
+def test_frames_of_a_video_may_come_at_the_times_of_a_trace(clip: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("0\n0.01\n0.03\n")
+    folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 0})
+    options = RunOptions((clip,), trace=trace, results=tmp_path / "results.bin")
+    records = run_in_process(folder, options)
+    (source,) = (each["source"] for each in records if "source" in each)
+    assert (3, None, True) == (source["frames"], source["fps"], source["traced"])

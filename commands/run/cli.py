@@ -262,9 +262,10 @@ def run(
         Option(
             callback=writes(is_checked_later=True),
             readable=False,
-            metavar="FILE.jsonl|-",
+            metavar="FILE.jsonl|-|FILE.mp4",
             help="Write results as they come: a line of JSON for each frame; '-': standard output."
-            " FILE.npz means the same as --results FILE.npz.",
+            " FILE.npz: same as --results. FILE.mp4, FILE.avi: the input video with its top classes"
+            " or boxes.",
         ),
     ] = None,
     survive: Survive = False,
@@ -280,6 +281,7 @@ def run(
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.job.results_files import is_npz
     from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
+    from rankslice.commands.run.boxes.video import is_video, prepare_video, write_video
     from rankslice.commands.run.classes import (
         check_classes,
         check_labels,
@@ -307,9 +309,10 @@ def run(
     if output is not None and is_npz(output):
         refuse_with("--output FILE.npz", results=results)
         results, output = output, None
-    target = check_streamed(output) if output is not None else None
+    video = output if output is not None and is_video(output) else None
+    target = check_streamed(output) if output is not None and video is None else None
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
-    reading = boxes and Reading(boxes, form, box_unit, min_score, nms)
+    reading = Reading(boxes, form, box_unit, min_score, nms) if boxes else None
     names = read_labels(labels) if labels is not None else ()
     best = top if top is not None else 3 if (labels and boxes is None) or classes else 0
     options = RunOptions(
@@ -375,16 +378,24 @@ def run(
         check_classes(next(option for option, value in given.items() if value), prepared.plan)
     if labels is not None and (boxes is None or best):
         check_labels(labels, names, prepared.plan)
-    work = prepare_boxes(prepared, reading, boxes_to, names) if reading else None
+    movie = None
+    if video is not None:
+        if reading is None:
+            check_classes("--output", prepared.plan)
+        movie = prepare_video(prepared, video, reading, names, best)
+    work = None
+    if reading and movie is None:
+        work = prepare_boxes(prepared, reading, boxes_to, names)
     if dry_run:
         _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
         return
     if note := prepared.source.note():
         print_line(talk, on_one_line(note))
-    if prepared.is_endless and not prepared.discards:
+    may_grow = unlimited or not prepared.source.reads_files
+    if prepared.is_endless and may_grow and not prepared.discards:
         print_line(talk, growth_text(prepared), "note")
-    lines = None
+    lines, drawn = None, ""
     if target is not None:
         lines = json_lines(prepared, target, names, best)
     shows = STDOUT not in (json_file, classes, prepared.options.results, target)
@@ -424,11 +435,15 @@ def run(
         if work is not None:
             bars.end()
             bars.begin("drawing", len(finished.labels))
-            drawn = write_boxes(work, finished, bars.update)
+            drawn = str(write_boxes(work, finished, bars.update))
+        if movie is not None:
+            bars.end()
+            bars.begin("drawing", len(finished.labels))
+            drawn = write_video(movie, finished, bars.update)
     if lines is not None:
         lines.close()
-    if work is not None and shows:
-        print_line(screen, on_one_line(str(drawn)))
+    if drawn and shows:
+        print_line(screen, on_one_line(drawn))
     if json_file is not None:
         told = classes_json(finished, names, best) if best and not prepared.discards else None
         shapes = shapes_json(finished.results)

@@ -30,7 +30,9 @@ def check_streamed(path: Path) -> Path:
     """
     checked = check_output(path, "--output", LINES)
     if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
-        expected = f"expected a name that ends in {_SUFFIX} or .npz, or - for standard output"
+        expected = (
+            f"expected a name that ends in {_SUFFIX}, .npz, .mp4 or .avi, or - for standard output"
+        )
         raise RankSliceError(Mistake(str(path), "does not name a format of results", expected))
     return checked
 

@@ -49,6 +49,7 @@ CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
 RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
 LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))
 NPZ = Kind("an .npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
+VIDEO = Kind("a video", re.compile(rb"[\s\S]{4}ftyp|RIFF"))
 PLATFORM = Kind(
     "a platform file",
     re.compile(rb"(?:(?:#[^\n]*|---[ \t\r]*|[ \t\r]*)\n)*(boards|links)[ \t]*:"),

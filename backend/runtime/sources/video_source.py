@@ -13,9 +13,12 @@ from . import EndOfStreamError, Source, names_file
 from .opencv import captured_input, load_opencv, size_of, write_captured
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..job import TensorSpec
     from ..options import RunOptions
     from ..sizes import Slot
+    from .image_sizes import Fit
 
 _SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm")
 _ONLY = "format_whitelist;mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm|protocol_whitelist;file"
@@ -64,7 +67,8 @@ class VideoSource(Source):
         self._rewind()
 
     def _check(self, options: RunOptions) -> None:
-        self._size = size_of(self._capture, str(self._path), self._takes)
+        self.size = size_of(self._capture, str(self._path), self._takes)
+        """Height and width of the frames."""
         fps = self._get("FPS")
         if 0 < fps <= _MAX_FPS:
             self.fps = fps
@@ -78,16 +82,31 @@ class VideoSource(Source):
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Decode the frame into the slot; those between the last one and it are left out."""
+        write_captured(self.pixels(index), self.label(index), self._takes, slots[0])
+
+    def pixels(self, index: int) -> NDArray[Any]:
+        """Return a frame: uint8, [H, W, 3], blue first.
+
+        Raises:
+            EndOfStreamError: there is no such frame.
+            JobError: it cannot be read.
+        """
+        import numpy as np
+
         if index + 1 < self._next:
             self._next = 0
             self._rewind()
         while self._next <= index:
             self._advance()
         _, pixels = self._capture.retrieve()
-        if pixels is None or pixels.shape[:2] != self._size:
+        if pixels is None or pixels.shape[:2] != self.size:
             found = "cannot be decoded" if pixels is None else f"has {_text(pixels.shape)} pixels"
-            raise JobError(f"{self._path}: frame {index} {found}; expected {_text(self._size)}")
-        write_captured(pixels, self.label(index), self._takes, slots[0])
+            raise JobError(f"{self._path}: frame {index} {found}; expected {_text(self.size)}")
+        return np.asarray(pixels)
+
+    def fit(self) -> Fit:
+        """Return how the frames of the video become those of the model."""
+        return self._takes.fit(self.size, self._path.name)
 
     def label(self, index: int) -> str:
         """Return file and position."""
@@ -95,10 +114,10 @@ class VideoSource(Source):
 
     def note(self) -> str:
         """Return what is done to frames of another size than the model's."""
-        fit = self._takes.fit(self._size, self._path.name)
-        if self._takes.preprocessing.size is not None or fit.resized == self._size:
+        fit = self.fit()
+        if self._takes.preprocessing.size is not None or fit.resized == self.size:
             return ""
-        return f"{self._path.name} has {_text(self._size)} pixels, {self._takes.note()}"
+        return f"{self._path.name} has {_text(self.size)} pixels, {self._takes.note()}"
 
     def close(self) -> None:
         """Close the file."""

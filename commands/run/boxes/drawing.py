@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,27 @@ def draw(image: Any, found: Detections, name_of: Callable[[int], str]) -> None:
         name = printable(name_of(int(found.classes[number])))[:_LONGEST_NAME]
         text = f"{name} {found.scores[number]:.2f}"
         _write(canvas, text, _edges(found.boxes[number])[:2], colours[number], font, image.size)
+
+
+def draw_classes(
+    image: Any, best: Sequence[tuple[int, float]], name_of: Callable[[int], str]
+) -> None:
+    """Write classes with their scores on an RGB image of pillow, one below the other.
+
+    Args:
+        image: changed in place.
+        best: numbers of classes, and their scores.
+        name_of: returns the name of a class.
+    """
+    from PIL import ImageDraw, ImageFont
+
+    height = max(_SMALLEST_TEXT, round((image.width * image.height) ** 0.5 / 26))
+    font = ImageFont.load_default(height)
+    canvas = ImageDraw.Draw(image)
+    line = round(1.5 * height)
+    for place, (number, score) in enumerate(best, 1):
+        text = f"{printable(name_of(number))[:_LONGEST_NAME]} {score:.2f}"
+        _write(canvas, text, (0, place * line), colour_of(number), font, image.size)
 
 
 def _edges(box: NDArray[np.float64]) -> tuple[int, int, int, int]:

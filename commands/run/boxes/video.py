@@ -12,9 +12,9 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources.opencv import load_opencv
 from rankslice.backend.runtime.sources.video_source import VideoSource
 from rankslice.commands.build_folder import PLAN
+from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
-from rankslice.commands.run.prepare import PreparedRun, as_user_errors
 from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import VIDEO, check_output

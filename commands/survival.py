@@ -7,15 +7,15 @@ further losses needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.commands.build_folder import SURVIVAL, WITHOUT, is_build_folder, read_plan
+from rankslice.exploration.objectives import rate_text
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import Only, read_document, read_record
 from rankslice.framework.specs.platform_names import name_complaints
@@ -122,6 +122,18 @@ class Survival:
         return folder if lost and is_build_folder(folder) else None
 
 
+def fallback_lines(survival: Survival) -> Iterator[str]:
+    """Yield a line for each board that may be lost: what is left, and how fast it is."""
+    record = survival.record
+    now = "" if record.predicted_fps is None else f" (now {rate_text(record.predicted_fps)})"
+    for fallback, folder in zip(record.fallbacks, survival.folders, strict=True):
+        count = len(read_plan(folder).ranks)
+        yield (
+            f"without {fallback.board}: {count} rank{'s'[: count > 1]}, predicted"
+            f" {rate_text(fallback.predicted_fps)} frames/s{now}"
+        )
+
+
 def without(folder: Path, lost: Iterable[str]) -> Path:
     """Return where the build folder for the loss of some boards lies; no name has a ``+``."""
     return folder / WITHOUT / "+".join(sorted(lost))
@@ -170,14 +182,3 @@ def write_survival(folder: Path, record: SurvivalRecord) -> None:
     """Write ``survival.json``."""
     value: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(record)}
     (folder / SURVIVAL).write_text(json.dumps(value, indent=1) + "\n", encoding="ascii")
-
-
-def all_plans(folder: Path) -> tuple[tuple[Path, Plan], ...]:
-    """Return the build folder and those for lost boards, each with its plan.
-
-    Raises:
-        RankSliceError: the folder is no build folder, or damaged.
-    """
-    survival = find_survival(folder)
-    folders = (folder, *(() if survival is None else survival.folders))
-    return tuple((each, read_plan(each)) for each in folders)

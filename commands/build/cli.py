@@ -41,7 +41,10 @@ class _Quantize(str, Enum):
     int8 = "int8"
 
 
-@command("models/digits.onnx --mapping mappings/digits-two-ranks.json --platform local --out out")
+@command(
+    "models/digits.onnx --mapping mappings/digits-two-ranks.json --platform local --out out",
+    "model.onnx --mapping mapping.json --platform boards.yaml --profile profile.json --survive all",
+)
 def build(
     context: typer.Context,
     model: Annotated[Path, Argument(readable=False, help="Model: .onnx, .tflite, .keras or .h5.")],

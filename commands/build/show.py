@@ -10,7 +10,7 @@ from rich.markup import escape
 from rankslice.commands.build.build import Build
 from rankslice.commands.inspect.show import shape_text
 from rankslice.commands.output import print_line
-from rankslice.exploration.objectives import rate_text
+from rankslice.commands.survival import Survival, fallback_lines
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
 from rankslice.framework.turns import ALL
@@ -36,23 +36,10 @@ def print_build(build: Build, console: Console) -> None:
     if more := build.bounds[_MOST_BOUNDS:]:
         tensors = "tensors" if len(more) > 1 else "tensor"
         print_line(console, f"and {len(more)} more {tensors} whose sizes change")
-    for line in _fallbacks(build):
-        print_line(console, line)
+    if build.survival is not None:
+        for line in fallback_lines(Survival(build.folder, build.survival)):
+            print_line(console, line)
     print_line(console, f"written to {build.folder!s}")
-
-
-def _fallbacks(build: Build) -> Iterator[str]:
-    """Yield a line for each board that may be lost."""
-    if build.survival is None:
-        return
-    now = build.survival.predicted_fps
-    compared = "" if now is None else f" (now {rate_text(now)})"
-    for fallback, other in zip(build.survival.fallbacks, build.fallbacks, strict=True):
-        count = len(other.plan.ranks)
-        yield (
-            f"without {fallback.board}: {count} rank{'s'[: count > 1]}, predicted"
-            f" {rate_text(fallback.predicted_fps)} frames/s{compared}"
-        )
 
 
 def describe_plan(plan: Plan) -> str:

@@ -19,7 +19,7 @@ from rankslice.commands.options import (
     refuse_with,
     writes,
 )
-from rankslice.commands.output import screen, talk, write_json
+from rankslice.commands.output import print_line, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 
@@ -138,7 +138,12 @@ def inspect(
 
         write_json(json_file, inspection_to_json(inspection))
     if STDOUT not in (svg, json_file):
+        from rankslice.commands.survival import fallback_lines, find_survival
+
         print_inspection(inspection, screen, cuts, summary=summary)
+        survival = find_survival(model)
+        for line in fallback_lines(survival) if survival is not None else ():
+            print_line(screen, line)
 
 
 def _inspect_object(model: Path, json_file: Path | None) -> None:

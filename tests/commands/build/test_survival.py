@@ -210,3 +210,10 @@ def test_all_packages_are_deployed_with_what_they_are_for(folder: Path) -> None:
     assert ["b", "b", "b"] == [
         package.board for _, package in plan_all_deployments(made.folder, ["b"]).work
     ]
+
+
+def test_inspect_shows_the_fallbacks(folder: Path) -> None:
+    built(folder, "a")
+    ended = rankslice("inspect", folder / "out")
+    assert 0 == ended.code, ended.err
+    assert ended.out.endswith("without a: 2 ranks, predicted 24.8 frames/s (now 24.8)\n")

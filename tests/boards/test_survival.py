@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import threading
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 import rankslice
 from boards import Board, Boards
-from boards.deployments import deploy, of_job, signal_rank, survivable_chain
+from boards.deployments import deploy, home, of_job, signal_rank, survivable_chain
 from boards.fixtures import skip_without_boards
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import load_job
@@ -79,9 +80,25 @@ def rack() -> Iterator[Boards]:
 def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder of a chain, a layer a board, that may lose each of them."""
     folder = survivable_chain(rack, tmp_path_factory.mktemp("survivable"))
-    for each in (folder, *(folder / "without").iterdir()):
-        assert 0 == deploy(rack, each).code
+    assert 0 == deploy(rack, folder).code
     return folder
+
+
+def test_one_deployment_brings_the_packages_of_all_plans(
+    rack: Boards, out: Path, tmp_path: Path
+) -> None:
+    assert 0 == deploy(rack, out, "--json", str(tmp_path / "deployed.json")).code
+    deployed = json.loads((tmp_path / "deployed.json").read_text())["boards"]
+    assert {(board.name, "there") for board in rack} == {
+        (each["board"], each["state"]) for each in deployed
+    }
+    for board in rack:
+        others = sorted(other.name for other in rack if other is not board)
+        own = [each for each in deployed if each["board"] == board.name]
+        assert ["", *others] == [each["without"] for each in own]
+        assert 3 == len({each["manifest_sha256"] for each in own})
+        runtimes = (home(board) / "packages").glob("*/runtime/driver.py")
+        assert 1 == len({file.stat().st_ino for file in runtimes})
 
 
 @dataclass

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
@@ -205,6 +206,13 @@ def test_more_connections_than_allowed_leave_those_that_are_used(server: Served)
     client.close()
 
 
+def is_served(connection: socket.socket) -> bool:
+    """Tell whether the server, which is in this process, has its end of a connection open."""
+    ends = (connection.getpeername(), connection.getsockname())
+    found = psutil.Process().net_connections("tcp")
+    return any((tuple(each.laddr), tuple(each.raddr)) == ends for each in found)
+
+
 def test_a_client_that_does_not_read_its_answer_is_left(server: Served) -> None:
     head = "POST /v2/models/large/infer HTTP/1.1\r\nHost: h\r\n"
     body = json.dumps({
@@ -216,8 +224,13 @@ def test_a_client_that_does_not_read_its_answer_is_left(server: Served) -> None:
     head += f"Content-Length: {len(body) + 4_000_000}\r\n"
     head += f"Inference-Header-Content-Length: {len(body)}\r\n\r\n"
     with connected(server.http) as connection:
+        ends = time.monotonic() + 30
+        while not is_served(connection):
+            assert time.monotonic() < ends
         connection.sendall(head.encode() + body + bytes(4_000_000))
-        time.sleep(3)
+        while is_served(connection):
+            assert time.monotonic() < ends
+            time.sleep(0.02)
         received = 0
         with suppress(ConnectionError):
             while piece := connection.recv(1 << 20):

@@ -61,8 +61,9 @@ Raises:
 
 _LAST_RESULTS_S = 1.0
 """How long results may be on their way after the end of their job."""
-_MOST_STRANGERS = 16
-"""Connections that may be about to prove that they belong to the job."""
+_MOST_STRANGERS = 64
+"""Connections that may be about to prove that they belong to the job. A rank does so within
+milliseconds, so beyond that the oldest one is closed."""
 
 
 class PipelineError(RankSliceError):
@@ -138,7 +139,8 @@ class Keeper:
         self.error: RankSliceError | None = None
         """Why the last job failed."""
         self._secret = secrets.token_hex(32)
-        self._strangers = threading.Semaphore(_MOST_STRANGERS)
+        self._strangers: dict[socket.socket, None] = {}
+        """Connections that have proven nothing yet, the oldest first."""
         self._connections: set[socket.socket] = set()
         self._listeners: dict[str, socket.socket] = {}
         self._threads: list[threading.Thread] = []
@@ -343,10 +345,13 @@ class Keeper:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            if self._strangers.acquire(blocking=False):
-                _thread("connection", self._serve, connection)
-            else:
-                connection.close()
+            with self._changed:
+                self._strangers[connection] = None
+                if len(self._strangers) > _MOST_STRANGERS:
+                    oldest = next(iter(self._strangers))
+                    del self._strangers[oldest]
+                    _shut(oldest)
+            _thread("connection", self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         """Serve one connection to its end."""
@@ -356,7 +361,8 @@ class Keeper:
                 try:
                     role, epoch = wire.accept(connection, self._secret) or ("", 0)
                 finally:
-                    self._strangers.release()
+                    with self._changed:
+                        self._strangers.pop(connection, None)
                 if role == wire.ROLE_SOURCE:
                     self._feed(connection, epoch)
                 elif role == wire.ROLE_SINK:

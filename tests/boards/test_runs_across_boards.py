@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import COMMAND
 from real_jobs import debians_mpirun, wheels_mpirun
 
 import rankslice
@@ -63,6 +66,34 @@ def test_a_program_feeds_boards(
             lines = board.run(["sh", "-c", "cat /proc/[0-9]*/cmdline"]).stdout
             assert "driver.py" in lines
             assert secret not in lines
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("open_mpi", [wheels_mpirun, debians_mpirun])
+def test_a_signal_ends_an_endless_run_over_boards_once_all_results_are_here(
+    open_mpi: Callable[[], Path], rack: Boards, out: Path, tmp_path: Path
+) -> None:
+    lines, results = tmp_path / "r.jsonl", tmp_path / "r.bin"
+    options = ("--frames", "unlimited", "--fps", "50", "--results", results, "--output", lines)
+    given = ("--mpirun", open_mpi(), "--ssh-config", rack.ssh_config)
+    job = subprocess.Popen(
+        [*COMMAND, "run", *map(str, (out, *options, *given))],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (lines.exists() and lines.read_text().count("\n") > 10):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    job.send_signal(signal.SIGTERM)
+    _, err = job.communicate(timeout=60)
+    assert 0 == job.returncode, err
+    assert "ended by SIGTERM: every frame that had entered has come out" in err
+    found = [
+        json.loads(line)["outputs"]["probabilities"] for line in lines.read_text().splitlines()
+    ]
+    np.testing.assert_array_equal(read_results(results).values(0), np.array(found, np.float32))
 
 
 @pytest.mark.ci

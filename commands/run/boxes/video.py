@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.opencv import load_opencv
 from rankslice.backend.runtime.sources.video_source import VideoSource
 from rankslice.commands.build_folder import PLAN
@@ -130,10 +131,15 @@ def _write(
     writer = cv2.VideoWriter(str(draft.absolute()), codec, work.fps, (width, height))
     try:
         if not writer.isOpened():
-            found = f"OpenCV cannot write {width}x{height} pixels as {draft.suffix}"
-            raise RankSliceError(Mistake(str(work.target), found, "choose another --output"))
+            refused = f"OpenCV cannot write {width}x{height} pixels as {draft.suffix}"
+            raise RankSliceError(Mistake(str(work.target), refused, "choose another --output"))
         for number, index in enumerate(arrivals):
-            image = Image.fromarray(work.source.pixels(index)[:, :, ::-1].copy())
+            try:
+                pixels = work.source.pixels(index)
+            except EndOfStreamError:
+                found = Mistake(work.source.label(index), "cannot be read any more")
+                raise RankSliceError(found) from None
+            image = Image.fromarray(pixels[:, :, ::-1].copy())
             draw(image, number)
             writer.write(np.asarray(image)[:, :, ::-1].copy())
             on_drawn(number + 1)

@@ -16,6 +16,8 @@ from .stages import Input, MergedInput, SinkStage, SourceStage
 
 LOOK_EVERY_S = 0.25
 """In a surge without arrivals."""
+MOST_CHANGES = 10_000
+"""That are kept: a stream may have no end."""
 
 
 class Switching(Protocol):
@@ -37,6 +39,7 @@ class RouteChoice:
         """The route that frames take as soon as nothing is inside."""
         self._reason = ""
         self.changes: list[Change] = []
+        """The first :data:`MOST_CHANGES`."""
 
     def look(self, seen: Seen, frame: int) -> None:
         """Decide, and change the route if that is possible now.
@@ -52,7 +55,8 @@ class RouteChoice:
         if self.wanted != self.route and frame == seen.came_out:
             self.route = self.wanted
             name, since_s = ROUTE_NAMES[self.route], seen.now_s - self._begin_s
-            self.changes.append(Change(since_s, frame, name, seen.waiting, self._reason))
+            if len(self.changes) < MOST_CHANGES:
+                self.changes.append(Change(since_s, frame, name, seen.waiting, self._reason))
 
 
 @dataclass(frozen=True, slots=True)

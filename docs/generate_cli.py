@@ -49,7 +49,7 @@ def _description(command: str) -> str:
         if isinstance(info, ArgumentInfo):
             usage.append(info.metavar or name.upper())
             rows.append(f"| `{usage[-1]}` | {info.help} |")
-        else:
+        elif not info.hidden:
             rows.append(f"| {_option(name, kind, info)} | {_meaning(kind, info, parameter)} |")
     return "\n".join(
         ["```text", f"{' '.join(usage)} [OPTIONS]", "```", "", summary(command), "", *rows, ""]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import Results
+from rankslice.commands.job.prepare import prepare
 from rankslice.commands.run.boxes.video import VideoWork, prepare_video, write_video
-from rankslice.commands.run.prepare import prepare
 from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import RankSliceError
 

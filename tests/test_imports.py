@@ -85,7 +85,7 @@ ADAPTERS = (
 )
 """They import heavy packages, and are imported inside functions themselves."""
 
-ON_BOARDS = OF_ENGINES | {"PIL", "mpi4py", "numpy"}
+ON_BOARDS = OF_ENGINES | {"PIL", "cv2", "mpi4py", "numpy"}
 """What the runtime may import besides the standard library."""
 
 

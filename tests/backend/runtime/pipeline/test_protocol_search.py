@@ -99,6 +99,8 @@ SIZES = (2, 0, 1)
 class Frames:
     """Source, engine and receiver of results: a tensor's values are the number of its frame."""
 
+    waited_s = 0.0
+
     def __init__(self, frames: int, turns: Turns = EVERY) -> None:
         self.frames = frames
         self._steps = turns.steps_in(EVERY)

@@ -25,6 +25,7 @@ class Numbers:
     """Frames with their number, and the numbers of the results that came."""
 
     can_replay = True
+    waited_s = 0.0
 
     def __init__(self, frames: int | None) -> None:
         self.frames = frames

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from videos import RELUS
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.run import standard_input
+from rankslice.commands.run.connection import Connection
 from rankslice.framework.errors import RankSliceError
 
 
@@ -52,24 +54,13 @@ def test_the_mpirun_line_alone_cannot_read_it(built: Path) -> None:
     assert (1, expected) == (ended.code, " ".join(ended.err.split()))
 
 
-class _Prepared:
-    """As much of a prepared run as is looked at."""
-
-    class options:  # noqa: N801
-        inputs = ("-",)
-
-    class plan:  # noqa: N801
-        source = 0
-
-        class _Rank:
-            host = "127.0.0.1"
-
-        ranks = (_Rank(),)
-
-
-def relayed(read: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+@contextmanager
+def relayed(read: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
     monkeypatch.setattr(standard_input, "_STDIN", read)
-    return standard_input.standard_input(cast("Any", _Prepared()))
+    stdin = standard_input.StandardInput()
+    with Connection((), ("127.0.0.1", "127.0.0.1"), feed=stdin.send_to) as connection:
+        yield connection.variables
+    stdin.check()
 
 
 def source(variables: Any, monkeypatch: pytest.MonkeyPatch) -> socket.socket:

@@ -84,7 +84,7 @@ def prepare_video(
         find_outputs(reading, outputs) if reading else (),
         tuple(names) or model_names(prepared.folder),
         best or _TOP,
-        options.fps or prepared.source.fps or _USUAL_FPS,
+        prepared.source.fps or options.fps or _USUAL_FPS,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -219,9 +220,14 @@ class _Signals:
     def __init__(self) -> None:
         self.once, self.twice, self.reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.last = 0
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload.set)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._note, number)
+        loop = asyncio.get_running_loop()
+        ending = [signal.SIGTERM, signal.SIGINT]
+        if sys.stdin.isatty():  # it comes when the terminal closes
+            ending.append(signal.SIGHUP)
+        else:
+            loop.add_signal_handler(signal.SIGHUP, self.reload.set)
+        for number in ending:
+            loop.add_signal_handler(number, self._note, number)
 
     def _note(self, number: int) -> None:
         self.last = number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import threading
 from collections import deque
@@ -12,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.keeper.door import Door, results, shut, start_thread
 from rankslice.backend.keeper.state import (
     Action,
     CameOut,
@@ -35,7 +34,7 @@ from rankslice.backend.keeper.state import (
 )
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, typed_view
+from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
 
@@ -61,9 +60,6 @@ Raises:
 
 _LAST_RESULTS_S = 1.0
 """How long results may be on their way after the end of their job."""
-_MOST_STRANGERS = 64
-"""Connections that may be about to prove that they belong to the job. A rank does so within
-milliseconds, so beyond that the oldest one is closed."""
 
 
 class PipelineError(RankSliceError):
@@ -98,8 +94,7 @@ class _Ends:
 class Keeper:
     """Frames that a job computes, from any number of threads; results come in order.
 
-    It listens on one port for the source of the job and on one for the sink, and knows nothing of
-    how a job is run.
+    It knows nothing of how a job is run.
     """
 
     def __init__(
@@ -121,6 +116,7 @@ class Keeper:
             follow: called when the job that has the frames has failed, in a thread of its own.
         """
         self.limit = limit
+        self._outputs = outputs
         self._inputs, self._results = RecordForm(inputs), RecordForm(outputs)
         self._follow = follow
         self._changed = threading.Condition()
@@ -138,11 +134,7 @@ class Keeper:
         """Which jobs have made them: the first one's number among the results, and the epoch."""
         self.error: RankSliceError | None = None
         """Why the last job failed."""
-        self._secret = secrets.token_hex(32)
-        self._strangers: dict[socket.socket, None] = {}
-        """Connections that have proven nothing yet, the oldest first."""
-        self._connections: set[socket.socket] = set()
-        self._listeners: dict[str, socket.socket] = {}
+        self._door = Door(self._serve)
         self._threads: list[threading.Thread] = []
 
     @property
@@ -170,13 +162,11 @@ class Keeper:
             OSError: an address is not of this machine.
         """
         with self._changed:
-            source, sink = ((host, self._listener(host).getsockname()[1]) for host in hosts)
-            epoch = self._next_epoch
+            keeper = self._door.keeper(hosts, self._next_epoch)
             self._next_epoch += 1
-            self._ends[epoch] = _Ends()
-            keeper = wire.Keeper(source, sink, self._secret, epoch)
-            self._threads.append(_thread("job", self._run, run_job, keeper))
-        return epoch
+            self._ends[keeper.epoch] = _Ends()
+            self._threads.append(start_thread("job", self._run, run_job, keeper))
+        return keeper.epoch
 
     def is_alive(self, epoch: int) -> bool:
         """Return whether a job has neither ended nor failed."""
@@ -185,13 +175,6 @@ class Keeper:
     def is_waiting(self, epoch: int) -> bool:
         """Return whether a job is loaded and takes frames."""
         return epoch in self._state.ready
-
-    def _listener(self, host: str) -> socket.socket:
-        if host not in self._listeners:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._listeners[host] = socket.create_server((host, 0), family=family)
-            _thread("listener", self._listen, self._listeners[host])
-        return self._listeners[host]
 
     def wait_until_ready(self) -> None:
         """Return when the job takes frames.
@@ -238,11 +221,7 @@ class Keeper:
         self._happen(Closed())
         for thread in self._threads:  # others may be added meanwhile
             thread.join()
-        listeners = self._listeners.values()
-        for end in (*listeners, *self._connections):
-            _shut(end)  # a close alone would not end an accept that waits
-        for listener in listeners:
-            listener.close()
+        self._door.close()
 
     def _takes_none(self) -> bool:
         return self._state.is_closing or self._state.has_ended
@@ -289,7 +268,7 @@ class Keeper:
             if action.epoch in self._ends:
                 self._ends[action.epoch].frames.append(None)
         else:
-            self._threads.append(_thread("successor", self._find_successor, action.epoch))
+            self._threads.append(start_thread("successor", self._find_successor, action.epoch))
         return None
 
     def _run(self, run_job: RunJob, keeper: wire.Keeper) -> None:
@@ -314,7 +293,7 @@ class Keeper:
         with self._changed:
             ends = self._ends.pop(epoch)
         for connection in ends.connections:  # one to a board that is away may never end by itself
-            _shut(connection)
+            shut(connection)
 
     def _fail(self, epoch: int, error: RankSliceError) -> None:
         """Note that a job is over, unless it was noted before."""
@@ -338,39 +317,11 @@ class Keeper:
             self.restarts += 1
         self._happen(Replaced(successor))
 
-    def _listen(self, listener: socket.socket) -> None:
-        """Take connections until the listener is closed."""
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with self._changed:
-                self._strangers[connection] = None
-                if len(self._strangers) > _MOST_STRANGERS:
-                    oldest = next(iter(self._strangers))
-                    del self._strangers[oldest]
-                    _shut(oldest)
-            _thread("connection", self._serve, connection)
-
-    def _serve(self, connection: socket.socket) -> None:
-        """Serve one connection to its end."""
-        self._connections.add(connection)
-        try:
-            with connection:
-                try:
-                    role, epoch = wire.accept(connection, self._secret) or ("", 0)
-                finally:
-                    with self._changed:
-                        self._strangers.pop(connection, None)
-                if role == wire.ROLE_SOURCE:
-                    self._feed(connection, epoch)
-                elif role == wire.ROLE_SINK:
-                    self._take_results(connection, epoch)
-        except (OSError, JobError, UnexpectedResultError):
-            pass  # the job finds its connection closed, ends, and says why
-        finally:
-            self._connections.discard(connection)
+    def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
+        if role == wire.ROLE_SOURCE:
+            self._feed(connection, epoch)
+        elif role == wire.ROLE_SINK:
+            self._take_results(connection, epoch)
 
     def _feed(self, connection: socket.socket, epoch: int) -> None:
         """Send frames to the source of a job."""
@@ -411,30 +362,9 @@ class Keeper:
                 self._changed.notify_all()
 
     def _take_all(self, connection: socket.socket, epoch: int) -> None:
-        expected = 0
-        while head := wire.receive_head(connection, self._results):
-            number, sizes = head
-            if number == wire.END:
-                return
-            if number != expected:
-                raise UnexpectedResultError
-            expected += 1
-            outputs: Outputs = {}
-            for spec in self._results.outputs_of(sizes):
-                buffer = np.empty(spec.nbytes, np.uint8)
-                if not wire.receive(connection, wire.bytes_of(buffer)):
-                    return
-                outputs[spec.name] = typed_view(spec, buffer)
-            self._happen(CameOut(epoch), outputs)
-
-
-def _shut(end: socket.socket) -> None:
-    with suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-
-
-def _thread(name: str, work: Callable[..., None], *arguments: Any) -> threading.Thread:
-    """Start a thread that ends with the program."""
-    thread = threading.Thread(target=work, args=arguments, name=f"keeper: {name}", daemon=True)
-    thread.start()
-    return thread
+        names = [spec.name for spec in self._outputs]
+        for outputs in results(connection, self._results):
+            try:
+                self._happen(CameOut(epoch), dict(zip(names, outputs, strict=True)))
+            except UnexpectedResultError:
+                raise JobError("a result came, and no frame is inside") from None

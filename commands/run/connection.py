@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -10,12 +9,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.keeper.door import Door, results, shut
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, typed_view
+from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
 
@@ -29,8 +28,6 @@ Raises:
 
 _LAST_RESULTS_S = 1.0
 """How long results may be on their way after a failed job has ended."""
-_MOST_STRANGERS = 16
-"""Connections that may be about to prove that they belong to the job."""
 
 
 class Connection:
@@ -68,17 +65,12 @@ class Connection:
         """Whether the last one came."""
         self.error: BaseException | None = None
         """Why a result could not be taken."""
-        self._secret = secrets.token_hex(32)
-        self._strangers = threading.Semaphore(_MOST_STRANGERS)
-        self._listeners = {host: _listen_at(host) for host in dict.fromkeys(hosts)}
-        source, sink = ((host, self._listeners[host].getsockname()[1]) for host in hosts)
-        self.variables = {wire.VARIABLE: wire.Keeper(source, sink, self._secret).to_text()}
+        self._door = Door(self._serve)
+        self.variables = {wire.VARIABLE: self._door.keeper(hosts).to_text()}
         """For the environment of the job."""
 
     def __enter__(self) -> Connection:
-        """Take connections."""
-        for listener in self._listeners.values():
-            _start(self._accept, listener)
+        """Return the connection."""
         return self
 
     def __exit__(
@@ -88,13 +80,7 @@ class Connection:
         traceback: TracebackType | None,
     ) -> None:
         """Close all connections."""
-        for listener in self._listeners.values():
-            _shut(listener)
-            listener.close()
-        if self._source is not None:
-            self._source.close()
-        if self._sink is not None:
-            _shut(self._sink)  # whoever reads it closes it
+        self._door.close()
 
     def drain(self) -> None:
         """Have the source let in what has arrived, and nothing else."""
@@ -115,7 +101,7 @@ class Connection:
             if has_failed and not self._changed.wait_for(lambda: self._is_over, _LAST_RESULTS_S):
                 if self._sink is None:
                     return
-                _shut(self._sink)  # what has been received is still read
+                shut(self._sink)  # what has been received is still read
             self._changed.wait_for(lambda: self._is_over)
         if self.error is not None:
             raise self.error
@@ -127,40 +113,25 @@ class Connection:
             with suppress(OSError):
                 self._source.sendall(b"\n")
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            if self._strangers.acquire(blocking=False):
-                _start(self._serve, connection)
-            else:
-                connection.close()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            role, _ = wire.accept(connection, self._secret) or ("", 0)
-        finally:
-            self._strangers.release()
+    def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
         if role == wire.ROLE_DRAIN:
             with self._changed:
                 self._source = connection
                 self._tell_source()
+            wire.receive(connection, bytearray(1))  # until the source closes it
         elif role == wire.ROLE_SOURCE and self._feed is not None:
             feed, self._feed = self._feed, None
             feed(connection)
         elif role == wire.ROLE_SINK and self._on_result is not None and self._sink is None:
             self._sink = connection
             self._take_results(connection, self._on_result)
-        else:
-            connection.close()
 
     def _take_results(self, connection: socket.socket, on_result: OnResult) -> None:
         has_ended = False
         try:
-            with connection:
-                has_ended = self._receive(connection, on_result)
+            for number, outputs in enumerate(results(connection, self._form)):
+                on_result(number, outputs)
+            has_ended = True
         except (OSError, JobError):
             pass  # the job has failed, and says why
         except BaseException as error:
@@ -168,36 +139,3 @@ class Connection:
         with self._changed:
             self._has_ended, self._is_over = has_ended, True
             self._changed.notify_all()
-
-    def _receive(self, connection: socket.socket, on_result: OnResult) -> bool:
-        """Take results in order; return whether the last one came."""
-        expected = 0
-        while (head := wire.receive_head(connection, self._form)) is not None:
-            number, sizes = head
-            if number == wire.END:
-                return True
-            if number != expected:
-                return False
-            expected += 1
-            outputs = []
-            for spec in self._form.outputs_of(sizes):
-                buffer = np.empty(spec.nbytes, np.uint8)
-                if not wire.receive(connection, wire.bytes_of(buffer)):
-                    return False
-                outputs.append(typed_view(spec, buffer))
-            on_result(number, outputs)
-        return False
-
-
-def _listen_at(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family)
-
-
-def _shut(end: socket.socket) -> None:
-    with suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-
-
-def _start(work: Callable[..., None], *arguments: Any) -> None:
-    threading.Thread(target=work, args=arguments, name="connection", daemon=True).start()

@@ -14,8 +14,8 @@ import pytest
 from rankslice.commands.app import COMMANDS, load_command, summary
 
 ROOM = Path(__file__).parents[2] / "commands"
-FOR_PROGRAMS = {"pipeline"}
-"""Folders with what no command line offers."""
+PARTS = {"job", "pipeline"}
+"""Folders with what several commands need, and what programs use."""
 OF_A_COMMAND = re.compile(r"rankslice\.commands\.(\w+)\.")
 
 
@@ -26,15 +26,15 @@ def imported(file: Path) -> set[str]:
 
 
 def used_by(command: str) -> set[str]:
-    """Return the commands whose folders a command's files import."""
+    """Return the other folders that the files of a folder import."""
     modules = {name for file in (ROOM / command).glob("*.py") for name in imported(file)}
     found = {match[1] for name in modules if (match := OF_A_COMMAND.match(name))}
-    return found & set(COMMANDS) - {command}
+    return found & {*COMMANDS, *PARTS} - {command}
 
 
 def test_each_folder_is_a_command_and_has_its_parts() -> None:
     folders = {path.name for path in ROOM.iterdir() if (path / "__init__.py").is_file()}
-    assert {*COMMANDS, *FOR_PROGRAMS} == folders
+    assert {*COMMANDS, *PARTS} == folders
     for name in COMMANDS:
         assert (ROOM / name / "cli.py").is_file()
         assert (ROOM / name / f"{name}.py").is_file()
@@ -42,7 +42,7 @@ def test_each_folder_is_a_command_and_has_its_parts() -> None:
 
 
 def test_the_folders_of_commands_use_each_other_one_way() -> None:
-    uses = {command: used_by(command) for command in COMMANDS}
+    uses = {folder: used_by(folder) for folder in (*COMMANDS, *PARTS)}
     order = list(TopologicalSorter(uses).static_order())  # raises where they go in a circle
     assert uses["explore"] >= {"build", "run", "profile"}
     assert order.index("run") > order.index("deploy")

@@ -17,7 +17,7 @@ from real_jobs import chain
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.keeper import ROLE_SINK, VARIABLE, connect
+from rankslice.backend.runtime.keeper import ROLE_SINK, VARIABLE, connect, keeper_from
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.run.connection import Connection, OnResult
@@ -101,10 +101,9 @@ def test_who_does_not_know_the_secret_takes_no_place_of_the_job(
 ) -> None:
     taken: list[int] = []
     with connected(built, lambda frame, outputs: taken.append(frame)) as connection:
-        for listener in connection._listeners.values():
-            for _ in range(20):  # more than may be about to prove who they are
-                with socket.create_connection(listener.getsockname()[:2]) as stranger:
-                    stranger.sendall(bytes(200))
+        for _ in range(100):  # more than may be about to prove who they are
+            with socket.create_connection(keeper_from(connection.variables).sink) as stranger:
+                stranger.sendall(bytes(200))
         time.sleep(0.05)
         run(built, connection, monkeypatch, frames=5, stream=True)
         connection.wait_for_results(has_failed=False)

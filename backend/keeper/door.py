@@ -1,0 +1,145 @@
+"""Where source and sink of a job connect to a program outside of MPI, and what its sink sends."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime import keeper as wire
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import typed_view
+from rankslice.backend.runtime.records import RecordForm
+
+Welcome: TypeAlias = Callable[[socket.socket, str, int], None]
+"""Serves a connection to its end, given its role and epoch; then it is closed.
+
+Raises:
+    OSError: the connection is broken.
+    JobError: what came does not fit the job, which finds its connection closed and says why.
+"""
+
+_MOST_STRANGERS = 64
+"""Connections that may be about to prove that they belong to the job."""
+
+
+class Door:
+    """Listens, and lets in who knows the secret; each connection is served in a thread."""
+
+    def __init__(self, welcome: Welcome) -> None:
+        """Take what serves connections. It listens once :meth:`keeper` has named an address."""
+        self._welcome = welcome
+        self._secret = secrets.token_hex(32)
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}
+        """Connections that have proven nothing yet, the oldest first."""
+        self._connections: set[socket.socket] = set()
+        self._listeners: dict[str, socket.socket] = {}
+
+    def keeper(self, hosts: tuple[str, str], epoch: int = 0) -> wire.Keeper:
+        """Return what tells a job where to connect.
+
+        Args:
+            hosts: addresses of this machine at which source and sink reach it.
+            epoch: of the job.
+
+        Raises:
+            OSError: an address is not of this machine.
+        """
+        with self._lock:
+            source, sink = ((host, self._listener(host).getsockname()[1]) for host in hosts)
+        return wire.Keeper(source, sink, self._secret, epoch)
+
+    def close(self) -> None:
+        """Close all connections, and let nobody in."""
+        with self._lock:
+            listeners = list(self._listeners.values())
+            connections = list(self._connections)
+        for end in (*listeners, *connections):
+            shut(end)  # a close alone would not end an accept that waits
+        for listener in listeners:
+            listener.close()
+
+    def _listener(self, host: str) -> socket.socket:
+        if host not in self._listeners:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listeners[host] = socket.create_server((host, 0), family=family)
+            start_thread("listener", self._listen, self._listeners[host])
+        return self._listeners[host]
+
+    def _listen(self, listener: socket.socket) -> None:
+        """Take connections until the listener is closed."""
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._connections.add(connection)
+                self._strangers[connection] = None
+                if len(self._strangers) > _MOST_STRANGERS:
+                    oldest = next(iter(self._strangers))
+                    del self._strangers[oldest]
+                    shut(oldest)
+            start_thread("connection", self._serve, connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Serve one connection to its end."""
+        try:
+            with connection:
+                try:
+                    known = wire.accept(connection, self._secret)
+                finally:
+                    with self._lock:
+                        self._strangers.pop(connection, None)
+                if known is not None:
+                    self._welcome(connection, *known)
+        except (OSError, JobError):
+            pass
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+
+
+def results(connection: socket.socket, form: RecordForm) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of each frame that a sink sends, in order, until it says that all came.
+
+    Raises:
+        OSError: the connection is broken, or ends before.
+        JobError: what came is no result of the job.
+    """
+    expected = 0
+    while (head := wire.receive_head(connection, form)) is not None:
+        number, sizes = head
+        if number == wire.END:
+            return
+        if number != expected:
+            raise JobError(f"result {number} came where {expected} was due")
+        expected += 1
+        outputs = []
+        for spec in form.outputs_of(sizes):
+            buffer = np.empty(spec.nbytes, np.uint8)
+            if not wire.receive(connection, wire.bytes_of(buffer)):
+                raise ConnectionError
+            outputs.append(typed_view(spec, buffer))
+        yield outputs
+    raise ConnectionError
+
+
+def shut(end: socket.socket) -> None:
+    """Have whoever waits for a socket go on."""
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def start_thread(name: str, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """Start a thread that ends with the program."""
+    thread = threading.Thread(target=work, args=arguments, name=f"keeper: {name}", daemon=True)
+    thread.start()
+    return thread

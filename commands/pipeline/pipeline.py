@@ -23,11 +23,11 @@ from rankslice.backend.keeper.keeper import (
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build_folder import PLAN
+from rankslice.commands.build_folder import PLAN, read_plan
 from rankslice.commands.job.job import run_kept
 from rankslice.commands.job.prepare import PreparedRun, prepare
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
-from rankslice.commands.pipeline.survival import Restart, Survivors
+from rankslice.commands.pipeline.survival import Restart, Survivors, accused_boards
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 
 __all__ = ["Pipeline", "PipelineError", "QueueFullError", "Restart", "open_pipeline"]
@@ -101,9 +101,20 @@ def open_pipeline(
         )
 
     config = None if ssh_config is None else Path(ssh_config)
-    first = prepared(Path(folder))
-    survivors = Survivors(first.folder, prepared, config) if survive else None
-    pipeline = Pipeline(first, queue, survivors, standby=standby, on_restart=on_restart)
+    place, lost = Path(folder).resolve(), frozenset[str]()
+    survivors = Survivors(place, prepared, config) if survive else None
+    try:
+        first = prepared(place)
+    except RankSliceError as error:
+        accused = accused_boards(error, read_plan(place)) if survivors is not None else None
+        if survivors is None or not accused:
+            raise
+        first, lost = survivors.next_run(survivors.losable(accused, error), frozenset())
+        on_restart(Restart(error, lost, first.folder, 0))
+    else:
+        if survivors is not None:
+            survivors.check()
+    pipeline = Pipeline(first, queue, survivors, lost=lost, standby=standby, on_restart=on_restart)
     if not wait:
         return pipeline
     try:
@@ -127,6 +138,7 @@ class Pipeline:
         queue: int | None = None,
         survivors: Survivors | None = None,
         *,
+        lost: frozenset[str] = frozenset(),
         standby: bool = False,
         on_restart: Callable[[Restart], None] = lambda restart: None,
     ) -> None:
@@ -136,6 +148,7 @@ class Pipeline:
             prepared: a run whose frames come from the keeper.
             queue: how many frames may wait; as many as are inside by default.
             survivors: what follows when a board is lost; ``None``: nothing does.
+            lost: boards that the job does without from the beginning.
             standby: load the jobs that may follow.
             on_restart: called when another job takes over.
         """
@@ -151,7 +164,7 @@ class Pipeline:
         """By epoch."""
         self._standby: dict[frozenset[str], int] = {}
         """Epochs by the boards that these jobs do without."""
-        self._lost: frozenset[str] = frozenset()
+        self._lost = lost
         self._mpiruns: list[subprocess.Popen[str]] = []
         self._is_aborted = False
         self._starting = threading.Lock()

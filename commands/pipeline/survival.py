@@ -50,7 +50,7 @@ class Survivors:
         prepare: Callable[[Path], PreparedRun],
         ssh_config: Path | None = None,
     ) -> None:
-        """Check for each board that may be lost that the others can run its plan.
+        """Take a build folder that was built to survive.
 
         Args:
             folder: made by ``build --survive``.
@@ -58,17 +58,24 @@ class Survivors:
             ssh_config: handed to ssh as ``-F``.
 
         Raises:
-            RankSliceError: the folder was built without ``--survive``, or boards cannot run what
-                they need then.
+            RankSliceError: it was built without ``--survive``.
         """
         self._folder, self._prepare, self._ssh_config = folder, prepare, ssh_config
         self._survival = read_survival(folder)
+        self._prepared: dict[frozenset[str], PreparedRun] = {}
+        self._fruitless = 0
+        self._completed = -1
+
+    def check(self) -> None:
+        """Check for each board that may be lost that the others can run its plan.
+
+        Raises:
+            RankSliceError: they cannot.
+        """
         alone = [frozenset({board}) for board in sorted(self._survival.boards)]
         with ThreadPoolExecutor(len(alone)) as threads:
             runs = threads.map(self._without, alone)
             self._prepared = dict(zip(alone, runs, strict=True))
-        self._fruitless = 0
-        self._completed = -1
 
     def take_all(self) -> dict[frozenset[str], PreparedRun]:
         """Return the runs for the loss of each board; they are started now."""
@@ -95,11 +102,20 @@ class Survivors:
         accused = accused_boards(error, plan)
         if not accused:
             raise RankSliceError("no board is to blame, so the job is not started without one")
+        return self.losable(accused, None)
+
+    def losable(self, accused: frozenset[str], reason: RankSliceError | None) -> frozenset[str]:
+        """Return the boards if a job may go on without them.
+
+        Raises:
+            RankSliceError: it was not built for that; after the reason why they are lost.
+        """
         if unplanned := sorted(accused - self._survival.boards):
             names = ",".join(sorted(self._survival.boards | accused))
             raise RankSliceError(
+                *(() if reason is None else reason.mistakes),
                 f"the job was not built to go on without {joined(unplanned)}; build it with"
-                f" --survive {names}"
+                f" --survive {names}",
             )
         return accused
 

@@ -345,6 +345,9 @@ def run(
         refuse_without(context, "--survive", "standby")
     else:
         refuse_with("--survive", **{name: context.params[name] for name in _NOT_SURVIVING})
+        if video is not None:
+            found = "is drawn after a run without --survive"
+            raise RankSliceError(Mistake(str(video), found, "expected a name that ends in .jsonl"))
         _run_surviving(
             folder,
             options,
@@ -358,6 +361,7 @@ def run(
                 "standby": standby,
             },
             results,
+            target,
             json_file,
             verify=verify is not None,
             tolerance=tolerance,
@@ -409,15 +413,9 @@ def run(
             for line in shape_lines(ran.results):
                 print_line(screen, on_one_line(line))
         if ran.drained_by:
-            print_line(
-                talk, f"ended by {ran.drained_by}: every frame that had entered has come out"
-            )
+            _tell_drained(ran.drained_by)
         if verify is not None:
             bars.begin("comparing", len(ran.labels))
-
-    def tell_drain(name: str) -> None:
-        text = f"{name}: no further frame enters; a second signal ends the job at once"
-        print_line(talk, text)
 
     with _Bars() as bars:
         if not (target == STDOUT and sys.stdout.isatty()):  # the lines are shown instead
@@ -428,7 +426,7 @@ def run(
             tolerance=tolerance,
             on_completed=bars.update,
             on_result=lines.write if lines is not None else None,
-            on_drain=tell_drain,
+            on_drain=_tell_drain,
             on_ran=show,
             on_verified=bars.update,
         )
@@ -466,11 +464,20 @@ _NOT_SURVIVING = (
 """Options that mean nothing, or are not there, with ``--survive``."""
 
 
+def _tell_drain(signal: str) -> None:
+    print_line(talk, f"{signal}: no further frame enters; a second signal ends the job at once")
+
+
+def _tell_drained(signal: str) -> None:
+    print_line(talk, f"ended by {signal}: every frame that had entered has come out")
+
+
 def _run_surviving(
     folder: Path,
     options: RunOptions,
     pipeline_options: dict[str, Any],
     results: Path | None,
+    target: Path | None,
     json_file: Path | None,
     *,
     verify: bool,
@@ -487,19 +494,24 @@ def _run_surviving(
             options,
             pipeline_options,
             results=results,
+            output=target,
             verify=verify,
             tolerance=tolerance,
             on_started=lambda source: bars.begin("running", source.frames),
             on_completed=bars.update,
+            on_drain=_tell_drain,
             on_restart=lambda restart: print_line(talk, on_one_line(str(restart)), "warning"),
             on_verified=bars.update,
         )
     if json_file is not None:
         write_json(json_file, survived.to_json())
-    if json_file != STDOUT:
+    shows = STDOUT not in (json_file, target, results)
+    if shows:
         print_survived(survived, screen)
+    if survived.drained_by:
+        _tell_drained(survived.drained_by)
     if survived.verify is not None:
-        if json_file != STDOUT:
+        if shows:
             print_verdict(survived.verify, screen)
         if not survived.verify.passed:
             raise RankSliceError(f"verify: {survived.verify.complaint.partition(';')[0]}")

@@ -7,19 +7,20 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sinks.results import Results, results_of
+from rankslice.backend.runtime.sinks.results import results_of
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
@@ -28,10 +29,15 @@ from rankslice.commands.job.job import own_folder
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.job.results_files import check_results, move_results
 from rankslice.commands.pipeline.pipeline import Pipeline, Restart, open_pipeline
+from rankslice.commands.run.drain import drained_by_signals
+from rankslice.commands.run.output import json_lines
 from rankslice.commands.run.run import keep_finished
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
+from rankslice.framework.files.output_file import is_null
 from rankslice.measurement.throughput import throughput_fps
 from rankslice.measurement.verify import Verification
+
+_Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
@@ -47,6 +53,8 @@ class Survived:
     restarts: tuple[Restart, ...]
     recovered_s: tuple[float, ...]
     """For each of them, from the last result before it to the first one after it."""
+    drained_by: str = ""
+    """Name of the signal that ended the stream; empty: it ended by itself."""
     verify: Verification | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -74,10 +82,12 @@ def run_surviving(
     pipeline_options: Mapping[str, Any],
     *,
     results: Path | None = None,
+    output: Path | None = None,
     verify: bool = False,
     tolerance: float | None = None,
     on_started: Callable[[Source], None] = lambda source: None,
     on_completed: Callable[[int], None] = lambda count: None,
+    on_drain: Callable[[str], None] = lambda signal: None,
     on_restart: Callable[[Restart], None] = lambda restart: None,
     on_verified: Callable[[int], None] = lambda count: None,
 ) -> Survived:
@@ -88,10 +98,13 @@ def run_surviving(
         options: of the run; its frames are read on this machine.
         pipeline_options: of :func:`.open_pipeline`.
         results: file for the outputs; ``results.bin`` in ``folder`` by default.
+        output: file for a line of JSON for each frame, as it comes.
         verify: compare all results with the unsliced model's.
         tolerance: by which share of their range results may differ.
         on_started: called with the source once all ranks are ready.
         on_completed: called with the number of frames that have come out.
+        on_drain: called with the name of the signal at which no further frames enter, where nobody
+            knows how many there are.
         on_restart: called when another job takes over.
         on_verified: called from time to time with the number of compared frames.
 
@@ -101,25 +114,50 @@ def run_surviving(
     """
     run = _prepared(folder, options, results)
     reference = None
+    discards = is_null(run.options.results)
     if verify:
+        if discards:
+            raise RankSliceError(Mistake("--verify", "needs results", "leave out --results"))
         from rankslice.commands.run.comparison import find_reference
 
         reference = find_reference(run)
     job = load_job(run.folder / PLAN)
     restarts: list[Restart] = []
+    is_over = threading.Event()
+
+    def drain(signal: str) -> None:
+        on_drain(signal)
+        is_over.set()
+        run.source.end()
 
     def note(restart: Restart) -> None:
         restarts.append(restart)
         on_restart(restart)
 
+    times = _Times()
+    lines = None if output is None else json_lines(run, output, (), 0)
     with own_folder(run) as place:
+        file = run.options.results if discards else place / RESULTS
         try:
-            with open_pipeline(
-                run.folder, **pipeline_options, exact=options.exact, survive=True, on_restart=note
-            ) as pipeline:
+            with (
+                open_pipeline(
+                    run.folder,
+                    **pipeline_options,
+                    exact=options.exact,
+                    survive=True,
+                    on_restart=note,
+                ) as pipeline,
+                drained_by_signals(drain if run.source.frames is None else None) as told,
+                closing(ResultsWriter(file, job.sha256, job.outputs)) as writer,
+            ):
                 on_started(run.source)
-                writer = ResultsWriter(place / RESULTS, job.sha256, job.outputs)
-                arrived = _run(pipeline, _frames(run, job), writer, job, on_completed)
+                found = _outputs(pipeline, _frames(run, job, is_over), times)
+                for count, outputs in enumerate(found):
+                    ordered = [outputs[spec.name] for spec in job.outputs]
+                    writer.write(count, ordered)
+                    if lines is not None:
+                        lines.write(count, ordered)
+                    on_completed(count + 1)
         except JobError as error:
             raise RankSliceError(str(error), *keep_finished(run, place)) from None
         except RankSliceError as error:
@@ -129,10 +167,13 @@ def run_surviving(
         except BaseException:  # a signal that ends this program
             keep_finished(run, place)
             raise
-        with as_user_errors():
-            written = results_of(job, place / RESULTS)
-        move_results(place / RESULTS, run.options.results)
-    summary = _summary(written, arrived, restarts, pipeline.window)
+        if lines is not None:
+            lines.close()
+        if not discards:
+            with as_user_errors():
+                written = results_of(job, file)
+            move_results(file, run.options.results)
+    summary = _summary(times, restarts, pipeline.window, "".join(told))
     if reference is None:
         return summary
     from rankslice.commands.run.comparison import verified
@@ -153,83 +194,81 @@ def _prepared(folder: Path, options: RunOptions, results: Path | None) -> Prepar
     plan = read_plan(folder)
     with as_user_errors():
         source = open_source(options, load_job(folder / PLAN).inputs)
-    host = plan.ranks[plan.source].host
-    if not source.reads_files and not source.can_replay and not is_this_machine(host):
-        raise RankSliceError(
-            Mistake(
-                " ".join(options.inputs),
-                f"is read on this machine, not on {host}: a source there would be lost with it",
-                "leave out --survive, or feed the job from here with a file or rankslice.open",
-            )
-        )
+    name = " ".join(options.inputs)
+    if source.is_live:
+        found = "a camera of a board is lost with it, and its frames do not wait for the next job"
+        hint = "feed the job from a program: rankslice.open(..., survive=True)"
+        raise RankSliceError(Mistake(name, found, hint))
+    if is_streamed(options.inputs):
+        found = "standard input goes to one job, and --survive may have several"
+        raise RankSliceError(Mistake(name, found, "give a file, or feed the job from a program"))
     options = replace(options, results=check_results(results or folder / RESULTS))
     return PreparedRun(folder, plan, options, source, ())
 
 
-def _frames(run: PreparedRun, job: Job) -> Iterator[tuple[float, dict[str, NDArray[Any]]]]:
+@dataclass
+class _Times:
+    """When frames arrived, and when their results came, in seconds."""
+
+    arrived: array[float] = field(default_factory=lambda: array("d"))
+    completed: array[float] = field(default_factory=lambda: array("d"))
+
+
+def _frames(
+    run: PreparedRun, job: Job, is_over: threading.Event
+) -> Iterator[tuple[float, _Arrays]]:
     """Yield when each frame arrives, and its arrays; by the clock, if there is a rate."""
     slots = [make_slot(spec) for spec in job.inputs]
+    names = [spec.name for spec in job.inputs]
     begin = time.monotonic()
-    number, fps = 0, run.options.fps
-    while run.source.frames is None or number < run.source.frames:
+    number, most = 0, run.source.frames
+    fps = None if run.options.pull else run.options.fps or run.source.fps
+    while not is_over.is_set() and (most is None or number < most):
         try:
             run.source.read(number, slots)
         except EndOfStreamError:
             return
         arrival = time.monotonic() if fps is None else begin + number / fps
-        time.sleep(max(0.0, arrival - time.monotonic()))
-        names = (spec.name for spec in job.inputs)
+        if is_over.wait(max(0.0, arrival - time.monotonic())):
+            return
         yield arrival, dict(zip(names, map(values_in, slots), strict=True))
         number += 1
 
 
-def _run(
-    pipeline: Pipeline,
-    frames: Iterator[tuple[float, dict[str, NDArray[Any]]]],
-    writer: ResultsWriter,
-    job: Job,
-    on_completed: Callable[[int], None],
-) -> array[float]:
-    """Write the results of all frames; return when these arrived, in seconds."""
-    arrived = array("d")
-    pending: Queue[Future[dict[str, NDArray[Any]]] | BaseException | None] = Queue()
+def _outputs(
+    pipeline: Pipeline, frames: Iterator[tuple[float, _Arrays]], times: _Times
+) -> Iterator[_Arrays]:
+    """Yield the results of frames, which another thread gives as they arrive."""
+    pending: Queue[Future[_Arrays] | BaseException | None] = Queue()
 
     def feed() -> None:
         try:
             for arrival, frame in frames:
-                arrived.append(arrival)
+                times.arrived.append(arrival)
                 pending.put(pipeline.submit(frame))
             pending.put(None)
         except BaseException as error:
             pending.put(error)
 
     threading.Thread(target=feed, daemon=True).start()
-    count = 0
-    try:
-        while (found := pending.get()) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            outputs = found.result()
-            writer.write(count, [outputs[spec.name] for spec in job.outputs])
-            count += 1
-            on_completed(count)
-    finally:
-        writer.close()
-    return arrived
+    while (found := pending.get()) is not None:
+        if isinstance(found, BaseException):
+            raise found
+        outputs = found.result()
+        times.completed.append(time.monotonic())
+        yield outputs
 
 
-def _summary(
-    written: Results, arrived: array[float], restarts: list[Restart], window: int
-) -> Survived:
-    times = np.asarray(written.completed_s)
-    latencies = 1e3 * (times - np.asarray(arrived))
+def _summary(times: _Times, restarts: list[Restart], window: int, drained_by: str) -> Survived:
+    completed = np.asarray(times.completed)
+    latencies = 1e3 * (completed - np.asarray(times.arrived)[: len(completed)])
     percentiles = {
         name: float(np.percentile(latencies, share)) if len(latencies) else 0.0
         for name, share in _PERCENTILES.items()
     }
-    recovered = tuple(_gap_s(times, restart.completed) for restart in restarts)
-    rate = throughput_fps(times, window)[0] if len(times) else 0.0
-    return Survived(len(times), rate, percentiles, tuple(restarts), recovered)
+    recovered = tuple(_gap_s(completed, restart.completed) for restart in restarts)
+    rate = throughput_fps(completed, window)[0] if len(completed) else 0.0
+    return Survived(len(completed), rate, percentiles, tuple(restarts), recovered, drained_by)
 
 
 def _gap_s(times: NDArray[np.float64], number: int) -> float:

@@ -189,6 +189,22 @@ def test_no_frame_is_lost_or_doubled_when_a_board_is(
     assert max(np.diff(after)) <= (loss.with_standby_s if standby else loss.bound_s)
 
 
+def test_a_job_starts_without_a_board_that_is_off(rack: Boards, out: Path) -> None:
+    next_frame, restarts = frames_of(out, 6), list[rankslice.Restart]()
+    rack[0].cut_power()
+    try:
+        with rankslice.open(
+            out, survive=True, ssh_config=rack.ssh_config, on_restart=restarts.append
+        ) as pipeline:
+            fed = Fed(pipeline)
+            for _ in range(3):
+                fed.give(next_frame())
+    finally:
+        rack[0].power_on()
+    fed.check(out / "model")
+    assert [{rack[0].name}] == [restart.without for restart in restarts]
+
+
 @pytest.mark.slow
 def test_a_board_that_flaps_loses_nothing(rack: Boards, out: Path) -> None:
     next_frame = frames_of(out, 7)

@@ -81,14 +81,25 @@ def test_the_message_of_a_failed_job_tells_which_boards_are_lost(
 def test_the_run_without_a_board_is_checked_beforehand(out: Path) -> None:
     prepare = Prepare()
     survivors = Survivors(out, prepare)
+    survivors.check()
     assert ["a", "b"] == sorted(prepare.asked)
     assert ("a", A) == survivors.next_run(A, frozenset())
     assert 2 == len(prepare.asked)
 
 
+def test_with_a_board_that_is_lost_already_its_plan_is_checked_alone(out: Path) -> None:
+    prepare = Prepare()
+    prepare.failing = {"b"}
+    survivors = Survivors(out, prepare)
+    assert ("a", A) == survivors.next_run(survivors.losable(A, None), frozenset())
+    with pytest.raises(RankSliceError, match=r"is off\n.*not built to go on without c"):
+        survivors.losable(C, RankSliceError("board c is off"))
+
+
 def test_a_board_that_answers_is_used_again(out: Path) -> None:
     prepare = Prepare()
     survivors = Survivors(out, prepare)
+    survivors.check()
     survivors.next_run(A, frozenset())
     assert ("b", B) == survivors.next_run(B, A)
     assert ("a", A) == survivors.next_run(A, B)
@@ -100,6 +111,7 @@ def test_a_second_board_that_is_lost_is_planned_for_afresh(
 ) -> None:
     prepare = Prepare()
     survivors = Survivors(out, prepare)
+    survivors.check()
     survivors.take_all()
     prepare.failing = {"b"}
     deployed = []

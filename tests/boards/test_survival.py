@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 import rankslice
 from boards import Board, Boards
-from boards.deployments import deploy, home, of_job, signal_rank, survivable_chain
+from boards.deployments import Launcher, deploy, home, of_job, signal_rank, survivable_chain
 from boards.fixtures import skip_without_boards
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.sinks.results import read_results
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
@@ -264,3 +265,36 @@ def test_the_end_of_the_launcher_ends_the_jobs_that_wait(rack: Boards, out: Path
         pipeline(frames_of(out, 9)())
     assert "ended" == pipeline.state
     assert [] == [line for board in rack for line in of_job(board)]
+
+
+def test_a_run_without_end_goes_on_and_ends_at_a_signal(
+    rack: Boards, out: Path, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.jsonl"
+    options = ("--survive", "--frames", "unlimited", "--fps", FPS, "--verify", "--output", lines)
+    launcher = Launcher(rack, out, *map(str, options))
+    try:
+        await_lines(launcher, lines, 20)
+        kill_rank(rack[1])
+        await_lines(launcher, lines, len(lines.read_text().splitlines()) + 40)
+        launcher.process.send_signal(signal.SIGTERM)
+        assert 0 == launcher.process.wait(60)
+        told = launcher.errors()
+    finally:
+        launcher.close()
+    assert f"warning: rank 1 ({rack[1].name}_cpu0" in told
+    assert f"going on without {rack[1].name}" in told
+    assert "ended by SIGTERM: every frame that had entered has come out" in told
+    numbers = [json.loads(line)["frame"] for line in lines.read_text().splitlines()]
+    assert list(range(len(numbers))) == numbers
+    assert len(numbers) == len(read_results(out / "results.bin"))
+    assert [] == [line for board in rack for line in of_job(board)]
+
+
+def await_lines(launcher: Launcher, file: Path, count: int) -> None:
+    """Wait until a run has written so many lines."""
+    deadline = time.monotonic() + 60
+    while not file.exists() or len(file.read_text().splitlines()) < count:
+        assert launcher.process.poll() is None, launcher.errors()
+        assert time.monotonic() < deadline, launcher.errors()
+        time.sleep(0.05)

@@ -112,7 +112,7 @@ def prepare(
         RankSliceError: the folder is no build folder, the input does not fit the model, there is
             no usable mpirun, or a board cannot run its package or has too little memory for it.
     """
-    folder = _absolute(folder)
+    folder = absolute(folder)
     plan = read_plan(folder)
     refuse_switching(plan, options, str(folder))
     if options.trace is not None:
@@ -120,7 +120,7 @@ def prepare(
     options = replace(
         options,
         inputs=_located(options.inputs),
-        trace=options.trace and _absolute(options.trace),
+        trace=options.trace and absolute(options.trace),
         results=check_results(results or folder / RESULTS),
         report=folder / REPORT,
         progress=True,
@@ -181,7 +181,12 @@ def _exported(options: RunOptions) -> list[str]:
     return ["-x", keeper.VARIABLE] if is_asked or options.drain or options.stream else []
 
 
-def _absolute(path: Path) -> Path:
+def absolute(path: Path) -> Path:
+    """Return a path from the root, with its links followed.
+
+    Raises:
+        RankSliceError: a link leads to itself.
+    """
     try:
         return path.resolve()
     except (OSError, RuntimeError):  # a link that leads to itself
@@ -213,4 +218,4 @@ def _located(inputs: Sequence[str]) -> tuple[str, ...]:
     kind = find_source(inputs)
     if kind is not None and not kind.reads_files:
         return tuple(inputs)
-    return tuple(str(_absolute(Path(name))) for name in inputs)
+    return tuple(str(absolute(Path(name))) for name in inputs)

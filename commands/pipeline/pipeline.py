@@ -25,7 +25,7 @@ from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN, read_plan
 from rankslice.commands.job.job import run_kept
-from rankslice.commands.job.prepare import PreparedRun, prepare
+from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
 from rankslice.commands.pipeline.survival import Restart, Survivors, accused_boards
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -101,7 +101,7 @@ def open_pipeline(
         )
 
     config = None if ssh_config is None else Path(ssh_config)
-    place, lost = Path(folder).resolve(), frozenset[str]()
+    place, lost = absolute(Path(folder)), frozenset[str]()
     survivors = Survivors(place, prepared, config) if survive else None
     try:
         first = prepared(place)
@@ -215,7 +215,7 @@ class Pipeline:
     @property
     def made(self) -> list[tuple[int, Path]]:
         """Which jobs have made the results: the number of each one's first, and its folder."""
-        return [(first, self._jobs[epoch].folder) for first, epoch in self._keeper.made]
+        return [(first, self._job(epoch).folder) for first, epoch in self._keeper.made]
 
     @property
     def state(self) -> str:
@@ -327,9 +327,14 @@ class Pipeline:
         ranks, plan = prepared.plan.ranks, prepared.plan
         ends = ranks[plan.source].host, ranks[plan.sink].host
         addresses = address_for(ends[0]), address_for(ends[1])
-        epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
-        self._jobs[epoch] = prepared
+        with self._starting:
+            epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
+            self._jobs[epoch] = prepared
         return epoch
+
+    def _job(self, epoch: int) -> PreparedRun:
+        with self._starting:  # it may fail before its start is noted
+            return self._jobs[epoch]
 
     def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
         on_failure = None if self._survivors is None else has_failed
@@ -346,9 +351,9 @@ class Pipeline:
         if self._is_aborted:
             return None
         completed = self.completed
-        accused = self._survivors.accused(self._jobs[epoch].plan, error, completed)
+        accused = self._survivors.accused(self._job(epoch).plan, error, completed)
         successor, self._lost = self._successor(accused)
-        folder = self._jobs[successor].folder
+        folder = self._job(successor).folder
         self._on_restart(Restart(error, self._lost, folder, completed))
         return successor
 

@@ -26,7 +26,7 @@ from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.commands.build_folder import PLAN, RESULTS, read_plan
 from rankslice.commands.job.job import own_folder
-from rankslice.commands.job.prepare import PreparedRun, as_user_errors
+from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.commands.job.results_files import check_results, move_results
 from rankslice.commands.pipeline.pipeline import Pipeline, Restart, open_pipeline
 from rankslice.commands.run.drain import drained_by_signals
@@ -190,7 +190,7 @@ def _prepared(folder: Path, options: RunOptions, results: Path | None) -> Prepar
     Raises:
         RankSliceError: the source does not fit the model, or is on a board that may be lost.
     """
-    folder = folder.resolve()
+    folder = absolute(folder)
     plan = read_plan(folder)
     with as_user_errors():
         source = open_source(options, load_job(folder / PLAN).inputs)

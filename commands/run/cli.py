@@ -486,8 +486,6 @@ def _run_surviving(
     from rankslice.commands.run.show import print_survived, print_verdict
     from rankslice.commands.run.surviving import run_surviving
 
-    if options.overflow == _Overflow.drop.value:
-        refuse_with("--survive", overflow=True)
     with _Bars() as bars:
         survived = run_surviving(
             folder,

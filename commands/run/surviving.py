@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -22,8 +22,9 @@ from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import results_of
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
-from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
+from rankslice.backend.runtime.sources.arrivals import Live
 from rankslice.commands.build_folder import PLAN, RESULTS, read_plan
 from rankslice.commands.job.job import own_folder
 from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
@@ -38,6 +39,10 @@ from rankslice.measurement.throughput import throughput_fps
 from rankslice.measurement.verify import Verification
 
 _Arrays: TypeAlias = "dict[str, NDArray[Any]]"
+
+_LIVE_QUEUE = 300
+"""Frames of a camera that may wait: those of ten seconds, within which another job takes over."""
+_LOOK_S = 0.1
 
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
@@ -140,6 +145,7 @@ def run_surviving(
         file = run.options.results if discards else place / RESULTS
         try:
             with (
+                closing(run.source),
                 open_pipeline(
                     run.folder,
                     **pipeline_options,
@@ -188,17 +194,16 @@ def _prepared(folder: Path, options: RunOptions, results: Path | None) -> Prepar
     """Return the run as verification and results need it; the job has its frames from here.
 
     Raises:
-        RankSliceError: the source does not fit the model, or is on a board that may be lost.
+        RankSliceError: the source does not fit the model, or gives its frames to one job only.
     """
     folder = absolute(folder)
     plan = read_plan(folder)
     with as_user_errors():
         source = open_source(options, load_job(folder / PLAN).inputs)
+    if options.overflow == "drop" and not source.is_live:
+        found = "drop cannot be combined with --survive, but for a camera"
+        raise RankSliceError(Mistake("--overflow", found, "frames of other sources wait"))
     name = " ".join(options.inputs)
-    if source.is_live:
-        found = "a camera of a board is lost with it, and its frames do not wait for the next job"
-        hint = "feed the job from a program: rankslice.open(..., survive=True)"
-        raise RankSliceError(Mistake(name, found, hint))
     if is_streamed(options.inputs):
         found = "standard input goes to one job, and --survive may have several"
         raise RankSliceError(Mistake(name, found, "give a file, or feed the job from a program"))
@@ -217,9 +222,16 @@ class _Times:
 def _frames(
     run: PreparedRun, job: Job, is_over: threading.Event
 ) -> Iterator[tuple[float, _Arrays]]:
-    """Yield when each frame arrives, and its arrays; by the clock, if there is a rate."""
+    """Yield when each frame arrives, and its arrays."""
     slots = [make_slot(spec) for spec in job.inputs]
     names = [spec.name for spec in job.inputs]
+    arriving = _live if run.source.is_live else _read
+    for arrival in arriving(run, slots, is_over):
+        yield arrival, dict(zip(names, map(values_in, slots), strict=True))
+
+
+def _read(run: PreparedRun, slots: Sequence[Slot], is_over: threading.Event) -> Iterator[float]:
+    """Read each frame into the slots and yield when it arrives: by the clock, if it has a rate."""
     begin = time.monotonic()
     number, most = 0, run.source.frames
     fps = None if run.options.pull else run.options.fps or run.source.fps
@@ -231,8 +243,28 @@ def _frames(
         arrival = time.monotonic() if fps is None else begin + number / fps
         if is_over.wait(max(0.0, arrival - time.monotonic())):
             return
-        yield arrival, dict(zip(names, map(values_in, slots), strict=True))
+        yield arrival
         number += 1
+
+
+def _live(run: PreparedRun, slots: Sequence[Slot], is_over: threading.Event) -> Iterator[float]:
+    """Take the frames of a camera into the slots as they come, and yield when they arrived."""
+    arrivals = Live(run.source.frames, run.options.queue or _LIVE_QUEUE, run.options.overflow)
+    has_come = threading.Event()
+    arrivals.on_arrival = has_come.set
+    run.source.start(arrivals)
+    taken = 0
+    while not is_over.is_set() and not arrivals.is_exhausted():
+        # Whatever is taken enters, so what found no room shows that the pipeline is too slow.
+        arrivals.judge(taken, taken)
+        if arrivals.is_waiting():
+            number, arrival = arrivals.take()
+            run.source.read(number, slots)
+            taken += 1
+            yield arrival
+        else:
+            has_come.wait(_LOOK_S)
+            has_come.clear()
 
 
 def _outputs(

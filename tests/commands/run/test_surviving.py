@@ -1,0 +1,127 @@
+"""Where the frames of a run come from that goes on without a board that is lost."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import rankslice
+from jobs import FIGURE_2_RANKS, build_folder, figure_2
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sizes import Slot, make_slot
+from rankslice.backend.runtime.sources import Source
+from rankslice.backend.runtime.sources.arrivals import Live
+from rankslice.commands.build_folder import read_plan
+from rankslice.commands.job.prepare import PreparedRun
+from rankslice.commands.run.surviving import _live, _read
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_folder(tmp_path_factory.mktemp("surviving"), figure_2(), FIGURE_2_RANKS)
+
+
+class Camera(Source):
+    """Gives frames by itself; the test says when."""
+
+    usage = ()
+    is_live = True
+    arrivals: Live
+
+    @classmethod
+    def accepts(cls, inputs: Sequence[str]) -> bool:
+        return False
+
+    def __init__(self) -> None:
+        self.is_started = threading.Event()
+
+    def start(self, arrivals: Any) -> None:
+        self.arrivals = arrivals
+        self.is_started.set()
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        np.asarray(slots[0])[...] = self.arrivals.content.pop(index)
+
+
+class Files(Camera):
+    """Has frames of its own."""
+
+    is_live = False
+    frames = 3
+    fps = 50.0
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        np.asarray(slots[0])[...] = index
+
+
+def prepared(built: Path, source: Source, **options: Any) -> PreparedRun:
+    return PreparedRun(built, read_plan(built), RunOptions(**options), source, ())
+
+
+def slots_of(built: Path) -> list[Slot]:
+    return [make_slot(spec) for spec in load_job(built / "plan.json").inputs]
+
+
+def test_frames_of_a_camera_wait_while_another_job_takes_over(built: Path) -> None:
+    camera, slots = Camera(), slots_of(built)
+    frames = _live(prepared(built, camera), slots, threading.Event())
+    taking = threading.Thread(target=next, args=(frames,))
+    taking.start()
+    assert camera.is_started.wait(10)
+    while not camera.arrivals.counts()[0]:  # what comes before the first look is no frame
+        camera.arrivals.arrive(7)
+    for value in (8, 9):
+        camera.arrivals.arrive(value)
+    taking.join()
+    assert 7 == np.asarray(slots[0]).flat[0]
+    values = [np.asarray(slots[0]).flat[0] for _ in range(2) if next(frames)]
+    assert [8, 9] == values
+
+
+def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
+    camera, slots = Camera(), slots_of(built)
+    frames = _live(prepared(built, camera, queue=1), slots, threading.Event())
+    taking = threading.Thread(target=next, args=(frames,))
+    taking.start()
+    assert camera.is_started.wait(10)
+    while not camera.arrivals.counts()[0]:
+        camera.arrivals.arrive(7)
+    taking.join()
+    for value in (8, 9):
+        camera.arrivals.arrive(value)
+    with pytest.raises(JobError, match="frame 2 arrived while 1 frames were waiting"):
+        list(itertools.islice(frames, 3))
+
+
+def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
+    slots = slots_of(built)
+    times = list(_read(prepared(built, Files()), slots, threading.Event()))
+    assert [pytest.approx(0.02)] * 2 == list(np.diff(times))
+    is_over = threading.Event()
+    is_over.set()
+    assert [] == list(_read(prepared(built, Files()), slots, is_over))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--input", "-"), "standard input goes to one job"),
+        (("--overflow", "drop"), "--overflow: drop cannot be combined with --survive"),
+        (("--output", "x.mp4"), "x.mp4: is drawn after a run without --survive"),
+        (("--results", "/dev/null", "--verify"), "--verify: needs results"),
+    ],
+)
+def test_what_a_surviving_run_cannot_do_is_told(
+    built: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    ended = rankslice("run", built, "--survive", *arguments)
+    assert 1 == ended.code
+    assert told in ended.err

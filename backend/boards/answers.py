@@ -137,6 +137,14 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class RankTime:
+    """The processor time that a rank has taken."""
+
+    rank: Annotated[int, between(0, MAX_NUMBER)]
+    cpu_ms: Annotated[int, between(0, MAX_NUMBER)]
+
+
+@dataclass(frozen=True, slots=True)
 class WatchReport:
     """A report of a watch."""
 
@@ -150,3 +158,5 @@ class WatchReport:
     """How many processes of ranks there are."""
     daemon: bool
     """Whether there is mpirun's daemon."""
+    times: tuple[RankTime, ...] = ()
+    """Of the board's ranks."""

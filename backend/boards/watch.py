@@ -12,7 +12,8 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rankslice.backend.boards.answers import Answer, WatchReport, complaint_of, read_answer
@@ -66,6 +67,8 @@ class _Watch:
         """Whether a rank has been seen on the board."""
         self.silent_ticks = 0
         self.loss: _Loss | None = None
+        self.cpu_s: dict[int, float] = {}
+        """Processor time of the ranks there."""
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self._beats = self._beats_seen = 0
@@ -113,6 +116,8 @@ class _Watch:
         heard = read_answer(WatchReport, answer, self.shell.login.full_name)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
+        if heard.times:
+            self.cpu_s = {each.rank: each.cpu_ms / 1e3 for each in heard.times}
         if heard.state == "alive":
             self._look_for_loss(heard)
         if heard.state == "message" and len(self._lines) < MAX_LINES:
@@ -163,6 +168,7 @@ class Watches:
         boards: CheckedBoards,
         start_s: float | None = None,
         on_failure: Callable[[RankSliceError], None] | None = None,
+        on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
     ) -> None:
         """Take what to watch.
 
@@ -172,8 +178,10 @@ class Watches:
                 default.
             on_failure: told that the job has failed and why, as soon as that is known; mpirun then
                 gets no time to end by itself, which takes long where a board is lost.
+            on_times: told once a second which processor time each rank has taken, in seconds.
         """
         self._on_failure = on_failure
+        self._on_times = on_times
         self._start_s = start_s or _RANKS_S
         self._without_rank: list[_Watch] = []
         self.lines: list[str] = []
@@ -242,6 +250,7 @@ class Watches:
                 next_tick = now + 1
                 for watch in self._watches:
                     watch.tick()
+                self._on_times(dict(ChainMap(*(watch.cpu_s for watch in self._watches))))
             if now - begin > self._start_s and failed_at is None:
                 self._without_rank = [watch for watch in self._watches if not watch.started]
                 if self._without_rank:

@@ -30,6 +30,7 @@ def run_across(
     variables: Mapping[str, str] = MappingProxyType({}),
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
+    on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well.
 
@@ -41,12 +42,13 @@ def run_across(
         variables: for mpirun's environment.
         on_start: called with mpirun's process.
         on_failure: told that the job has failed and why, before its end.
+        on_times: told once a second which processor time each rank has taken, in seconds.
 
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """
     ranks = prepared.plan.ranks
-    watches = Watches(boards, prepared.options.start_timeout_s, on_failure)
+    watches = Watches(boards, prepared.options.start_timeout_s, on_failure, on_times)
 
     def oversee(mpirun: subprocess.Popen[str]) -> None:
         watches.oversee(mpirun)

@@ -27,6 +27,7 @@ def run_in(
     variables: Mapping[str, str] = MappingProxyType({}),
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
+    on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
 ) -> None:
     """Run a job to its end, and have its results and report in a folder.
 
@@ -38,6 +39,8 @@ def run_in(
         on_start: called with mpirun's process.
         on_failure: told that the job has failed and why, as soon as that is known; boards that are
             lost make its end take longer.
+        on_times: told once a second which processor time each rank has taken, in seconds; not
+            called for a job on this machine, whose processes can be looked at.
 
     Raises:
         RankSliceError: the job failed.
@@ -56,6 +59,7 @@ def run_in(
         variables=variables,
         on_start=on_start,
         on_failure=on_failure,
+        on_times=on_times,
     )
 
 
@@ -64,6 +68,7 @@ def run_kept(
     keeper: Keeper,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
+    on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
 ) -> None:
     """Run a job whose frames and results a keeper has; its report goes to the build folder.
 
@@ -72,13 +77,21 @@ def run_kept(
         keeper: where source and sink find it.
         on_start: as of :func:`run_in`.
         on_failure: likewise.
+        on_times: likewise.
 
     Raises:
         RankSliceError: the job failed.
     """
     variables = {VARIABLE: keeper.to_text()}
     with own_folder(prepared) as folder:
-        run_in(prepared, folder, variables=variables, on_start=on_start, on_failure=on_failure)
+        run_in(
+            prepared,
+            folder,
+            variables=variables,
+            on_start=on_start,
+            on_failure=on_failure,
+            on_times=on_times,
+        )
         put_report(prepared, folder)
 
 

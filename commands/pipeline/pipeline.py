@@ -6,12 +6,13 @@ import asyncio
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from rankslice.backend.agent.jobs.runs import processes_of, rank_times_ms
 from rankslice.backend.boards.login import address_for
 from rankslice.backend.keeper.keeper import (
     HasFailed,
@@ -162,6 +163,8 @@ class Pipeline:
         self._on_restart = on_restart
         self._jobs: dict[int, PreparedRun] = {}
         """By epoch."""
+        self._running: dict[int, tuple[wire.Keeper, dict[int, float]]] = {}
+        """By epoch: where the job finds the keeper, and processor times that boards have told."""
         self._standby: dict[frozenset[str], int] = {}
         """Epochs by the boards that these jobs do without."""
         self._lost = lost
@@ -228,6 +231,17 @@ class Pipeline:
         if state.is_ready:
             return "ready"
         return "recovering" if state.over else "starting"
+
+    def cpu_s(self) -> dict[int, float]:
+        """Return the processor time of each rank of the job that has the frames, in seconds."""
+        job = self._running.get(self._keeper.state.epoch)
+        if job is None:
+            return {}
+        keeper, told = job
+        if self._job(keeper.epoch).boards is not None:
+            return dict(told)
+        found = processes_of(keeper.to_text(), wire.VARIABLE)
+        return {rank: time / 1e3 for rank, time in rank_times_ms(found).items()}
 
     def wait_until_ready(self) -> None:
         """Return when all ranks are ready for frames.
@@ -338,12 +352,20 @@ class Pipeline:
 
     def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
         on_failure = None if self._survivors is None else has_failed
+        told: dict[int, float] = {}
+
+        def take(cpu_s: Mapping[int, float]) -> None:
+            told.update((n, cpu_s[n]) for n in range(len(prepared.plan.ranks)) if n in cpu_s)
+
+        self._running[keeper.epoch] = keeper, told
         try:
-            run_kept(prepared, keeper, self._note_start, on_failure)
+            run_kept(prepared, keeper, self._note_start, on_failure, take)
         except RankSliceError:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None
             raise
+        finally:
+            del self._running[keeper.epoch]
 
     def _follow(self, epoch: int, error: RankSliceError) -> int | None:
         """Return the job that takes over from one that has failed."""

@@ -100,6 +100,10 @@ class Batches:
         """How often another job has taken over."""
         return self._pipeline.restarts
 
+    def cpu_s(self) -> dict[int, float]:
+        """Return the processor time of each rank, in seconds."""
+        return self._pipeline.cpu_s()
+
     @property
     def state(self) -> str:
         """Of the pipeline."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from rankslice.commands.serve.protocol.refusal import RefusalError
 
@@ -17,12 +19,34 @@ NO_MODEL = ""
 """The label of requests that name no model of the server."""
 
 
+class _RankTimes(Collector):
+    """Processor times of ranks, read whenever they are asked for."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, Callable[[], Mapping[int, float]]] = {}
+        """By model."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the figures."""
+        family = CounterMetricFamily(
+            "rankslice_rank_cpu_seconds",
+            "Processor time of the ranks of the running job.",
+            labels=("model", "rank"),
+        )
+        for model, read in self.read.items():
+            for rank, seconds in sorted(read().items()):
+                family.add_metric((model, str(rank)), seconds)
+        yield family
+
+
 class Metrics:
     """The figures of one server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._gauges: dict[str, Gauge] = {}
+        self._rank_times = _RankTimes()
+        self._registry.register(self._rank_times)
         labels = ("model", "protocol")
         self._requests = Counter(
             "rankslice_requests",
@@ -55,6 +79,10 @@ class Metrics:
             if name not in self._gauges:
                 self._gauges[name] = Gauge(name, told, ("model",), registry=self._registry)
             self._gauges[name].labels(model).set_function(read)
+
+    def watch_ranks(self, model: str, read: Callable[[], Mapping[int, float]]) -> None:
+        """Have the processor time of each rank of a model read whenever it is asked for."""
+        self._rank_times.read[model] = read
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:

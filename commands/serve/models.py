@@ -54,6 +54,9 @@ class ServedPipeline(Protocol):
     def restarts(self) -> int:
         """How often another job has taken over."""
 
+    def cpu_s(self) -> dict[int, float]:
+        """Return the processor time of each rank, in seconds."""
+
     @property
     def state(self) -> str:
         """One of ``starting``, ``ready``, ``recovering``, ``closing``, ``ended`` and ``failed``."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -60,6 +61,7 @@ class Serving:
         self.metrics = Metrics()
         for model in self.models:
             self.metrics.watch(model.name, _figures(model))
+            self.metrics.watch_ranks(model.name, partial(_cpu_s, model))
         self.http = self.grpc = None
         self._servers: list[Any] = []
         common = self.models, self.metrics, options.access, options.limits
@@ -250,6 +252,10 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _cpu_s(model: Model) -> dict[int, float]:
+    return model.pipeline.cpu_s()
 
 
 def _figures(model: Model) -> dict[str, tuple[str, Callable[[], float]]]:

@@ -202,8 +202,17 @@ def test_a_job_starts_without_a_board_that_is_off(rack: Boards, out: Path) -> No
                 fed.give(next_frame())
     finally:
         rack[0].power_on()
+        await_times(pipeline)
     fed.check(out / "model")
     assert [{rack[0].name}] == [restart.without for restart in restarts]
+
+
+def await_times(pipeline: rankslice.Pipeline) -> None:
+    """Wait until the boards have told which processor time each rank has taken."""
+    deadline = time.monotonic() + 10
+    while {0, 1} != set(pipeline.cpu_s()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert min(pipeline.cpu_s().values()) > 0.1
 
 
 @pytest.mark.slow

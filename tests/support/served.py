@@ -48,6 +48,9 @@ class Doubling:
         self._go = threading.Event()
         self._go.set()
 
+    def cpu_s(self) -> dict[int, float]:
+        return {0: 1.5}
+
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         return tuple(

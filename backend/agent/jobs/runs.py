@@ -77,6 +77,7 @@ def is_watched(run: Path) -> bool:
 JOB_VARIABLE = "RANKSLICE_JOB"
 DAEMON = re.compile(rb"^[^\0]*/(prted|orted)\0")
 GUARD_S = 2.0
+_RANK = b"OMPI_COMM_WORLD_RANK="
 
 
 def end_processes(job: str) -> None:
@@ -92,14 +93,35 @@ def end_processes(job: str) -> None:
         _kill(process)
 
 
-def processes_of(job: str) -> dict[int, bytes]:
+def processes_of(job: str, variable: str = JOB_VARIABLE) -> dict[int, bytes]:
     """Return the processes of a job, with their command lines."""
-    return {process: line for process, (of, line) in processes().items() if of == job}
+    return {process: line for process, (of, line) in processes(variable).items() if of == job}
 
 
-def processes() -> dict[int, tuple[str, bytes]]:
-    """Return the processes of all jobs, with job and command line."""
-    begin = f"{JOB_VARIABLE}=".encode()
+def rank_times_ms(found: dict[int, bytes]) -> dict[int, int]:
+    """Return the processor time of each rank among some processes, in milliseconds."""
+    times = {}
+    for process, line in found.items():
+        folder = Path(f"/proc/{process}")
+        with contextlib.suppress(OSError, ValueError):  # it has ended
+            if b"driver.py" not in line:
+                continue
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            ranks = [each for each in variables if each.startswith(_RANK)]
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if ranks:
+                ticks = int(fields[11]) + int(fields[12])
+                times[int(ranks[0][len(_RANK) :])] = 1000 * ticks // os.sysconf("SC_CLK_TCK")
+    return times
+
+
+def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:
+    """Return the processes of all jobs, with job and command line.
+
+    Args:
+        variable: of the environment, which names the job.
+    """
+    begin = f"{variable}=".encode()
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

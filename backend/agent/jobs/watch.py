@@ -16,7 +16,7 @@ from typing import Any
 
 from ..protocol import Answer, Request, send
 from .folders import RefusedError, run_of, write
-from .runs import DAEMON, end_processes, processes_of
+from .runs import DAEMON, end_processes, processes_of, rank_times_ms
 from .scripts import FOLDERS, exports
 
 MESSAGES = "messages"
@@ -127,6 +127,7 @@ def _report(state: str, found: dict[int, bytes], message: str = "") -> Answer:
         "message": message,
         "ranks": sum(b"driver.py" in line for line in lines),
         "daemon": any(DAEMON.search(line) for line in lines),
+        "times": [{"rank": rank, "cpu_ms": time} for rank, time in rank_times_ms(found).items()],
     }
 
 

@@ -62,6 +62,10 @@ def test_a_program_gets_what_a_run_gives(
         for result, values in zip(pipeline.map(images), expected, strict=True):
             assert (values == result["probabilities"]).all()
 
+        before = pipeline.cpu_s()
+        assert {0, 1} == set(before)
+        assert min(before.values()) > 0.1
+
         taken = itertools.count()
         endless = (images[next(taken) % 20] for _ in itertools.count())
         results = pipeline.map(endless)

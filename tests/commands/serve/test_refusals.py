@@ -228,6 +228,7 @@ def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
     assert "1.0" == lines['rankslice_request_seconds_count{model="double",protocol="grpc"}']
     gauges = {name: lines[f'rankslice_{name}{{model="double"}}'] for name in GAUGES}
     assert GAUGES == gauges
+    assert "1.5" == lines['rankslice_rank_cpu_seconds_total{model="double",rank="0"}']
 
 
 GAUGES = {

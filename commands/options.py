@@ -67,6 +67,8 @@ def refuse_shared_files(context: typer.Context) -> None:
         are_written = [is_written(param), is_written(beside)]
         # 'probe --check F' writes no platform file, whatever name that would have.
         is_sure = all(are_written) or not any(_is_default(context, p) for p in (param, beside))
+        if Path(name) == STDOUT and not all(are_written):  # for what is read it is standard input
+            continue
         if any(are_written) and is_sure and _is_one_file(name, other_name):
             found = f"is named by {option} and {other}"
             place = "standard output" if Path(name) == STDOUT else name

@@ -200,9 +200,9 @@ def test_a_job_starts_without_a_board_that_is_off(rack: Boards, out: Path) -> No
             fed = Fed(pipeline)
             for _ in range(3):
                 fed.give(next_frame())
+            await_times(pipeline)
     finally:
         rack[0].power_on()
-        await_times(pipeline)
     fed.check(out / "model")
     assert [{rack[0].name}] == [restart.without for restart in restarts]
 

@@ -19,7 +19,13 @@ from jobs import FIGURE_2_RANKS, figure_2, shared_core_key, write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.build_folder import OWN_ENTRIES, SSH_CONFIG
+from rankslice.commands.build_folder import (
+    OWN_ENTRIES,
+    SSH_CONFIG,
+    SURVIVAL,
+    SURVIVAL_FILES,
+    WITHOUT,
+)
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
@@ -277,8 +283,8 @@ def test_force_keeps_a_folder_whose_plan_no_build_made(inputs: Path) -> None:
 def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs: Path) -> None:
     out = built(inputs, inputs / "out").folder
     run(prepare(out, RunOptions(frames=2)), verify=True)
-    converted = {"model.onnx", "model.tflite"}
-    assert OWN_ENTRIES - {*converted, SSH_CONFIG} == {path.name for path in out.iterdir()}
+    others = {"model.onnx", "model.tflite", SSH_CONFIG, SURVIVAL, SURVIVAL_FILES, WITHOUT}
+    assert OWN_ENTRIES - others == {path.name for path in out.iterdir()}
     built(inputs, out, force=True)
 
 

@@ -176,13 +176,13 @@ path.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_tex
 
 
 def signal_rank(board: Board, number: signal.Signals) -> None:
-    """Send a signal to the rank on a board."""
-    (rank,) = [
+    """Send a signal to the rank on a board; to that of the first job, if others wait beside."""
+    ranks = [
         process
         for process in board.processes()
         if b"driver.py\0--input" in Path(f"/proc/{process}/cmdline").read_bytes()
     ]
-    os.kill(rank, number)
+    os.kill(min(ranks), number)
 
 
 def of_job(board: Board) -> list[str]:

@@ -175,6 +175,13 @@ path.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_tex
 """
 
 
+def _epoch(rank: int) -> int:
+    """Return the number of a rank's job among those that have the same frames."""
+    variables = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
+    (told,) = [each for each in variables if each.startswith(b"RANKSLICE_KEEPER=")] or [b"={}"]
+    return int(json.loads(told.partition(b"=")[2]).get("epoch", 0))
+
+
 def signal_rank(board: Board, number: signal.Signals) -> None:
     """Send a signal to the rank on a board; to that of the first job, if others wait beside."""
     ranks = [
@@ -182,7 +189,7 @@ def signal_rank(board: Board, number: signal.Signals) -> None:
         for process in board.processes()
         if b"driver.py\0--input" in Path(f"/proc/{process}/cmdline").read_bytes()
     ]
-    os.kill(min(ranks), number)
+    os.kill(min(ranks, key=_epoch), number)
 
 
 def of_job(board: Board) -> list[str]:

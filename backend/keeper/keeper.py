@@ -172,10 +172,6 @@ class Keeper:
         """Return whether a job has neither ended nor failed."""
         return epoch not in self._state.over
 
-    def is_waiting(self, epoch: int) -> bool:
-        """Return whether a job is loaded and takes frames."""
-        return epoch in self._state.ready
-
     def wait_until_ready(self) -> None:
         """Return when the job takes frames.
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.launch.messages import accused_rank
-from rankslice.commands.build.survival import plan_afresh
 from rankslice.commands.build_folder import read_plan
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.survival import read_survival
 from rankslice.framework.errors import RankSliceError
@@ -144,6 +142,10 @@ class Survivors:
         folder = self._survival.fallback(lost)
         if folder is not None:
             return self._prepare(folder)
+        # What builds is large to load, and a second loss is rare.
+        from rankslice.commands.build.survival import plan_afresh
+        from rankslice.commands.deploy.deploy import deploy, plan_deployment
+
         folder = plan_afresh(self._folder, lost)
         if not all(is_this_machine(rank.host) for rank in read_plan(folder).ranks):
             deploy(plan_deployment(folder, ssh_config=self._ssh_config))

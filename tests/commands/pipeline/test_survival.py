@@ -115,7 +115,7 @@ def test_a_second_board_that_is_lost_is_planned_for_afresh(
     survivors.take_all()
     prepare.failing = {"b"}
     deployed = []
-    place = "rankslice.commands.pipeline.survival.deploy"
+    place = "rankslice.commands.deploy.deploy.deploy"
     monkeypatch.setattr(place, lambda deployment: deployed.append(deployment.work))
     assert ("a+b", A | B) == survivors.next_run(B, A)
     assert ["c"] == [shell.login.board for shell, _ in deployed[0]]

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.commands.build_folder import SURVIVAL, WITHOUT, is_build_folder, read_plan
-from rankslice.exploration.objectives import rate_text
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import Only, read_document, read_record
@@ -124,6 +123,8 @@ class Survival:
 
 def fallback_lines(survival: Survival) -> Iterator[str]:
     """Yield a line for each board that may be lost: what is left, and how fast it is."""
+    from rankslice.exploration.objectives import rate_text  # loads all that explores
+
     record = survival.record
     now = "" if record.predicted_fps is None else f" (now {rate_text(record.predicted_fps)})"
     for fallback, folder in zip(record.fallbacks, survival.folders, strict=True):

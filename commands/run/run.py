@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,15 +77,8 @@ def run(
     """
     reference = _reference(prepared) if verify else None
     with own_folder(prepared) as folder:
-        try:
+        with finished_frames_kept(prepared, folder):
             drained_by = _run_job(prepared, folder, on_completed, on_result, on_drain)
-        except RankSliceError as error:
-            raise RankSliceError(*error.mistakes, *keep_finished(prepared, folder)) from None
-        except KeyboardInterrupt:
-            raise InterruptedRunError("interrupted", *keep_finished(prepared, folder)) from None
-        except BaseException:  # a signal that ends this program
-            keep_finished(prepared, folder)
-            raise
         from rankslice.backend.runtime.sinks.results import no_results, results_of
         from rankslice.measurement.report import read_report
         from rankslice.measurement.summary import summarise
@@ -189,7 +182,25 @@ def _load() -> None:
     import rankslice.measurement.summary  # noqa: F401
 
 
-def keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
+@contextmanager
+def finished_frames_kept(prepared: PreparedRun, folder: Path) -> Iterator[None]:
+    """Keep the results of finished frames if the block fails, and say where they are.
+
+    Raises:
+        RankSliceError: it failed, or the user has interrupted it.
+    """
+    try:
+        yield
+    except RankSliceError as error:
+        raise RankSliceError(*error.mistakes, *_keep_finished(prepared, folder)) from None
+    except KeyboardInterrupt:
+        raise InterruptedRunError("interrupted", *_keep_finished(prepared, folder)) from None
+    except BaseException:  # a signal that ends this program
+        _keep_finished(prepared, folder)
+        raise
+
+
+def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
     """Keep the results of finished frames; return where they are."""
     from rankslice.backend.runtime.sinks.results import read_results
 

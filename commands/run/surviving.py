@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Job, load_job
 from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.backend.runtime.options import RunOptions
@@ -32,8 +31,8 @@ from rankslice.commands.job.results_files import check_results, move_results
 from rankslice.commands.pipeline.pipeline import Pipeline, Restart, open_pipeline
 from rankslice.commands.run.drain import drained_by_signals
 from rankslice.commands.run.output import json_lines
-from rankslice.commands.run.run import keep_finished
-from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
+from rankslice.commands.run.run import finished_frames_kept
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import is_null
 from rankslice.measurement.throughput import throughput_fps
 from rankslice.measurement.verify import Verification
@@ -143,36 +142,28 @@ def run_surviving(
     lines = None if output is None else json_lines(run, output, (), 0)
     with own_folder(run) as place:
         file = run.options.results if discards else place / RESULTS
-        try:
-            with (
-                closing(run.source),
-                open_pipeline(
-                    run.folder,
-                    **pipeline_options,
-                    exact=options.exact,
-                    survive=True,
-                    on_restart=note,
-                ) as pipeline,
-                drained_by_signals(drain if run.source.frames is None else None) as told,
-                closing(ResultsWriter(file, job.sha256, job.outputs)) as writer,
-            ):
-                on_started(run.source)
-                found = _outputs(pipeline, _frames(run, job, is_over), times)
-                for count, outputs in enumerate(found):
-                    ordered = [outputs[spec.name] for spec in job.outputs]
-                    writer.write(count, ordered)
-                    if lines is not None:
-                        lines.write(count, ordered)
-                    on_completed(count + 1)
-        except JobError as error:
-            raise RankSliceError(str(error), *keep_finished(run, place)) from None
-        except RankSliceError as error:
-            raise RankSliceError(*error.mistakes, *keep_finished(run, place)) from None
-        except KeyboardInterrupt:
-            raise InterruptedRunError("interrupted", *keep_finished(run, place)) from None
-        except BaseException:  # a signal that ends this program
-            keep_finished(run, place)
-            raise
+        with (
+            finished_frames_kept(run, place),
+            as_user_errors(),
+            closing(run.source),
+            open_pipeline(
+                run.folder,
+                **pipeline_options,
+                exact=options.exact,
+                survive=True,
+                on_restart=note,
+            ) as pipeline,
+            drained_by_signals(drain if run.source.frames is None else None) as told,
+            closing(ResultsWriter(file, job.sha256, job.outputs)) as writer,
+        ):
+            on_started(run.source)
+            found = _outputs(pipeline, _frames(run, job, is_over), times)
+            for count, outputs in enumerate(found):
+                ordered = [outputs[spec.name] for spec in job.outputs]
+                writer.write(count, ordered)
+                if lines is not None:
+                    lines.write(count, ordered)
+                on_completed(count + 1)
         if lines is not None:
             lines.close()
         if not discards:

@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -28,18 +26,12 @@ import rankslice
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from boards import Board
-from boards.deployments import deploy, signal_rank, survivable_chain
+from boards.deployments import deploy, survivable_chain
+from boards.losses import LOSSES
 
 FPS = 20
 FRAMES, STRUCK_AT = 140, 40
 SETTLED_S, IDLE_S = 4.0, 5.0
-
-LOSSES: dict[str, tuple[Callable[[Board], None], Callable[[Board], None]]] = {
-    "rank killed": (lambda board: signal_rank(board, signal.SIGKILL), lambda board: None),
-    "power cut": (Board.cut_power, Board.power_on),
-    "cable pulled": (Board.unplug, Board.plug_in),
-    "frozen": (Board.stop, Board.resume),
-}
 
 
 def ticks(rack: Boards) -> dict[int, int]:
@@ -65,7 +57,6 @@ def gap_s(
     rack: Boards, out: Path, loss: str, board: Board, shares: list[float], *, standby: bool
 ) -> float:
     """Lose a board while frames come; return the longest time from the loss without a result."""
-    strike, mend = LOSSES[loss]
     order: list[int] = []
     times: list[float] = []
 
@@ -85,13 +76,13 @@ def gap_s(
                 time.sleep(max(0.0, begin + number / FPS - time.monotonic()))
                 if number == STRUCK_AT:
                     struck = time.monotonic()
-                    strike(board)
+                    LOSSES[loss].strike(board)
                 pipeline.submit(frame).add_done_callback(
                     lambda future, number=number: take(number, future)
                 )
             pipeline.close()
         finally:
-            mend(board)
+            LOSSES[loss].mend(board)
     assert order == list(range(FRAMES))
     assert pipeline.restarts == 1
     return float(max(np.diff([struck, *(at for at in times if at > struck)])))

@@ -18,9 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 import rankslice
-from boards import Board, Boards
-from boards.deployments import Launcher, deploy, home, of_job, signal_rank, survivable_chain
+from boards import Boards
+from boards.deployments import Launcher, deploy, home, of_job, survivable_chain
 from boards.fixtures import skip_without_boards
+from boards.losses import LOSSES, kill_rank
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sinks.results import read_results
@@ -33,27 +34,8 @@ STRUCK_AT = 40
 SETTLED_S = 4.0
 
 
-def kill_rank(board: Board) -> None:
-    """Kill the rank that has frames on a board."""
-    signal_rank(board, signal.SIGKILL)
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A way to lose a board, and how long the next result may take."""
-
-    strike: Callable[[Board], None]
-    bound_s: float
-    with_standby_s: float
-    mend: Callable[[Board], None] = lambda board: None
-
-
-LOSSES = {
-    "rank killed": Loss(kill_rank, 10, 3),
-    "power cut": Loss(Board.cut_power, 15, 8, Board.power_on),
-    "cable pulled": Loss(Board.unplug, 15, 8, Board.plug_in),
-    "frozen": Loss(Board.stop, 15, 8, Board.resume),
-}
+BOUNDS_S = {name: (10, 3) if name == "rank killed" else (15, 8) for name in LOSSES}
+"""Of the time to the next result, without and with standby; silence is noticed later."""
 FAST = {("rank killed", 1, False), ("cable pulled", 0, False), ("power cut", 2, True)}
 CASES = [
     pytest.param(
@@ -187,7 +169,7 @@ def test_no_frame_is_lost_or_doubled_when_a_board_is(
     assert [0, restarts[0].completed] == [first for first, _ in pipeline.made]
     assert [out, out / "without" / board.name] == [folder for _, folder in pipeline.made]
     after = [struck, *(at for at in fed.times_s if at > struck)]
-    assert max(np.diff(after)) <= (loss.with_standby_s if standby else loss.bound_s)
+    assert max(np.diff(after)) <= BOUNDS_S[name][standby]
 
 
 def test_a_job_starts_without_a_board_that_is_off(rack: Boards, out: Path) -> None:

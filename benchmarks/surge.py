@@ -147,7 +147,7 @@ def one_run(
     """Run the job on frames that arrive at given times."""
     trace = place / "trace.txt"
     trace.write_text("".join(f"{each:.6f}\n" for each in times))
-    options = RunOptions(frames=len(times), trace=trace, switch=switch, queue=len(times))
+    options = RunOptions(frames=len(times), arrivals=trace, switch=switch, queue=len(times))
     return seen(run(prepare(folder, options, ssh_config=ssh_config)), times)
 
 
@@ -187,7 +187,7 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
 def predicted(folder: Path, times: NDArray[np.float64], switch: str) -> Seen:
     """Return what the simulator predicts of a run."""
     options = SimulationOptions(
-        Traffic(trace_s=times, queue=len(times)), switching=RunOptions(switch=switch)
+        Traffic(arrivals_s=times, queue=len(times)), switching=RunOptions(switch=switch)
     )
     told = simulate(folder, options=options).simulation
     arrived = times[: told.completed]

@@ -27,13 +27,13 @@ class Arrivals:
 
     fps: float | None = None
     """By the clock, so many per second."""
-    are_traced: bool = False
+    are_listed: bool = False
     """At times that a file says."""
 
     @staticmethod
     def of(source: Mapping[str, Any]) -> Arrivals:
         """Return them from what the source's rank reports."""
-        return Arrivals(source["fps"], source.get("traced", False))
+        return Arrivals(source["fps"], source.get("timed_by_file", False))
 
 
 def bottleneck_of_routes(
@@ -126,9 +126,9 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, arrivals: Arrivals) -
             f"{core}: {ranks_keep} it busy for {busy * period_ms:.3g} ms of the"
             f" {period_ms:.3g} ms per frame, {computing * period_ms:.3g} ms of that computing"
         )
-    if arrivals.are_traced:
+    if arrivals.are_listed:
         return (
-            "the source: frames arrive at the times of --trace; the busiest,"
+            "the source: frames arrive at the times of --arrivals; the busiest,"
             f" {where}, computes {share}"
         )
     return (

@@ -84,7 +84,7 @@ class _Source(_Record):
     preprocess_ms: _Spread
     dropped: list[_Count]
     more_dropped: _Count = 0
-    traced: bool = False
+    timed_by_file: bool = False
     surge_window: Annotated[int, Field(gt=0)] | None = None
     switches: list[_Switch] = []
 

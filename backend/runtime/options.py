@@ -56,7 +56,7 @@ class RunOptions:
     as they are taken."""
     pull: bool = False
     """Frames of a source with its own rate are read as fast as they are taken."""
-    trace: Path | None = None
+    arrivals: Path | None = None
     """Instead: a file with the time of each arrival, in seconds, one a line."""
     overflow: str = "fail"
     """``fail`` or ``drop``: what happens to a timed frame that finds the queue full."""
@@ -118,7 +118,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "stream": {"action": "store_true", "help": "results go to the launcher, too"},
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
         "pull": {"action": "store_true", "help": "read a video as fast as frames are taken"},
-        "trace": {"type": Path, "help": "file with the time of each arrival, in seconds"},
+        "arrivals": {"type": Path, "help": "file with the time of each arrival, in seconds"},
         "window": {"type": _positive_int, "help": "most frames inside the pipeline"},
         "switch": {
             "choices": ("auto", "normal", "surge"),

@@ -18,11 +18,11 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.version import RUNTIME_VERSION
+from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
 from rankslice.commands.job.memory import least_memory, too_little_memory
 from rankslice.commands.job.results_files import check_results
 from rankslice.commands.switching import refuse_switching
-from rankslice.commands.trace import read_trace
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.output_file import is_null
 from rankslice.framework.plan import Plan
@@ -68,10 +68,13 @@ class PreparedRun:
     def copied(self) -> tuple[str, ...]:
         """The files that the source reads, the times of arrivals last; they go to its board."""
         files = self.options.inputs if self.source.reads_files else ()
-        return (*files, *([str(self.options.trace)] if self.options.trace is not None else ()))
+        return (
+            *files,
+            *([str(self.options.arrivals)] if self.options.arrivals is not None else ()),
+        )
 
     def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
-        inputs, trace = self.options.inputs, self.options.trace
+        inputs, arrivals = self.options.inputs, self.options.arrivals
         if self.boards is not None:  # names relative to the folder of the job on each board
             from rankslice.backend.boards.preflight import remote_inputs
 
@@ -79,8 +82,10 @@ class PreparedRun:
             report = Path(REPORT)
             there = remote_inputs(self.copied)
             inputs = there[: len(inputs)] if self.source.reads_files else inputs
-            trace = trace and Path(there[-1])
-        options = replace(self.options, inputs=inputs, trace=trace, results=results, report=report)
+            arrivals = arrivals and Path(there[-1])
+        options = replace(
+            self.options, inputs=inputs, arrivals=arrivals, results=results, report=report
+        )
         return (*self.launch, *options.to_arguments())
 
 
@@ -115,12 +120,12 @@ def prepare(
     folder = absolute(folder)
     plan = read_plan(folder)
     refuse_switching(plan, options, str(folder))
-    if options.trace is not None:
-        read_trace(options.trace)
+    if options.arrivals is not None:
+        read_arrival_times(options.arrivals)
     options = replace(
         options,
         inputs=_located(options.inputs),
-        trace=options.trace and absolute(options.trace),
+        arrivals=options.arrivals and absolute(options.arrivals),
         results=check_results(results or folder / RESULTS),
         report=folder / REPORT,
         progress=True,

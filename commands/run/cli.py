@@ -130,7 +130,7 @@ def run(
         bool,
         Option("--pull", help="Read a video as fast as possible, not at its own frame rate."),
     ] = False,
-    trace: Annotated[
+    arrivals: Annotated[
         Path | None,
         Option(
             readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
@@ -297,11 +297,11 @@ def run(
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
     if fps is not None:
-        refuse_with("--fps", period_ms=period_ms, trace=trace)
-    if trace is not None:
-        refuse_with("--trace", period_ms=period_ms)
+        refuse_with("--fps", period_ms=period_ms, arrivals=arrivals)
+    if arrivals is not None:
+        refuse_with("--arrivals", period_ms=period_ms)
     if pull:
-        refuse_with("--pull", fps=fps, period_ms=period_ms, trace=trace)
+        refuse_with("--pull", fps=fps, period_ms=period_ms, arrivals=arrivals)
     if unlimited:
         refuse_with("--frames unlimited", frames=frames)
     if boxes is None:
@@ -323,7 +323,7 @@ def run(
         seed=seed,
         fps=1e3 / period_ms if period_ms is not None else fps,
         pull=pull,
-        trace=trace,
+        arrivals=arrivals,
         overflow=overflow.value,
         queue=queue,
         switch=switch.value,
@@ -458,7 +458,7 @@ def run(
 
 
 _NOT_SURVIVING = (
-    *("trace", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
+    *("arrivals", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
     *("labels", "top", "classes", "boxes"),
 )
 """Options that mean nothing, or are not there, with ``--survive``."""

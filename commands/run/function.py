@@ -32,7 +32,7 @@ def run(
     frames: int | None = _USUAL.frames,
     seed: int = _USUAL.seed,
     fps: float | None = _USUAL.fps,
-    trace: str | Path | None = None,
+    arrivals: str | Path | None = None,
     overflow: str = _USUAL.overflow,
     queue: int | None = _USUAL.queue,
     window: int | None = _USUAL.window,
@@ -68,7 +68,7 @@ def run(
         frames: how many; by default all, or 100 random ones.
         seed: of random frames.
         fps: frames that arrive per second; as fast as possible by default.
-        trace: instead: a file with one arrival time in seconds per line.
+        arrivals: instead: a file with one arrival time in seconds per line.
         overflow: ``fail`` or ``drop``: what happens when a frame finds the queue full.
         queue: most waiting frames; those of a second by default.
         window: most frames inside the pipeline; the plan's by default.
@@ -105,8 +105,8 @@ def run(
     timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
     check_positive({"fps": fps, "queue": queue, "window": window, **timeouts}.items())
     check_natural({"frames": frames, "seed": seed}.items())
-    if trace is not None:
-        refuse_with("--trace", fps=fps)
+    if arrivals is not None:
+        refuse_with("--arrivals", fps=fps)
     if tolerance is not None and (exact or not verify):
         raise RankSliceError(Mistake("tolerance", "needs verify without exact", "leave it out"))
     options = RunOptions(
@@ -114,7 +114,7 @@ def run(
         frames=frames,
         seed=seed,
         fps=fps,
-        trace=path_of(trace),
+        arrivals=path_of(arrivals),
         overflow=overflow,
         queue=queue,
         window=window,

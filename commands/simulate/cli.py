@@ -55,10 +55,12 @@ def simulate(
     at_most: AtMost = None,
     frames: Annotated[
         int | None,
-        Option(min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --trace)."),
+        Option(
+            min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --arrivals)."
+        ),
     ] = None,
     fps: Fps = None,
-    trace: Annotated[
+    arrivals: Annotated[
         Path | None,
         Option(
             readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
@@ -101,14 +103,14 @@ def simulate(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
+    from rankslice.commands.arrival_times import read_arrival_times
     from rankslice.commands.simulate.show import print_simulation
     from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic
     from rankslice.commands.simulate.simulate import simulate as simulate_job
     from rankslice.commands.simulate.timeline import timeline_of
-    from rankslice.commands.trace import read_trace
 
-    if trace is not None:
-        refuse_with("--trace", fps=fps)
+    if arrivals is not None:
+        refuse_with("--arrivals", fps=fps)
     if scatter:
         refuse_with("--scatter", jitter=jitter)
     switching = RunOptions(
@@ -128,7 +130,13 @@ def simulate(
         profile=profile,
         sizes=parse_sizes(shape, at_most),
         options=SimulationOptions(
-            Traffic(frames, fps, None if trace is None else read_trace(trace), window, queue),
+            Traffic(
+                frames,
+                fps,
+                None if arrivals is None else read_arrival_times(arrivals),
+                window,
+                queue,
+            ),
             Scatter(scatter, jitter, seed),
             traced=drawn if svg is not None else 0,
             switching=switching,

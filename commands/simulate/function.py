@@ -15,11 +15,11 @@ from rankslice.commands.arguments import (
     path_of,
     sizes_from,
 )
+from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.options import refuse_with
 from rankslice.commands.simulate.simulate import Scatter, Simulated, SimulationOptions, Traffic
 from rankslice.commands.simulate.simulate import simulate as simulate_plan
 from rankslice.commands.switching import USUAL, Switch, check_switching
-from rankslice.commands.trace import read_trace
 from rankslice.framework.specs.read_platform import PlatformSource
 
 _TRAFFIC, _SCATTER = Traffic(), Scatter()
@@ -35,7 +35,7 @@ def simulate(
     at_most: Sizes | None = None,
     frames: int | None = _TRAFFIC.frames,
     fps: float | None = _TRAFFIC.fps,
-    trace: str | Path | None = None,
+    arrivals: str | Path | None = None,
     switch: str = USUAL.switch,
     normal_fps: float | None = USUAL.normal_fps,
     surge_queue: int | None = USUAL.surge_queue,
@@ -57,9 +57,9 @@ def simulate(
         profile: how long layers take, made by ``profile``.
         shape: sizes of all frames where the model leaves them open.
         at_most: largest sizes of any frame where the model leaves them open.
-        frames: how many; 1000 by default, or all of ``trace``.
+        frames: how many; 1000 by default, or all of ``arrivals``.
         fps: frames that arrive per second; as fast as possible by default.
-        trace: instead: a file with one arrival time in seconds per line.
+        arrivals: instead: a file with one arrival time in seconds per line.
         switch: ``auto``, ``normal`` or ``surge``: which route frames take, of two.
         normal_fps: frames per second that the normal route can handle.
         surge_queue: number of waiting frames that begins a surge.
@@ -80,8 +80,8 @@ def simulate(
     counts = {"frames": frames, "window": window, "queue": queue}
     check_positive({**counts, "fps": fps}.items())
     check_natural([("seed", seed)])
-    if trace is not None:
-        refuse_with("--trace", fps=fps)
+    if arrivals is not None:
+        refuse_with("--arrivals", fps=fps)
     if scatter:
         refuse_with("--scatter", jitter=jitter)
     switching = RunOptions(
@@ -94,7 +94,7 @@ def simulate(
         normal_after_s=normal_after_s,
     )
     check_switching(switching)
-    arrivals = None if trace is None else read_trace(Path(trace))
+    times = None if arrivals is None else read_arrival_times(Path(arrivals))
     return simulate_plan(
         Path(target),
         mapping=None if mapping is None else mapping_from(mapping),
@@ -102,7 +102,7 @@ def simulate(
         profile=path_of(profile),
         sizes=sizes_from(shape, at_most),
         options=SimulationOptions(
-            Traffic(frames, fps, arrivals, window, queue),
+            Traffic(frames, fps, times, window, queue),
             Scatter(scatter, jitter, seed),
             switching=switching,
         ),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
-from rankslice.backend.runtime.sources.trace import most_in_a_second
+from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.profile_file import other_model, read_profile
@@ -49,11 +49,11 @@ class Traffic:
     """Frames, and how they come."""
 
     frames: int | None = None
-    """How many; ``None``: as many as the trace has, else 1000."""
+    """How many; ``None``: as many as there are arrivals, else 1000."""
     fps: float | None = None
     """They arrive at this rate; ``None``: each as soon as it is let in."""
-    trace_s: NDArray[np.float64] | None = None
-    """Instead: the time of each arrival, from :func:`rankslice.commands.trace.read_trace`."""
+    arrivals_s: NDArray[np.float64] | None = None
+    """Instead: the time of each arrival, in seconds, as ``read_arrival_times`` returns them."""
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
     queue: int | None = None
@@ -277,13 +277,13 @@ def _arrivals(
     traffic: Traffic, options: RunOptions, windows: Sequence[int]
 ) -> tuple[int, Arrivals | None]:
     """Return how many frames come, and when, if by the clock."""
-    if traffic.trace_s is None:
+    if traffic.arrivals_s is None:
         frames = _FRAMES if traffic.frames is None else traffic.frames
         if traffic.fps is None:
             return frames, None
         times = at_rate(frames, traffic.fps)
     else:
-        times = traffic.trace_s[: traffic.frames]
+        times = traffic.arrivals_s[: traffic.frames]
     queue = queue_of(options, windows, most_in_a_second(times.tolist()))
     return len(times), Arrivals(times, queue)
 

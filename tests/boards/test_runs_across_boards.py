@@ -105,7 +105,7 @@ def test_a_burst_takes_a_route_over_both_boards(rack: Boards, tmp_path: Path) ->
     assert 0 == deploy(rack, folder).code
     trace, record = tmp_path / "times of arrivals.txt", tmp_path / "run.json"
     trace.write_text("0\n" * 40 + "".join(f"{2 + number / 20}\n" for number in range(20)))
-    options = ("--trace", trace, "--surge-queue", "10", "--normal-after", "0.1")
+    options = ("--arrivals", trace, "--surge-queue", "10", "--normal-after", "0.1")
     ended = run(rack, folder, *options, "--verify", "exact", "--json", record)
     assert 0 == ended.code, ended.err
     told = json.loads(record.read_text())

@@ -84,7 +84,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "frames: is -1": lambda: rankslice.run("out", frames=-1),
     "seed: is -1": lambda: rankslice.explore(MODEL, seed=-1),
     "fps: is 0": lambda: rankslice.run("out", fps=0),
-    "--fps: cannot be combined with --trace": lambda: rankslice.run("out", fps=5, trace="t"),
+    "--fps: cannot be combined with --arrivals": lambda: rankslice.run("out", fps=5, arrivals="t"),
     "tolerance: needs verify": lambda: rankslice.run("out", tolerance=0.1),
     "frames: is 0": lambda: rankslice.simulate("out", frames=0),
     "--again: cannot be combined": lambda: rankslice.profile(MODEL, fresh=True, again=True),

@@ -36,7 +36,7 @@ READ = {
         "surge",
         "platform",
         "profile",
-        "trace",
+        "arrivals",
         "target",
         "folder",
         "folders",

@@ -114,7 +114,7 @@ def test_the_normal_route_alone_leaves_the_other_ranks_idle(
 def test_bursts_change_the_route_and_no_frame_is_lost(
     digits: Path, bursts: Path, options: tuple[str, ...]
 ) -> None:
-    way = ("--trace", bursts, "--surge-queue", "2", "--queue", "60", "--normal-after", "0.1")
+    way = ("--arrivals", bursts, "--surge-queue", "2", "--queue", "60", "--normal-after", "0.1")
     shown, figures = ran(digits, *way, *options)
     assert_all_came_out_right(figures, len(BURSTS))
     assert_routes_alternate(figures)
@@ -133,7 +133,7 @@ def test_bursts_change_the_route_and_no_frame_is_lost(
 def test_debians_open_mpi_changes_the_route(
     digits: Path, bursts: Path, options: tuple[str, ...]
 ) -> None:
-    way = ("--trace", bursts, "--surge-queue", "2", "--normal-after", "0.1", "--queue", "60")
+    way = ("--arrivals", bursts, "--surge-queue", "2", "--normal-after", "0.1", "--queue", "60")
     _, figures = ran(digits, "--mpirun", debians_mpirun(), *way, *options)
     assert_all_came_out_right(figures, len(BURSTS))
     assert_routes_alternate(figures)
@@ -148,7 +148,7 @@ def test_a_burst_begins_a_surge_and_its_end_ends_it(tmp_path: Path) -> None:
     (tmp_path / "bursts.txt").write_text("\n".join(map(str, BURSTS)))
     figures = tmp_path / "figures.json"
     ended = rankslice(
-        *("run", folder, "--trace", tmp_path / "bursts.txt", "--queue", "60", "--json", figures),
+        *("run", folder, "--arrivals", tmp_path / "bursts.txt", "--queue", "60", "--json", figures),
         *("--normal-after", "0.3"),
     )
     assert (0, "") == (ended.code, ended.err)

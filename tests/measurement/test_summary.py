@@ -446,9 +446,9 @@ def test_frames_that_all_take_one_route_are_a_steady_state_of_it() -> None:
 
 def test_arrivals_from_a_file_are_what_ranks_wait_for() -> None:
     assert (
-        "the source: frames arrive at the times of --trace;"
+        "the source: frames arrive at the times of --arrivals;"
         " the busiest, rank 0 (board_cpu0), computes 2 ms of the 10 ms per frame"
-        == summary(rank(0, compute=2), rank(1), traced=True).bottleneck
+        == summary(rank(0, compute=2), rank(1), timed_by_file=True).bottleneck
     )
 
 

@@ -761,11 +761,11 @@ def _routes() -> Iterator[Provoked]:
         "a route that is none": "--switch both",
         "a surge that ends above where it begins": "--normal-below 0.95",
         "a surge that begins beyond the queue": "--surge-queue 20 --queue 10",
-        "a rate and times of arrivals": "--trace t.txt --fps 30",
-        "a period and times of arrivals": "--trace t.txt --period-ms 5",
-        "times of arrivals that are not there": "--trace nothing.txt",
-        "times of arrivals that are none": "--trace wrong.txt",
-        "no times of arrivals": "--trace none.txt",
+        "a rate and times of arrivals": "--arrivals t.txt --fps 30",
+        "a period and times of arrivals": "--arrivals t.txt --period-ms 5",
+        "times of arrivals that are not there": "--arrivals nothing.txt",
+        "times of arrivals that are none": "--arrivals wrong.txt",
+        "no times of arrivals": "--arrivals none.txt",
     }.items():
         needed = {name: content for name, content in traces.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
@@ -853,13 +853,13 @@ def _simulations() -> Iterator[Provoked]:
     )
     yield simulate(
         "lines of a trace that are no times",
-        f"{mapped} --profile p.json --trace t.txt",
+        f"{mapped} --profile p.json --arrivals t.txt",
         **{"p.json": _empty_profile, "t.txt": "0\nsoon\n3\n2\n"},
     )
     yield simulate(
         "a profile of another model", f"{mapped} --profile p.json", **{"p.json": _empty_profile}
     )
-    yield simulate("a rate and a trace", "out --fps 30 --trace t.txt", **{"t.txt": "0\n"})
+    yield simulate("a rate and a trace", "out --fps 30 --arrivals t.txt", **{"t.txt": "0\n"})
     yield simulate("two kinds of scatter", "out --scatter --jitter 0.1")
     yield simulate("no frames", "out --frames 0")
     yield simulate("a picture and JSON in one place", "out --svg - --json -")

@@ -18,6 +18,7 @@ from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
 from ..sinks import open_sinks
 from ..sources import Source, open_source
+from ..sources.arrival_times import most_in_a_second, read_arrival_times
 from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Timed
 from ..sources.switching import (
     ROUTE_NAMES,
@@ -28,7 +29,6 @@ from ..sources.switching import (
     SwitchingRules,
     usual_surge_queue,
 )
-from ..sources.trace import most_in_a_second, read_trace
 from ..transport.transport import Transport
 from .routes import Entry, RoutedSink, RoutedSource, Switching
 from .slots import Ring
@@ -232,7 +232,9 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
         queue = queue_of(options, setup.windows, _LIVE_FPS)
         return Live(source.frames, queue, options.overflow, patience_s=patience_s)
     own_fps = None if options.pull else source.fps
-    rhythm = options.fps or own_fps if options.trace is None else read_trace(options.trace)
+    rhythm = (
+        options.fps or own_fps if options.arrivals is None else read_arrival_times(options.arrivals)
+    )
     if rhythm is None:
         return Pulled(source.frames)
     in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)

@@ -287,7 +287,7 @@ class SourceStage(_Stage):
             "dropped": self._arrivals.dropped,
             "fps": self._arrivals.fps,
             "more_dropped": self._arrivals.more_dropped,
-            "traced": isinstance(self._arrivals, Timed) and self._arrivals.fps is None,
+            "timed_by_file": isinstance(self._arrivals, Timed) and self._arrivals.fps is None,
         }
 
     def end_stream(self) -> None:

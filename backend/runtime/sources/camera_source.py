@@ -48,10 +48,10 @@ class CameraSource(Source):
             JobError: they do not fit a camera, or the model takes no image.
         """
         self._takes = captured_input(options, inputs)
-        if options.fps is not None or options.trace is not None or options.pull:
+        if options.fps is not None or options.arrivals is not None or options.pull:
             raise JobError(
                 "--input: frames of a camera come when it makes them: leave out --fps, --period-ms,"
-                " --trace and --pull"
+                " --arrivals and --pull"
             )
         self._name = options.inputs[0]
         self._device = _device(self._name)

@@ -72,7 +72,7 @@ class VideoSource(Source):
         fps = self._get("FPS")
         if 0 < fps <= _MAX_FPS:
             self.fps = fps
-        elif options.fps is None and options.trace is None and not options.pull:
+        elif options.fps is None and options.arrivals is None and not options.pull:
             raise JobError(
                 f"{self._path}: gives no rate of its frames: give one (--fps), or read it as fast"
                 " as possible (--pull)"

@@ -41,18 +41,18 @@ def test_where_there_is_one_route_none_is_chosen(
 
 def test_a_trace_is_read_where_there_is_one_route(built: Path, tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_text("0\n0.5\n")
-    prepared = prepare(built, RunOptions(trace=tmp_path / "trace.txt"))
-    assert f"--trace={tmp_path}/trace.txt" in prepared.command
+    prepared = prepare(built, RunOptions(arrivals=tmp_path / "trace.txt"))
+    assert f"--arrivals={tmp_path}/trace.txt" in prepared.command
     (tmp_path / "trace.txt").write_text("0.5\n0\n")
     with pytest.raises(RankSliceError, match=r"trace.txt, line 2: 0 comes after 0.5"):
-        prepare(built, RunOptions(trace=tmp_path / "trace.txt"))
+        prepare(built, RunOptions(arrivals=tmp_path / "trace.txt"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--trace", "t.txt", "--fps", "3"], "--fps"),
-        (["--trace", "t.txt", "--period-ms", "3"], "--trace"),
+        (["--arrivals", "t.txt", "--fps", "3"], "--fps"),
+        (["--arrivals", "t.txt", "--period-ms", "3"], "--arrivals"),
         (["--normal-below", "0.9"], "expected less than that"),
         (["--surge-above", "0.5"], "expected less than that"),
         (["--surge-queue", "1"], "--surge-queue"),

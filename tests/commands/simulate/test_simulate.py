@@ -13,12 +13,12 @@ from problems import CHAIN, board
 from profiled_layers import kind_of, profile_of
 from real_jobs import chain_folder, let_ranks_sleep
 
+from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.simulate.simulate import (
     SimulationOptions,
     Traffic,
     simulate_job,
 )
-from rankslice.commands.trace import read_trace
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
@@ -94,8 +94,8 @@ def test_the_queue_has_room_until_a_change_of_the_route_has_helped(routed, tmp_p
     trace = tmp_path / "trace.txt"
     trace.write_text("0\n" * 6 + "5\n" * 30)
     options = "--switch", "normal", "--surge-queue", "9"
-    assert 12 == len(simulated(routed, "--trace", trace, *options, "--queue", "18")["dropped"])
-    assert [] == simulated(routed, "--trace", trace, *options)["dropped"]
+    assert 12 == len(simulated(routed, "--arrivals", trace, *options, "--queue", "18")["dropped"])
+    assert [] == simulated(routed, "--arrivals", trace, *options)["dropped"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_rate_of_arrival_is_kept(sleeping):
 def test_arrivals_can_come_from_a_file(sleeping, tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("# seconds\n0\n0.5  # a pause\n\n1.0\n")
-    found = simulated(sleeping, "--trace", trace)
+    found = simulated(sleeping, "--arrivals", trace)
     assert (3, 3) == (found["frames"], found["completed"])
     assert found["duration_s"] == pytest.approx(1.06, abs=0.01)
 
@@ -376,7 +376,7 @@ def test_a_build_folder_has_a_mapping_already(sleeping, tmp_path):
 
 def test_options_that_contradict_each_other_are_refused(sleeping, tmp_path):
     (tmp_path / "t").write_text("0\n")
-    assert "--fps" in mistakes(sleeping, "--fps", "3", "--trace", tmp_path / "t")
+    assert "--fps" in mistakes(sleeping, "--fps", "3", "--arrivals", tmp_path / "t")
     assert "--jitter" in mistakes(sleeping, "--jitter", "0.3", "--scatter")
 
 
@@ -384,7 +384,7 @@ def test_traces_are_checked_line_by_line(tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("0\nsoon\n-1\n2\n1\nnan\n")
     with pytest.raises(RankSliceError) as caught:
-        read_trace(trace)
+        read_arrival_times(trace)
     assert [
         "trace.txt, line 2: 'soon' is not a time",
         "trace.txt, line 3: '-1' is not a time",
@@ -397,4 +397,4 @@ def test_a_trace_without_arrivals_is_refused(tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("# nothing\n")
     with pytest.raises(RankSliceError, match="has no arrivals"):
-        read_trace(trace)
+        read_arrival_times(trace)

@@ -173,11 +173,11 @@ def test_a_job_changes_the_route_where_it_is_predicted(tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_text("".join(f"{each:.6f}\n" for each in times_s))
     rules = RunOptions(normal_fps=100.0, normal_after_s=0.3)
     plan = plan_from_json((folder / "plan.json").read_text())
-    options = SimulationOptions(Traffic(trace_s=np.array(times_s)), switching=rules)
+    options = SimulationOptions(Traffic(arrivals_s=np.array(times_s)), switching=rules)
     nowhere = Platform("local", ())
     found = simulate_job(plan, nowhere, KnownTimes(None), "", options).simulation
     told = RunOptions(
-        results=tmp_path / "results.bin", frames=len(times_s), trace=tmp_path / "trace.txt",
+        results=tmp_path / "results.bin", frames=len(times_s), arrivals=tmp_path / "trace.txt",
         normal_fps=100.0, normal_after_s=0.3,
     )  # fmt: skip
     ran = next(r["source"] for r in run_in_process(folder, told) if "source" in r)

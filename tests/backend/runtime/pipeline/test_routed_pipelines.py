@@ -152,7 +152,7 @@ def test_a_burst_takes_the_route_for_a_surge_and_what_comes_later_the_normal_one
         results=folder / "results.bin",
         exact=True,
         frames=len(times_s),
-        trace=trace,
+        arrivals=trace,
         normal_fps=1000.0,
         normal_after_s=0.05,
     )
@@ -168,7 +168,7 @@ def test_a_burst_takes_the_route_for_a_surge_and_what_comes_later_the_normal_one
 def test_a_queue_that_is_shorter_than_the_usual_mark_can_begin_a_surge(tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_text("0\n" * 4)
     folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
-    options = RunOptions(results=folder / "results.bin", trace=tmp_path / "trace.txt", queue=4)
+    options = RunOptions(results=folder / "results.bin", arrivals=tmp_path / "trace.txt", queue=4)
     records = run_in_process(folder, replace(options, frames=4))
     (change,) = changes_of(records)
     assert "surge" == change["route"]

@@ -160,7 +160,7 @@ def test_frames_of_a_video_may_come_at_the_times_of_a_trace(clip: str, tmp_path:
     trace = tmp_path / "trace"
     trace.write_text("0\n0.01\n0.03\n")
     folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 0})
-    options = RunOptions((clip,), trace=trace, results=tmp_path / "results.bin")
+    options = RunOptions((clip,), arrivals=trace, results=tmp_path / "results.bin")
     records = run_in_process(folder, options)
     (source,) = (each["source"] for each in records if "source" in each)
-    assert (3, None, True) == (source["frames"], source["fps"], source["traced"])
+    assert (3, None, True) == (source["frames"], source["fps"], source["timed_by_file"])

@@ -15,7 +15,7 @@ from rankslice.framework.wording import quoted
 _MAX_FRAMES = 10_000_000
 
 
-def read_trace(path: Path) -> NDArray[np.float64]:
+def read_arrival_times(path: Path) -> NDArray[np.float64]:
     """Return the times of arrivals in a file, ascending, in seconds.
 
     The file has a number a line; what follows a ``#`` is left out.
@@ -25,7 +25,7 @@ def read_trace(path: Path) -> NDArray[np.float64]:
     """
     times: list[float] = []
     mistakes = []
-    for number, line in enumerate(read_text(path, "a trace").splitlines(), 1):
+    for number, line in enumerate(read_text(path, "times of arrivals").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
@@ -44,7 +44,7 @@ def read_trace(path: Path) -> NDArray[np.float64]:
 
 
 def _time(text: str, least: float) -> tuple[str, float]:
-    """Return what is wrong with a line of a trace, and its time."""
+    """Return what is wrong with a line, and its time."""
     try:
         seconds = float(text)
     except ValueError:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.sources.trace import most_in_a_second, read_trace
+from rankslice.backend.runtime.sources.arrival_times import most_in_a_second, read_arrival_times
 
 
 def test_a_trace_has_a_time_a_line_and_comments(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("# a camera\n0\n0.5  # the second frame\n\n  0.5\n1e1\n")
-    assert [0.0, 0.5, 0.5, 10.0] == read_trace(path)
+    assert [0.0, 0.5, 0.5, 10.0] == read_arrival_times(path)
 
 
 def test_a_trace_may_be_empty(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("# nothing comes\n")
-    assert [] == read_trace(path)
+    assert [] == read_arrival_times(path)
 
 
 @pytest.mark.parametrize("line", ["x", "nan", "inf", "-1", "0.5 s", "0.5,0.6", "0.25", "0x1"])
@@ -27,18 +27,18 @@ def test_a_line_that_is_no_later_time_is_told_with_its_number(tmp_path: Path, li
     path = tmp_path / "trace.txt"
     path.write_text(f"# times\n0.5\n{line}\n1.0\n")
     with pytest.raises(JobError) as error:
-        read_trace(path)
+        read_arrival_times(path)
     expected = f"{path}, line 3: {line!r} is no time in seconds, at or after the one before"
     assert expected == str(error.value)
 
 
 def test_a_trace_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(JobError) as error:
-        read_trace(tmp_path / "trace.txt")
+        read_arrival_times(tmp_path / "trace.txt")
     assert f"{tmp_path}/trace.txt: No such file or directory" == str(error.value)
     (tmp_path / "trace.bin").write_bytes(b"\xff\xfe0\n")
     with pytest.raises(JobError) as error:
-        read_trace(tmp_path / "trace.bin")
+        read_arrival_times(tmp_path / "trace.bin")
     assert f"{tmp_path}/trace.bin: not a text" == str(error.value)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import JobError, reason_of
 
 
-def read_trace(path: Path) -> list[float]:
+def read_arrival_times(path: Path) -> list[float]:
     """Return when frames arrive, ascending, in seconds.
 
     The file has a number a line; what follows a ``#`` is left out.

@@ -25,7 +25,7 @@ def read_arrival_times(path: Path) -> NDArray[np.float64]:
     """
     times: list[float] = []
     mistakes = []
-    for number, line in enumerate(read_text(path, "times of arrivals").splitlines(), 1):
+    for number, line in enumerate(read_text(path, "an arrivals").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +21,7 @@ from .errors import ElsewhereError, JobError, NeighbourDiedError
 from .faults.guard import not_started, say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
+from .figures.events import EventRing, open_ring
 from .job import Job, load_job, rank_name
 from .options import RunOptions, parse_options
 from .pipeline.meeting import together
@@ -56,9 +58,9 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
     folder = Path(driver).resolve().parent
     with contextlib.suppress(JobError):  # run() reports what is wrong with the plan
         start_again_with(_environment(folder))
-    process = _Process(ranks, parse_options())
+    process = _Process(ranks, parse_options(), plan_sha256)
     try:
-        process.run(folder, plan_sha256)
+        process.run(folder)
     except ElsewhereError:
         return process.wait_for_end()
     except NeighbourDiedError as error:
@@ -76,9 +78,10 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
 class _Process:
     """A process around the rank it runs: its guard, deadlines and signals."""
 
-    def __init__(self, ranks: dict[int, Rank], options: RunOptions) -> None:
+    def __init__(self, ranks: dict[int, Rank], options: RunOptions, plan_sha256: str) -> None:
         self._ranks = ranks
         self._options = options
+        self._plan_sha256 = plan_sha256
         self._transport: MpiTransport | None = None
         self._number = number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         rank = ranks.get(number)
@@ -87,19 +90,38 @@ class _Process:
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._session = start_guard(self._start_timeout_s)
         self._page = _page_in(self._session, number, self.name)
+        self._events = self._open_events()
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
         # An exception would print a traceback if it came while another error is reported.
         signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
 
-    def run(self, folder: Path, plan_sha256: str) -> None:
+    def _open_events(self) -> EventRing:
+        """Return the ring of the rank's events: in the folder of the options, or with its page."""
+        options, ring = self._options, None
+        folder = options.events
+        with contextlib.suppress(OSError), ExitStack() as opened:
+            if folder is not None:
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                opened.callback(os.close, descriptor)
+            elif self._session is not None:
+                descriptor = self._session.descriptor
+            else:
+                return EventRing()
+            ring = open_ring(descriptor, self._number, options.events_kept)
+        if ring is None:
+            return EventRing()
+        ring.describe(plan=self._plan_sha256, rank=self._number, host=socket.gethostname())
+        return ring
+
+    def run(self, folder: Path) -> None:
         """Run the rank to the end of the stream."""
         self._start_watch.start()
         self._check_open_files()
         self._prepare_library()
         self._prepare_engine(folder)
         self._transport = mpi = MpiTransport()
-        job = together(mpi, lambda: self._load_plan(folder, plan_sha256, mpi))
+        job = together(mpi, lambda: self._load_plan(folder, mpi))
         run_rank(
             job,
             folder,
@@ -107,6 +129,7 @@ class _Process:
             mpi,
             on_start=self._start,
             on_step=self._page.at if self._page is not None else None,
+            events=self._events,
         )
         self._tell(DONE)
         signal.alarm(_FINALIZE_TIMEOUT_S)
@@ -158,10 +181,10 @@ class _Process:
             raise ElsewhereError(message)
         raise JobError(f"{self.name}: {message}")
 
-    def _load_plan(self, folder: Path, plan_sha256: str, transport: MpiTransport) -> Job:
+    def _load_plan(self, folder: Path, transport: MpiTransport) -> Job:
         try:
             job = load_job(folder / "plan.json")
-            check_tables(job, plan_sha256, self._ranks)
+            check_tables(job, self._plan_sha256, self._ranks)
             _check_size(job, transport.size)
         except JobError as error:
             raise JobError(f"{self.name}: {error}") from None

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .figures.events import USUAL_EVENTS
+
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
@@ -83,6 +85,11 @@ class RunOptions:
     """File on the sink's board to which outputs are appended."""
     report: Path | None = None
     """JSON file on the sink's board with the measurements of all ranks."""
+    events: Path | None = None
+    """Folder, on each board, for the ranks' files of events; ``None``: each rank keeps its last
+    ones in a file that goes with the job."""
+    events_kept: int = USUAL_EVENTS
+    """Events that each rank keeps."""
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
     latency: bool = False
@@ -146,6 +153,8 @@ def _settings() -> dict[str, dict[str, Any]]:
         "scale": {"type": _floats, "help": "multiplies the difference"},
         "results": {"type": Path, "help": "file for the outputs"},
         "report": {"type": Path, "help": "JSON file for the measurements"},
+        "events": {"type": Path, "help": "folder for what each rank does, event by event"},
+        "events_kept": {"type": _positive_int, "help": "events that a rank keeps"},
         "progress": {"action": "store_true", "help": "print lines 'completed N'"},
     }
 

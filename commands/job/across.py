@@ -12,6 +12,7 @@ from types import MappingProxyType
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
+from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
@@ -79,6 +80,8 @@ def run_across(
     try:
         results = (RESULTS,) if _leaves_results(prepared) else ()
         _fetch(prepared, boards, folder, (*results, REPORT))
+        if prepared.options.events is not None:
+            _fetch_events(prepared, boards, folder)
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
         raise watches.explained(error) from None
 
@@ -95,6 +98,15 @@ def _fetch(
     most = {RESULTS: results_bytes, REPORT: MAX_REPORT_BYTES}
     for name in names:
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
+
+
+def _fetch_events(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
+    """Fetch what each rank did, from its board, into a folder."""
+    most_bytes = HEAD_BYTES + prepared.options.events_kept * EVENT.size
+    for number, rank in enumerate(prepared.plan.ranks):
+        shell, _ = boards.of(rank.board)
+        name = f"{NAME}{number}"
+        shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
 
 
 def _leaves_results(prepared: PreparedRun) -> bool:

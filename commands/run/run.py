@@ -21,11 +21,13 @@ from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.job.results_files import move_results
 from rankslice.commands.run_folder import one_at_a_time
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.sinks.results import Results
     from rankslice.commands.run.connection import OnResult
     from rankslice.measurement.summary import RunSummary
+    from rankslice.measurement.trace.events import Trace
 
 __all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
 
@@ -42,6 +44,8 @@ class FinishedRun:
     """The number under which the source has each frame."""
     drained_by: str = ""
     """Name of the signal that ended the stream; empty: it ended by itself."""
+    trace: Trace | None = None
+    """What the ranks did, if the options say ``events``."""
 
 
 def run(
@@ -88,6 +92,7 @@ def run(
             discards = prepared.discards
             results = no_results(job) if discards else results_of(job, folder / RESULTS)
         records = read_report(folder / REPORT, prepared.plan, len(results))
+        trace = _trace(prepared, folder)
         _put_in_place(prepared, folder)
     if verify:
         _refuse_unknown_arrivals(records)
@@ -95,7 +100,7 @@ def run(
     with as_user_errors():
         labels = tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(records, None if discards else results.completed_s)
-    finished = FinishedRun(summary, results, labels, tuple(arrivals), drained_by)
+    finished = FinishedRun(summary, results, labels, tuple(arrivals), drained_by, trace)
     on_ran(finished)
     if reference is None:
         return finished
@@ -104,6 +109,14 @@ def run(
     with as_user_errors():
         verdict = verified(prepared, reference, results, arrivals, tolerance, on_verified)
     return replace(finished, summary=replace(finished.summary, verify=verdict))
+
+
+def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
+    if prepared.options.events is None:
+        return None
+    from rankslice.measurement.trace.events import read_trace
+
+    return read_trace(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
 
 
 def _reference(prepared: PreparedRun) -> Path:

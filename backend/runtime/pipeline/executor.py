@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..direct.foretelling import Foretelling
+from ..figures.events import THREADS, WAIT, EventRing
+from ..sources.switching import ROUTE_NAMES
 from .waiting import Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
@@ -26,6 +28,10 @@ class Stage(Protocol):
     precedence: int
     """Of ready stages that with the lowest one runs first: the sink's is 0, that of segments 1, the
     source's 2. What a sink takes is older than what a segment computes, whatever both count."""
+    kind: int
+    """Of the events that its steps are."""
+    index: int
+    """Of a segment, among those of its rank and route."""
 
     def is_ready(self) -> bool:
         """Whether :meth:`step` would work without waiting for anyone."""
@@ -126,6 +132,7 @@ class Executor:
         on_step: Callable[[str], None] | None = None,
         posts: Sequence[Post] = (),
         foretells: bool = False,
+        events: EventRing | None = None,
     ) -> None:
         """Prepare the thread.
 
@@ -138,8 +145,11 @@ class Executor:
             posts: the inboxes that the thread watches; those of several threads if it does the
                 work of several.
             foretells: wake a little before frames are due, and wait for them without sleep.
+            events: takes its steps and waits.
         """
         self.name = name
+        self._events = events or EventRing()
+        self._number = THREADS.index(name)
         self._stages = list(stages)
         self._on_failure = on_failure
         self._on_finished = on_finished
@@ -246,14 +256,22 @@ class Executor:
         if self._messages is not None:
             self._messages.begin_step(self._last_s.get(stage, 0.0))
         self.step_under_way = self._steps
+        frame = stage.frame
         begin = time.perf_counter()
         stage.step()
         self._flush()
-        self._last_s[stage] = passed = time.perf_counter() - begin
+        end = time.perf_counter()
+        self._last_s[stage] = passed = end - begin
         self.slowest_s = max(self.slowest_s, passed)
         self.step_under_way = None
         if stage.finished:
             self._stages.remove(stage)
+        else:
+            self._note(stage.kind, begin, end, stage, frame)
+
+    def _note(self, kind: int, begin_s: float, end_s: float, stage: Stage, frame: int) -> None:
+        route = ROUTE_NAMES.index(stage.route) if stage.route else 0
+        self._events.add(kind, begin_s, end_s, frame, stage.index, thread=self._number, route=route)
 
     def _next_ready(self) -> Stage | None:
         """Take the tokens that have come; return the ready stage with the oldest frame."""
@@ -309,7 +327,10 @@ class Executor:
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()
-        self.waited_s += time.perf_counter() - begin
+        end = time.perf_counter()
+        self.waited_s += end - begin
+        if stage is not None:
+            self._note(WAIT, begin, end, stage, stage.frame)
         return stage
 
     def _room_to_watch(self) -> Sequence[Watched]:

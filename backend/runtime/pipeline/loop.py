@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import JobError
+from ..figures.events import RECEIVE, SEND, EventRing
 from ..sizes import OpenSlot
 from ..transport.transport import Lane, Transport
 from .backoff import LARGE_S, LATENCY_S, LONGEST_S, RESTS_S, Backoff, computing_pause_s
@@ -24,7 +25,11 @@ class Outgoing:
     Those are all frames of the ring, or those that the receiver handles as well.
     """
 
-    def __init__(self, channel: int, peer: int, ring: Ring, reader: int) -> None:
+    def __init__(
+        self, channel: int, peer: int, ring: Ring, reader: int, events: EventRing | None = None
+    ) -> None:
+        self.channel = channel
+        self._events = events or EventRing()
         self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
         self.nbytes = ring.tensor.nbytes
         """Size of a message; of the last one if sizes are open."""
@@ -76,9 +81,13 @@ class Outgoing:
         if is_end:
             self._end_sent = True
             return
-        self.busy_s += time.perf_counter() - self._begun_s[slot]
+        now_s, begun_s = time.perf_counter(), self._begun_s[slot]
+        self.busy_s += now_s - begun_s
         self._sent[slot] = True
-        read, depth = self._ring.read, self._ring.depth
+        ring = self._ring
+        read, depth = ring.read, ring.depth
+        frame = ring.turns.frame(_in_slot(slot, read[self._reader], depth))
+        self._events.add(SEND, begun_s, now_s, frame, self.channel)
         while self._sent[read[self._reader] % depth]:
             self._sent[read[self._reader] % depth] = False
             self._ring.free(self._reader)
@@ -87,7 +96,11 @@ class Outgoing:
 class Incoming:
     """A channel's receiving end: keeps receives posted for all free slots of its ring."""
 
-    def __init__(self, channel: int, peer: int, ring: Ring) -> None:
+    def __init__(
+        self, channel: int, peer: int, ring: Ring, events: EventRing | None = None
+    ) -> None:
+        self.channel = channel
+        self._events = events or EventRing()
         self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
         self.nbytes = ring.tensor.nbytes
         """Size of a message; of the last one if sizes are open."""
@@ -128,12 +141,15 @@ class Incoming:
         """
         ring = self._ring
         part = ring.slots[slot]
+        frame = ring.turns.frame(_in_slot(slot, ring.written, ring.depth))
+        if not is_end:
+            now_s = time.perf_counter()
+            self._events.add(RECEIVE, now_s, now_s, frame, self.channel)
         if not is_end and isinstance(part, OpenSlot):
             self.nbytes = nbytes
             try:
                 part.check_message(nbytes)
             except JobError as error:
-                frame = ring.turns.frame(ring.written + (slot - ring.written) % ring.depth)
                 raise JobError(
                     f"message of rank {self.lane.peer}, frame {frame}: {error}"
                 ) from None
@@ -144,6 +160,11 @@ class Incoming:
                 ring.finish()
             else:
                 ring.put()
+
+
+def _in_slot(slot: int, first: int, depth: int) -> int:
+    """Return which frame of a ring lies in a slot, of those from ``first``."""
+    return first + (slot - first) % depth
 
 
 class Computing(Protocol):

@@ -18,6 +18,7 @@ from ..affinity import bind_to_cores, check_binding
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
 from ..figures.energy import BoardEnergy
+from ..figures.events import EventRing
 from ..figures.rank_figures import cpu_s, peak_memory_mb
 from ..job import Job
 from ..keeper import ROLE_DRAIN
@@ -33,7 +34,7 @@ from .slots import Ring
 from .stages import SourceStage
 from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import Wiring, connect, threadless_stages, wire, with_heartbeats
+from .wiring import CREDIT_CHANNEL, Wiring, connect, threadless_stages, wire, with_heartbeats
 
 _NO_STEP_YET = "its first frame"
 """What a rank works on that has computed none: in a surge alone, say."""
@@ -74,7 +75,7 @@ class _Rank:
         beats, heard = rings[-2:]
         self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
         self._ticker = Ticker()
-        outgoing, incoming = _channel_ends(wiring, rings)
+        outgoing, incoming = _channel_ends(wiring, rings, setup.events)
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._outgoing = [end for end in outgoing if end.lane.carries_frames]
@@ -163,6 +164,7 @@ class _Rank:
             on_step=on_step,
             posts=[self._channels.post(kind) for kind in kinds],
             foretells=self._setup.options.latency,
+            events=self._setup.events,
         )
 
     def _finish(self, kinds: Sequence[str]) -> None:
@@ -273,13 +275,24 @@ def _open_channels(setup: Setup, wiring: Wiring, peers: Peers) -> DirectChannels
     return channels
 
 
-def _channel_ends(wiring: Wiring, rings: Sequence[Ring]) -> tuple[list[Outgoing], list[Incoming]]:
+def _channel_ends(
+    wiring: Wiring, rings: Sequence[Ring], events: EventRing
+) -> tuple[list[Outgoing], list[Incoming]]:
+    def told(channel: int) -> EventRing | None:
+        return events if channel > CREDIT_CHANNEL else None
+
     outgoing = [
-        Outgoing(send.channel, send.destination, rings[send.reader.ring], send.reader.index)
+        Outgoing(
+            send.channel,
+            send.destination,
+            rings[send.reader.ring],
+            send.reader.index,
+            told(send.channel),
+        )
         for send in wiring.sends
     ]
     incoming = [
-        Incoming(receive.channel, receive.sender, rings[receive.ring])
+        Incoming(receive.channel, receive.sender, rings[receive.ring], told(receive.channel))
         for receive in wiring.receives
     ]
     return outgoing, incoming
@@ -293,6 +306,7 @@ def run_rank(
     *,
     on_start: Callable[[], None] = lambda: None,
     on_step: Callable[[str], None] | None = None,
+    events: EventRing | None = None,
 ) -> list[dict[str, Any]]:
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
 
@@ -303,14 +317,16 @@ def run_rank(
         transport: connects the ranks; stays open on failure, for the caller to abort.
         on_start: called when all ranks are ready for frame 0.
         on_step: called before each run of a segment with its name: ``segment 0, frame 17``.
+        events: takes what the rank does.
 
     Raises:
         JobError: the message names rank, key, host, segment and frame.
     """
     spec = job.ranks[transport.rank]
+    events = events or EventRing()
     try:
         with ExitStack() as resources:
-            setup = Setup(job, folder, options, transport, resources, on_step)
+            setup = Setup(job, folder, options, transport, resources, on_step, events)
             peers = meet(job, options, transport, resources)
             wiring = wire(job, spec.rank, options.window, peers.direct)
             wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
@@ -320,6 +336,7 @@ def run_rank(
             energy = BoardEnergy(job.ranks, spec.rank)
             on_start()
             records = share(transport, energy.during(rank.run))
+            events.close()
         if options.report is not None and spec.rank == job.sink_rank:
             _write_report(options.report, records)
     except NeighbourDiedError:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from ..figures.events import EventRing
 from ..sinks import Sink
 from ..sources import Source
 from ..sources.arrivals import Arrivals
@@ -80,11 +81,14 @@ class RoutedSource(SourceStage):
         switching: Switching,
         *,
         shares_clock: bool = False,
+        events: EventRing | None = None,
     ) -> None:
         """Take an opened source; see :class:`SourceStage`."""
         rings = [ring for entry in entries for ring in entry.outputs]
         window = max(entry.window for entry in entries)
-        super().__init__(source, arrivals, window, credit, rings, shares_clock=shares_clock)
+        super().__init__(
+            source, arrivals, window, credit, rings, shares_clock=shares_clock, events=events
+        )
         self._entries = entries
         self.choice = RouteChoice(switching)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..direct.memory import Memory
 from ..engines import Engine, EngineSettings, engine_settings, open_engine
 from ..engines.acceleration import total
 from ..engines.own_process import OwnProcessEngine
+from ..figures.events import EventRing
 from ..figures.rank_figures import ComputeTimes, GpuMemory
 from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
@@ -55,6 +56,8 @@ class Setup:
     """Closes what was opened."""
     on_step: Callable[[str], None] | None = None
     """Called before each run of a segment with its name: ``segment 0, frame 17``."""
+    events: EventRing = field(default_factory=EventRing)
+    """Takes what the rank does."""
 
     @property
     def spec(self) -> RankSpec:
@@ -182,6 +185,7 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
     ((credit,),) = wiring.source.inputs
     taken = make_input(rings[credit.ring], credit.index)
     arrivals, shares_clock = _arrivals(setup, source), not wiring.receives_credits
+    events = setup.events
     source.start(arrivals)
     entries = [
         Entry([rings[ring] for ring in outputs], window)
@@ -190,11 +194,19 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
     if len(entries) == 1:
         (entry,) = entries
         return SourceStage(
-            source, arrivals, entry.window, taken, entry.outputs, shares_clock=shares_clock
+            source,
+            arrivals,
+            entry.window,
+            taken,
+            entry.outputs,
+            shares_clock=shares_clock,
+            events=events,
         )
     options, is_timed = setup.options, not isinstance(arrivals, Pulled)
     switching = make_switching(options, setup.windows, is_timed=is_timed)
-    return RoutedSource(source, arrivals, entries, taken, switching, shares_clock=shares_clock)
+    return RoutedSource(
+        source, arrivals, entries, taken, switching, shares_clock=shares_clock, events=events
+    )
 
 
 def make_switching(options: RunOptions, windows: Sequence[int], *, is_timed: bool) -> Switching:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..engines import Engine
 from ..errors import JobError
+from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
 from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
@@ -129,6 +130,8 @@ class _Stage(ABC):
     route = ""
     """Of a segment, if there are several."""
     precedence = 1
+    kind = COMPUTE
+    index = 0
 
     def __init__(
         self,
@@ -240,6 +243,7 @@ class SourceStage(_Stage):
     """Lets frames in as they arrive, up to the window."""
 
     precedence = 2
+    kind = READ
 
     def __init__(
         self,
@@ -250,12 +254,15 @@ class SourceStage(_Stage):
         outputs: Sequence[Ring],
         *,
         shares_clock: bool = False,
+        events: EventRing | None = None,
     ) -> None:
         """Take an opened source; the frames of ``credit`` count what has left the pipeline.
 
-        ``shares_clock``: the sink is on this board, so its times are comparable.
+        ``shares_clock``: the sink is on this board, so its times are comparable. ``events``: told
+        when each frame was under way.
         """
         super().__init__((), outputs)
+        self._events = events or EventRing()
         self.latencies = Histogram()
         self.reads = Histogram()
         """Times of reading and preprocessing a frame, without the wait for it."""
@@ -361,7 +368,9 @@ class SourceStage(_Stage):
         while self._credit.has_frame():
             frame, came_out_ns = self._credit.values().tolist()
             out_s = 1e-9 * came_out_ns if self._shares_clock else time.monotonic()
-            self.latencies.add(out_s - self._entered_s[frame % self._window])
+            entered_s = self._entered_s[frame % self._window]
+            self.latencies.add(out_s - entered_s)
+            self._events.add(FRAME, entered_s, out_s, frame)
             self._credit.done()
             took = True
         return took
@@ -371,6 +380,7 @@ class SinkStage(_Stage):
     """Takes the model outputs of each frame out of the pipeline."""
 
     precedence = 0
+    kind = WRITE
 
     def __init__(
         self, sinks: Sequence[Sink], inputs: Sequence[Input | MergedInput], credit: Ring

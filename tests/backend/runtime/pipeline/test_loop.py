@@ -18,6 +18,7 @@ from twin import ThreadLinks, TwinTransport
 from rankslice.backend.runtime.direct import foretelling
 from rankslice.backend.runtime.direct.tokens import WRITTEN, Outboxes
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
@@ -169,6 +170,8 @@ class Counting:
 
     finished = False
     route = ""
+    kind = COMPUTE
+    index = 0
     precedence = 1
 
     def __init__(self, frames: int, *, sends: bool = False, takes_s: float = 0.0) -> None:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import RankSpec
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.slots import Ring
@@ -330,6 +331,8 @@ class Gate:
     finished = False
     frame = 17
     route = ""
+    kind = COMPUTE
+    index = 0
     precedence = 1
 
     def __init__(self) -> None:

@@ -1,0 +1,121 @@
+"""What a rank has done last: a ring of events in a file, readable after the rank was killed.
+
+It needs only the standard library, as boards and launchers load it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import mmap
+import os
+import struct
+from typing import Any
+
+COMPUTE, READ, WRITE, WAIT, SEND, RECEIVE, FRAME = range(1, 8)
+"""Kinds of events. A segment, the source, the sink did a frame; a thread had no stage that was
+ready; a message was on its way out; a message has arrived; a frame was under way, from its arrival
+until its results were out, on the clock of the source."""
+
+THREADS = ("compute", "source", "sink")
+"""Names of the threads that do stages, by their number in events."""
+
+FORMAT = "rankslice-events"
+VERSION = 1
+NAME = "events-"
+"""Of a rank's file, before the number of the rank."""
+
+EVENT = struct.Struct("<qqqBBHi")
+"""Begin and end in nanoseconds of CLOCK_MONOTONIC; number of the frame, which in segments of a job
+with two routes counts those of the route, -1 if there is none; kind; route (0 the usual one, 1 that
+for a surge); thread; number of the segment in its rank and route, or of the channel."""
+HEAD_BYTES = 4096
+"""JSON, filled up with zeros. The events follow."""
+USUAL_EVENTS = 4096
+"""Events that are kept if nobody asks for more."""
+
+
+class EventRing:
+    """The last events of a rank; any thread may add to it."""
+
+    def __init__(self, capacity: int = 64, memory: mmap.mmap | None = None) -> None:
+        """Keep as many events as ``capacity``, in memory of the given kind, head included."""
+        self._memory = memory if memory is not None else bytearray(_size(capacity))
+        self._capacity = capacity
+        self._numbers = itertools.count()
+        self._head: dict[str, Any] = {}
+
+    def add(
+        self,
+        kind: int,
+        begin_s: float,
+        end_s: float,
+        frame: int,
+        number: int = 0,
+        *,
+        thread: int = 0,
+        route: int = 0,
+    ) -> None:
+        """Note an event that has ended.
+
+        Args:
+            kind: :data:`COMPUTE`, say.
+            begin_s: when it began, in seconds of ``time.perf_counter``, or ``time.monotonic``.
+            end_s: when it ended, likewise.
+            frame: which frame it was for; -1: for none.
+            number: of the segment or channel.
+            thread: place of the thread in :data:`THREADS`.
+            route: 1 on the route for a surge.
+        """
+        # A number is drawn in one step, whichever thread does it.
+        place = HEAD_BYTES + next(self._numbers) % self._capacity * EVENT.size
+        begin, end = int(begin_s * 1e9), int(end_s * 1e9)
+        EVENT.pack_into(self._memory, place, begin, end, frame, kind, route, thread, number)
+
+    def describe(self, **head: Any) -> None:
+        """Add to what the head of the file says.
+
+        Raises:
+            ValueError: it is too long.
+        """
+        self._head.update(head)
+        whole = {"format": FORMAT, "version": VERSION, "capacity": self._capacity, **self._head}
+        text = json.dumps(whole).encode()
+        if len(text) > HEAD_BYTES:
+            raise ValueError(f"the head of a file of events has {len(text)} bytes")
+        self._memory[:HEAD_BYTES] = text.ljust(HEAD_BYTES, b"\0")
+
+    def close(self) -> None:
+        """Note how many events there were in all."""
+        self.describe(events=next(self._numbers))
+
+
+def open_ring(folder: int, rank: int, capacity: int = USUAL_EVENTS) -> EventRing:
+    """Return the ring of a rank, in a new file of its own.
+
+    Args:
+        folder: its descriptor.
+        rank: number of the rank.
+        capacity: how many events are kept.
+
+    Raises:
+        OSError: there is no room.
+    """
+    name = f"{NAME}{rank}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        os.posix_fallocate(file, 0, _size(capacity))  # or a full disk would end the rank by SIGBUS
+        return EventRing(capacity, mmap.mmap(file, _size(capacity)))
+    except OSError:
+        os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(file)
+
+
+def _size(capacity: int) -> int:
+    return HEAD_BYTES + capacity * EVENT.size

@@ -1,0 +1,1 @@
+"""What each rank of a job did, event by event."""

@@ -1,0 +1,155 @@
+"""Files of events, read strictly: they may come from another machine, or from a killed rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.figures.events import (
+    EVENT,
+    FORMAT,
+    FRAME,
+    HEAD_BYTES,
+    NAME,
+    THREADS,
+    VERSION,
+)
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+
+Events = NDArray[np.void]
+"""Of :data:`EVENTS`, by their ends."""
+
+EVENTS = np.dtype(
+    [
+        ("begin_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("frame", "<i8"),
+        ("kind", "u1"),
+        ("route", "u1"),
+        ("thread", "<u2"),
+        ("number", "<i4"),
+    ]
+)
+"""An event, as :data:`rankslice.backend.runtime.figures.events.EVENT` describes it."""
+assert EVENTS.itemsize == EVENT.size
+
+MOST_EVENTS = 1 << 22
+"""That a rank may be asked to keep; 128 MiB."""
+
+_SHAPE = "expected a file of events, made by a run of this build folder"
+
+
+@dataclass(frozen=True, slots=True)
+class RankEvents:
+    """What one rank did, on the clock of its board."""
+
+    rank: int
+    events: Events
+    lost: int | None
+    """How many older ones were overwritten; ``None``: the rank did not come to its end."""
+    head: dict[str, Any]
+    """What else the file's head says."""
+
+    def of(self, kind: int) -> Events:
+        """Return the events of a kind."""
+        return self.events[self.events["kind"] == kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What all ranks of a job did."""
+
+    plan: Plan
+    ranks: tuple[RankEvents, ...]
+    """By number."""
+
+    @property
+    def latencies_s(self) -> NDArray[np.float64]:
+        """Latencies of the frames whose events are there, in seconds, by frame."""
+        found = self.ranks[self.plan.source].of(FRAME)
+        found = found[np.argsort(found["frame"], kind="stable")]
+        return 1e-9 * (found["end_ns"] - found["begin_ns"])
+
+
+def read_trace(folder: Path, plan: Plan, plan_sha256: str) -> Trace:
+    """Return what the files of events in a folder say.
+
+    Raises:
+        RankSliceError: one is missing, or not what a rank of this plan writes.
+    """
+    ranks = [
+        read_events(folder / f"{NAME}{rank}", rank, plan_sha256) for rank in range(len(plan.ranks))
+    ]
+    return Trace(plan, tuple(ranks))
+
+
+def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
+    """Return a rank's file of events.
+
+    Args:
+        path: of the file.
+        rank: whose it is.
+        plan_sha256: hash of the plan's file.
+
+    Raises:
+        RankSliceError: it cannot be read, or is not what this rank writes.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+    try:
+        head = untrusted_json(content[:HEAD_BYTES].rstrip(b"\0"))
+    except UntrustedJsonError as error:
+        raise RankSliceError(Mistake(str(path), str(error), _SHAPE)) from None
+    fault = _fault_of(head, len(content), rank, plan_sha256)
+    if fault:
+        raise RankSliceError(Mistake(str(path), fault, _SHAPE))
+    events = np.frombuffer(content, EVENTS, offset=HEAD_BYTES)
+    # Places that were never used, and one that a killed rank was just writing, are no events.
+    is_event = (events["kind"] > 0) & (events["kind"] <= FRAME) & (events["end_ns"] > 0)
+    is_event &= (events["begin_ns"] <= events["end_ns"]) & (events["thread"] < len(THREADS))
+    found = events[is_event]
+    found = found[np.argsort(found["end_ns"], kind="stable")]
+    total = head.get("events")
+    lost = max(0, total - head["capacity"]) if isinstance(total, int) else None
+    return RankEvents(rank, found, lost, head)
+
+
+def _fault_of(head: Any, nbytes: int, rank: int, plan_sha256: str) -> str:
+    """Return what is wrong with a file of events; empty: nothing."""
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        return "is no file of events"
+    if head.get("version") != VERSION:
+        return f"has version {head.get('version')!r}, not {VERSION}"
+    if head.get("plan") != plan_sha256:
+        return "is of another plan"
+    if head.get("rank") != rank:
+        return f"is of rank {head.get('rank')!r}, not {rank}"
+    capacity = head.get("capacity")
+    if not isinstance(capacity, int) or not 0 < capacity <= MOST_EVENTS:
+        return f"has room for {capacity!r} events"
+    if nbytes != HEAD_BYTES + capacity * EVENT.size:
+        return f"has {nbytes} bytes, and room for {capacity} events"
+    return ""
+
+
+def events_needed(plan: Plan, frames: int | None) -> int:
+    """Return how many events a rank has to keep for so many frames; ``None``: nobody knows."""
+    if frames is None:
+        return MOST_EVENTS // 8
+    ends = [0] * len(plan.ranks)
+    for route in plan.routes:
+        for segment in route.segments:
+            ends[segment.rank] += 2  # a step and a wait
+        for channel in route.channels:
+            ends[channel.source] += 1
+            ends[channel.destination] += 1
+    # The source and the sink have a step and a wait each, and the source a frame under way.
+    return min(MOST_EVENTS, max(1024, (max(ends) + 5) * frames))

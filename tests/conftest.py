@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from dataclasses import asdict
+from typing import Any
 
 import hypothesis
 import pytest
+from boards.failure_matrix import ENDS, End, table
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("rankslice", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("rankslice")
+
+# Consoles keep the width that this says when they are made: that of a worker of pytest-xdist.
+os.environ.pop("COLUMNS", None)
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,3 +30,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the folders in tests/golden anew instead of comparing with them",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have a file's tests run in one process, and those that bring boards up in the same one."""
+    for item in items:
+        has_boards = item.path.parent.name == "boards"
+        item.add_marker(pytest.mark.xdist_group("boards" if has_boards else str(item.path)))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the failure matrix to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        ends = session.config.stash.get(ENDS, [])
+        session.config.workeroutput["ends"] = [asdict(end) for end in ends]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take it."""
+    ends = getattr(node, "workeroutput", {}).get("ends", [])
+    node.config.stash.setdefault(ENDS, []).extend(End(**end) for end in ends)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print it, as far as its tests ran."""
+    ends = terminalreporter.config.stash.get(ENDS, [])
+    if ends:
+        terminalreporter.section("failure matrix")
+        for line in table(ends):
+            terminalreporter.write_line(line)

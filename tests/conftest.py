@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import hypothesis
 import pytest
 from boards.failure_matrix import ENDS, End, table
+from browsers import running_browser
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("rankslice", deadline=None, max_examples=25)
@@ -60,3 +62,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("failure matrix")
         for line in table(ends):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with running_browser() as browser:
+        yield browser

@@ -1,0 +1,1 @@
+"""Pages of figures: one HTML file each, in one style, that needs nothing else."""

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rankslice.exploration.objectives import OBJECTIVES, Objective
 from rankslice.exploration.results.answer import boards_text
 from rankslice.exploration.results.records import Exploration
+from rankslice.measurement.pages.charts import WIDTH, Frame
+from rankslice.measurement.pages.page import Table
+from rankslice.measurement.pages.scales import Axis, Scale
 
-_WIDTH, _HEIGHT = 460, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 26, 268
-_MAX_TICKS = 6
-_MARGIN = 0.06
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A round value of an axis."""
-
-    at: float
-    text: str
+_LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 58, 424, 26, 260, 302
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +37,12 @@ class Chart:
     """One projection of the front; all lengths are pixels."""
 
     title: str
-    x_label: str
-    y_label: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    frame: Frame
     points: tuple[Point, ...]
     target: float | None
     """Where the wanted rate is on the horizontal axis."""
-    width: int = _WIDTH
-    height: int = _HEIGHT
-    left: int = _LEFT
-    right: int = _RIGHT
-    top: int = _TOP
-    bottom: int = _BOTTOM
+    values: Table
+    """What can be copied: of each mapping, both objectives."""
 
 
 def charts_of(exploration: Exploration) -> Iterator[Chart]:
@@ -79,21 +63,28 @@ def _chart(x: Objective, y: Objective, exploration: Exploration) -> Chart:
         if (horizontal := x.value(candidate, candidate.best_known)) is not None
         if (vertical := y.value(candidate, candidate.best_known)) is not None
     }
+    shown = {
+        number: (x.axis.convert(horizontal), y.axis.convert(vertical))
+        for number, (horizontal, vertical) in values.items()
+    }
     target = exploration.target_fps if x.name == "throughput" else None
     wanted = () if target is None else (target,)
-    across = _Axis([x.axis.convert(value) for value, _ in values.values()], _LEFT, _RIGHT, wanted)
-    down = _Axis([y.axis.convert(value) for _, value in values.values()], _BOTTOM, _TOP)
+    ends = [*(across for across, _ in shown.values()), *wanted]
+    across = Scale(Axis(x.axis.name), ends, _LEFT, _RIGHT)
+    up = Scale(Axis(y.axis.name), [height for _, height in shown.values()], _BOTTOM, _TOP)
+    title = f"{x.name.capitalize()} and {y.name}"
+    rows = [(f"{number}", *(f"{v:.6g}" for v in shown[number])) for number in sorted(shown)]
     return Chart(
-        title=f"{x.name.capitalize()} and {y.name}",
-        x_label=x.axis.name,
-        y_label=y.axis.name,
-        x_ticks=across.ticks,
-        y_ticks=down.ticks,
-        points=tuple(
+        title,
+        Frame(
+            *(WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM),
+            *(x.axis.name, y.axis.name, across.ticks, up.ticks),
+        ),
+        tuple(
             Point(
                 candidate.number,
-                across.pixel(x.axis.convert(values[candidate.number][0])),
-                down.pixel(y.axis.convert(values[candidate.number][1])),
+                across.pixel(shown[candidate.number][0]),
+                up.pixel(shown[candidate.number][1]),
                 candidate.on_front,
                 f"mapping {candidate.number}: {boards_text(len(candidate.boards))},"
                 f" {x.full_text(values[candidate.number][0])},"
@@ -102,41 +93,6 @@ def _chart(x: Objective, y: Objective, exploration: Exploration) -> Chart:
             for candidate in candidates
             if candidate.number in values
         ),
-        target=None if target is None else across.pixel(target),
+        None if target is None else across.pixel(target),
+        Table(title, ("mapping", x.axis.name, y.axis.name), tuple(rows), (0, 1, 2)),
     )
-
-
-class _Axis:
-    """An axis, with round values on it."""
-
-    def __init__(
-        self, values: Sequence[float], start: float, end: float, wanted: Sequence[float] = ()
-    ) -> None:
-        """Take the values that have to lie on it, and the pixels where it starts and ends."""
-        self._low, self._high, marks = _scale([*values, *wanted] or [0.0, 1.0])
-        self._start, self._end = start, end
-        self.ticks = tuple(Tick(self.pixel(value), f"{value:g}") for value in marks)
-
-    def pixel(self, value: float) -> float:
-        """Return where a value lies."""
-        length = self._end - self._start
-        return round(self._start + length * (value - self._low) / (self._high - self._low), 1)
-
-
-def _scale(values: Sequence[float]) -> tuple[float, float, tuple[float, ...]]:
-    """Return the ends of an axis and the round values on it."""
-    low, high = min(values), max(values)
-    room = (high - low) * _MARGIN or abs(high) * 0.1 or 1.0
-    # An axis begins at zero unless that would press all points together.
-    low = 0.0 if low < 0.5 * high else low - room
-    high += room
-    step = _round_step((high - low) / _MAX_TICKS)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return low, high, tuple(round(number * step, 12) for number in range(first, last + 1))
-
-
-def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 2.5 and 5 times a power of ten that is no less."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999)

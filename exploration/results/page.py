@@ -1,7 +1,6 @@
 """An exploration as one HTML page: the front in projections, and what each mapping does.
 
-The page needs nothing else, neither a network nor a server. A script of a few lines shows the
-mapping that is clicked; without the script all are shown.
+A script of a few lines shows the mapping that is clicked; without the script all are shown.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from rankslice.exploration.results.answer import (
     recommended,
     tried_text,
 )
-from rankslice.exploration.results.charts import Chart, charts_of
+from rankslice.exploration.results.charts import charts_of
 from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
-from rankslice.framework.files.templates import render_markup
+from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined
+from rankslice.measurement.pages.page import Figure, Markup, Notice, Page, Section, page_html
 
 _LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""
@@ -59,59 +59,81 @@ class _Mapping:
     bars: tuple[_Bar, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """All that the template fills in; its texts are still to be escaped."""
-
-    title: str
-    subtitle: str
-    model: str
-    platform_option: str
-    answer: tuple[str, ...]
-    left_out: tuple[str, ...]
-    objectives: str
-    better: str
-    target: str
-    charts: tuple[Chart, ...]
-    figure_names: tuple[str, ...]
-    columns: tuple[str, ...]
-    text_columns: tuple[int, ...]
-    mappings: tuple[_Mapping, ...]
-    """By number."""
-    recommended: _Mapping
-    notes: tuple[str, ...]
-
-
 def page_of(exploration: Exploration) -> str:
     """Return an exploration as an HTML document; the same bytes for the same exploration."""
-    return render_markup("exploration.html.j2", page=_page(exploration))
-
-
-def _page(exploration: Exploration) -> _Page:
     candidates = exploration.candidates
     mappings = {candidate.number: _mapping(candidate, exploration) for candidate in candidates}
+    left_out = (*exploration.left_out, *failure_texts(exploration.failures))
+    chosen = mappings[recommended(candidates, exploration.target_fps).number]
+    sections = (
+        Section(
+            "",
+            parts=(
+                Notice("Answer", exploration.answer),
+                *([Notice("Left out", left_out, warns=True)] if left_out else []),
+            ),
+        ),
+        _front(exploration, chosen.number),
+        Section(
+            "The chosen mapping", parts=(_details(exploration, tuple(mappings.values()), chosen),)
+        ),
+        Section(
+            "All mappings", parts=(_table(exploration, tuple(mappings.values()), chosen.number),)
+        ),
+        Section("How this was found", _notes(exploration)),
+    )
+    title = f"Mappings of {exploration.model} on {exploration.platform}"
+    subtitle = f"{_count(candidates)}, found by {exploration.method}."
+    return page_html(Page(title, subtitle, sections))
+
+
+def _front(exploration: Exploration, chosen: int) -> Section:
+    """Return the legend and the projections of the front."""
+    fps = exploration.target_fps
+    legend = render_markup(
+        "front_legend.html.j2",
+        objectives=joined(exploration.objectives),
+        target="" if fps is None else f"what the camera needs, {rate_text(fps)} frames/s",
+    )
+    figures = (
+        Figure(
+            chart.title,
+            render_markup("front.svg.j2", chart=chart, recommended=chosen),
+            chart.values,
+        )
+        for chart in charts_of(exploration)
+    )
+    about = "Each point is a mapping; choose one to see what it does."
+    text = f"{about} Better is {_better(exploration)}."
+    return Section("The Pareto front", (text,), (Markup(legend), *figures))
+
+
+def _details(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: _Mapping) -> Markup:
+    """Return a section for each mapping, and the script that shows one of them."""
+    local = exploration.platform == "local"
+    html = render_markup(
+        "mappings.html.j2",
+        mappings=mappings,
+        recommended=chosen,
+        figure_names=tuple(row.head for row in columns()),
+        model=exploration.model,
+        platform_option="" if local else f" --platform {exploration.platform}",
+    )
+    return Markup(html, template_text("exploration.js"), template_text("exploration.css"))
+
+
+def _table(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: int) -> Markup:
     rate, *others = (row.head for row in columns())
     predicted = [f"predicted {rate}"] if exploration.tried_by else []
     heads = ("mapping", rate, *predicted, *others, "boards", "accelerators", "figures")
-    local = exploration.platform == "local"
-    return _Page(
-        title=f"Mappings of {exploration.model} on {exploration.platform}",
-        subtitle=f"{_count(candidates)}, found by {exploration.method}.",
-        model=exploration.model,
-        platform_option="" if local else f" --platform {exploration.platform}",
-        answer=exploration.answer,
-        left_out=(*exploration.left_out, *failure_texts(exploration.failures)),
-        objectives=joined(exploration.objectives),
-        better=_better(exploration),
-        target="" if exploration.target_fps is None else _needs(exploration.target_fps),
-        charts=tuple(charts_of(exploration)),
-        figure_names=(rate, *others),
+    html = render_markup(
+        "mappings_table.html.j2",
+        mappings=mappings,
+        recommended=chosen,
         columns=heads,
         text_columns=tuple(heads.index(name) for name in ("accelerators", "figures")),
-        mappings=tuple(mappings.values()),
-        recommended=mappings[recommended(candidates, exploration.target_fps).number],
-        notes=_notes(exploration),
     )
+    return Markup(html)
 
 
 def _count(candidates: Sequence[Candidate]) -> str:
@@ -119,10 +141,6 @@ def _count(candidates: Sequence[Candidate]) -> str:
     others = len(candidates) - front
     text = f"{mappings_text(front)} of the front"
     return f"{text} and {others} more" if others else text
-
-
-def _needs(target_fps: float) -> str:
-    return f"what the camera needs, {rate_text(target_fps)} frames/s"
 
 
 def _better(exploration: Exploration) -> str:

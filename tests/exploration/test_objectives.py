@@ -125,10 +125,10 @@ def test_an_added_objective_is_in_all_files() -> None:
 def test_an_added_objective_is_on_the_page() -> None:
     found = replace(exploration(), objectives=("throughput", "ranks", "left"))
     page = page_of(found)
-    assert "<figcaption>Throughput and ranks</figcaption>" in page
+    assert '<figcaption class="title"><span>Throughput and ranks</span>' in page
     assert ">processes</text>" in page
     assert "mapping 1: two boards, 52.0 frames/s, 3 ranks" in page
-    assert '<th scope="col">ranks</th>' in page
+    assert '<th scope="col" class="right">ranks</th>' in page
     assert "up or to the right for left, down or to the left for all else" in page
 
 

@@ -20,6 +20,22 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DESKTOP, PHONE = (1280, 1000), (390, 844)
 """Width and height in pixels."""
 
+CONTRAST = """
+selector => {
+  const channels = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const luminance = colour => {
+    const [r, g, b] = channels(colour).map(c => c / 255)
+      .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const element = document.querySelector(selector);
+  const ink = luminance(getComputedStyle(element).color);
+  const paper = luminance(getComputedStyle(document.body).backgroundColor);
+  return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+}
+"""
+"""Contrast of a selector's text with the page."""
+
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:

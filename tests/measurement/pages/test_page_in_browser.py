@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsers import DESKTOP, PHONE, opened
+from browsers import CONTRAST, DESKTOP, PHONE, opened
 
 from rankslice.measurement.pages.page import (
     Code,
@@ -87,19 +87,3 @@ def test_text_can_be_read_in_both_colour_schemes(browser: Any, path: Path, schem
     with opened(browser, path, PHONE, color_scheme=scheme) as page:
         for selector in ("body", ".dim", "thead th", ".notice", ".copy", "summary", "code"):
             assert 4.5 <= page.evaluate(CONTRAST, selector), selector
-
-
-CONTRAST = """
-selector => {
-  const channels = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
-  const luminance = colour => {
-    const [r, g, b] = channels(colour).map(c => c / 255)
-      .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const element = document.querySelector(selector);
-  const ink = luminance(getComputedStyle(element).color);
-  const paper = luminance(getComputedStyle(document.body).backgroundColor);
-  return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-}
-"""

@@ -16,6 +16,8 @@ REFERENCE = "model"
 """The link that leads to the unsliced model."""
 RESULTS, REPORT = "results.bin", "report.json"
 """What a run leaves here, and on the sink's board."""
+RUN = "run.json"
+"""What the launcher knows of the last run besides."""
 SSH_CONFIG = "ssh_config"
 """Names accounts for ssh, if the platform does."""
 SURVIVAL, SURVIVAL_FILES = "survival.json", "survival"
@@ -38,7 +40,7 @@ OWN_ENTRIES = frozenset(
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
         *("driver.py", "runtime", "submodels", "packages", REFERENCE),
         *map(converted_name, submodel_formats()),
-        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, SURVIVAL, SURVIVAL_FILES, WITHOUT),
+        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, SURVIVAL, SURVIVAL_FILES, WITHOUT),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.files.output_file import RESULT, STDOUT, Kind, check_output, is_null
+from rankslice.framework.files.output_file import PAGE, RESULT, STDOUT, Kind, check_output, is_null
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.options import Preprocessing
@@ -102,6 +102,15 @@ Json = Annotated[
         "--json",
         help="Write the result as JSON; '-': standard output.",
         callback=writes(RESULT),
+        readable=False,
+    ),
+]
+Html = Annotated[
+    Path | None,
+    Option(
+        "--html",
+        help="Write the result as an HTML page, in one file; '-': standard output.",
+        callback=writes(PAGE),
         readable=False,
     ),
 ]

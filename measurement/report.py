@@ -14,6 +14,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.framework.turns import Turns
 from rankslice.framework.wording import described
+from rankslice.measurement.counts import are_in_order, counts_of
 from rankslice.measurement.stretches import NORMAL
 
 MAX_REPORT_BYTES = 64 << 20
@@ -34,6 +35,12 @@ class _Spread(_Record):
     p50: _Figure
     p99: _Figure
     max: _Figure
+
+
+_Limit = Annotated[float, Field(ge=1e-9, lt=1e15)]
+_Bucket = Annotated[list[_Limit], Field(min_length=3, max_length=3)]
+_Counts = Annotated[list[_Bucket], Field(max_length=10_000)]
+"""From, to (in milliseconds), how many: at least one."""
 
 
 class _Latency(_Spread):
@@ -81,6 +88,7 @@ class _Source(_Record):
     window: Annotated[int, Field(gt=0)]
     fps: Annotated[float, Field(gt=0)] | None
     latency_ms: _Latency
+    latency_counts: _Counts
     preprocess_ms: _Spread
     dropped: list[_Count]
     more_dropped: _Count = 0
@@ -107,6 +115,7 @@ class _Energy(_Record):
 
 class _Computed(_Record):
     compute_ms: _Spread
+    compute_counts: _Counts
     steady: _Steady | None
     frames: _Count
     turns: _Turns
@@ -121,7 +130,9 @@ class _Rank(_Record):
     turns: _Turns
     frames: _Count
     accelerated: _Accelerated | None
+    processor: str
     compute_ms: _Spread
+    compute_counts: _Counts
     wait_ms: _Figure
     send_ms: _Figure
     cpu_ms: _Figure
@@ -199,6 +210,8 @@ def _contradictions(report: _Report, plan: Plan) -> Iterator[str]:
         for turns, route in zip(told, plan.routes, strict=False):
             if turns.turns != route.ranks[number].turns:
                 yield f"ranks[{number}] takes other turns than the plan says"
+        if not are_in_order(counts_of(rank.compute_counts)):
+            yield f"ranks[{number}].compute_counts is not in order"
         for name, owner in (("source", plan.source), ("sink", plan.sink)):
             if (getattr(rank, name) is not None) != (number == owner):
                 yield f"ranks[{number}] is {'not ' if number == owner else ''}the {name}"
@@ -211,6 +224,8 @@ def _source_contradictions(source: _Source, plan: Plan, where: str) -> Iterator[
         yield f"{where}.dropped is not in order"
     if (source.surge_window is None) != (plan.surge is None):
         yield f"{where}.surge_window is {'missing' if plan.surge else 'of another plan'}"
+    if not are_in_order(counts_of(source.latency_counts)):
+        yield f"{where}.latency_counts is not in order"
     frames = [switch.frame for switch in source.switches]
     routes = [NORMAL, *(switch.route for switch in source.switches)]
     if sorted(frames) != frames or max(frames, default=0) > source.frames:

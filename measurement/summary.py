@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.bottleneck import Arrivals, bottleneck_of_routes
+from rankslice.measurement.counts import Count, counts_of
 from rankslice.measurement.stretches import SURGE, stretches
 from rankslice.measurement.throughput import (
     BOTH_ROUTES,
@@ -80,6 +81,10 @@ class RankSummary:
     ``None`` where nothing is meant to be accelerated."""
     surge: OnSurge | None = None
     """What it did on the route for a surge; ``None``: there is one route."""
+    processor: str = ""
+    """Of its board; empty: unknown."""
+    compute_counts: tuple[Count, ...] = ()
+    """How many frames took how long, all segments together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,8 @@ class RunSummary:
     """By board, in the order of the ranks."""
     more_dropped: int = 0
     """Arrivals that found no room, beyond those whose numbers are kept."""
+    latency_counts: tuple[Count, ...] = ()
+    """How many frames had which latency."""
 
     @property
     def on_surge(self) -> int:
@@ -168,7 +175,7 @@ class RunSummary:
             "bottleneck": self.bottleneck,
             "verify": self.verify.to_json() if self.verify else None,
             "energy": [asdict(board) for board in self.energy],
-            "ranks": [asdict(rank) for rank in self.ranks],
+            "ranks": [_without_counts(rank) for rank in self.ranks],
         }
 
 
@@ -210,6 +217,7 @@ def summarise(
         throughput_fps=rate,
         throughput_of=TOO_FEW if not rate else BOTH_ROUTES if len(routes) > 1 else STEADY,
         latency_ms=source["latency_ms"],
+        latency_counts=counts_of(source.get("latency_counts", ())),
         preprocess_ms=source["preprocess_ms"],
         postprocess_ms=sink["postprocess_ms"],
         ranks=ranks,
@@ -249,12 +257,18 @@ def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
 def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
     tuples = {name: tuple(record[name]) for name in ("cores", "not_warmed_up")}
+    values["processor"] = record.get("processor", "")
+    values["compute_counts"] = counts_of(record.get("compute_counts", ()))
     values["not_direct"] = record.get("not_direct", "")
     values["turns"] = _turns(record)
     if surge := record.get("surge"):
         told = {name: surge[name] for name in ("frames", "compute_ms", "steady")}
         values["surge"] = OnSurge(**told, turns=_turns(surge))
     return RankSummary(**{**values, **tuples})
+
+
+def _without_counts(rank: RankSummary) -> dict[str, Any]:
+    return {name: value for name, value in asdict(rank).items() if name != "compute_counts"}
 
 
 def _turns(record: dict[str, Any]) -> Turns:

@@ -21,6 +21,7 @@ from rankslice.commands.options import (
     BuildFolder,
     Fps,
     FrameTimeout,
+    Html,
     Json,
     Layout,
     Mpirun,
@@ -71,6 +72,9 @@ class _Verify(str, Enum):
     exact = "exact"
 
 
+_TYPED = "rankslice.typed"
+
+
 class _RunCommand(TyperCommand):
     """The command, whose ``--verify`` and ``--nms`` may stand without a value.
 
@@ -79,6 +83,7 @@ class _RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments; what a bare option means is filled in."""
+        ctx.meta[_TYPED] = tuple(args)
         spelled: list[str] = []
         for argument, following in zip(args, [*args[1:], ""], strict=False):
             if (spelled[-1:], argument) == (["--frames"], "unlimited"):
@@ -276,6 +281,7 @@ def run(
         bool, Option("--dry-run", help="Show the mpirun command without running it.")
     ] = False,
     json_file: Json = None,
+    html: Html = None,
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
@@ -289,10 +295,13 @@ def run(
         classes_json,
     )
     from rankslice.commands.run.output import check_streamed, growth_text, json_lines
+    from rankslice.commands.run.record import run_record
     from rankslice.commands.run.run import prepare
     from rankslice.commands.run.run import run as run_folder
     from rankslice.commands.run.shapes import shape_lines, shapes_json
     from rankslice.commands.run.show import print_run, print_top, print_verdict, read_labels
+    from rankslice.measurement.pages.page import page_html
+    from rankslice.measurement.runs.run_page import run_page
 
     if tolerance is not None and verify is not _Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
@@ -402,7 +411,8 @@ def run(
     lines, drawn = None, ""
     if target is not None:
         lines = json_lines(prepared, target, names, best)
-    shows = STDOUT not in (json_file, classes, prepared.options.results, target)
+    command_line = ("rankslice", "run", *context.meta[_TYPED])
+    shows = STDOUT not in (json_file, html, classes, prepared.options.results, target)
 
     def show(ran: FinishedRun) -> None:
         bars.end()
@@ -429,6 +439,7 @@ def run(
             on_drain=_tell_drain,
             on_ran=show,
             on_verified=bars.update,
+            command=command_line,
         )
         if work is not None:
             bars.end()
@@ -448,6 +459,9 @@ def run(
         write_json(json_file, {**finished.summary.to_json(), "classes": told, "shapes": shapes})
     if classes is not None:
         write_output(classes, classes_csv(finished, names, best), "--classes")
+    if html is not None:
+        page = run_page(run_record(prepared, finished.summary, command_line))
+        write_output(html, page_html(page), "--html")
     verdict = finished.summary.verify
     if verdict is not None and shows:
         print_verdict(verdict, screen)
@@ -459,7 +473,7 @@ def run(
 
 _NOT_SURVIVING = (
     *("arrivals", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
-    *("labels", "top", "classes", "boxes"),
+    *("labels", "top", "classes", "boxes", "html"),
 )
 """Options that mean nothing, or are not there, with ``--survive``."""
 

@@ -58,6 +58,7 @@ def run(
     on_drain: Callable[[str], None] = lambda signal: None,
     on_ran: Callable[[FinishedRun], None] = lambda finished: None,
     on_verified: Callable[[int], None] = lambda count: None,
+    command: Sequence[str] = (),
 ) -> FinishedRun:
     """Run the job; return its summary and results.
 
@@ -75,6 +76,7 @@ def run(
             SIGINT or SIGTERM acts where nobody knows how many frames there are.
         on_ran: called with the finished run before any comparison.
         on_verified: called from time to time with the number of compared frames.
+        command: what was typed, for the record of the run.
 
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
@@ -84,6 +86,7 @@ def run(
         with finished_frames_kept(prepared, folder):
             drained_by = _run_job(prepared, folder, on_completed, on_result, on_drain)
         from rankslice.backend.runtime.sinks.results import no_results, results_of
+        from rankslice.commands.run.record import keep_record
         from rankslice.measurement.report import read_report
         from rankslice.measurement.summary import summarise
 
@@ -103,12 +106,15 @@ def run(
     finished = FinishedRun(summary, results, labels, tuple(arrivals), drained_by, trace)
     on_ran(finished)
     if reference is None:
+        keep_record(prepared, summary, command)
         return finished
     from rankslice.commands.run.comparison import verified
 
     with as_user_errors():
         verdict = verified(prepared, reference, results, arrivals, tolerance, on_verified)
-    return replace(finished, summary=replace(finished.summary, verify=verdict))
+    summary = replace(summary, verify=verdict)
+    keep_record(prepared, summary, command)
+    return replace(finished, summary=summary)
 
 
 def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:

@@ -68,13 +68,7 @@ def print_run(summary: RunSummary, console: Console) -> None:
             *([_megabytes(rank.gpu_memory_mb)] if has_gpu_memory else []),
         )
     console.print(table)
-    for rank in summary.ranks:
-        if rank.accelerated is not None:
-            text = f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
-            print_line(console, text)
-    for reason in sorted({rank.not_direct for rank in summary.ranks} - {""}):
-        print_line(console, f"ranks of one board exchange messages: {reason}")
-    for line in _warm_ups(summary.ranks):
+    for line in rank_notes(summary.ranks):
         print_line(console, line)
     rate, of = summary.throughput_fps, summary.throughput_of
     windows = summary.window, summary.surge_window
@@ -112,11 +106,25 @@ def print_survived(survived: Survived, console: Console) -> None:
 
 def print_verdict(verdict: Verification, console: Console) -> None:
     """Print whether results agree with those of the unsliced model."""
+    print_line(console, verdict_text(verdict))
+
+
+def rank_notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """Yield what is to be said of ranks besides their figures."""
+    for rank in ranks:
+        if rank.accelerated is not None:
+            yield f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
+    for reason in sorted({rank.not_direct for rank in ranks} - {""}):
+        yield f"ranks of one board exchange messages: {reason}"
+    yield from _warm_ups(ranks)
+
+
+def verdict_text(verdict: Verification) -> str:
+    """Return whether results agree with those of the unsliced model."""
     word = "passed" if verdict.passed else "failed"
     equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
     reason = f": {verdict.complaint}" if verdict.complaint else ""
-    text = f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
-    print_line(console, text)
+    return f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
 
 
 def _compute_cells(work: RankSummary | OnSurge, *, may_be_idle: bool) -> tuple[str, str]:

@@ -45,7 +45,12 @@ RESULT = Kind(
 """Not a profile, plan or mapping, which are worth keeping."""
 PROFILE = Kind("a profile", re.compile(rb'\{\s*"format":\s*"rankslice-profile"'))
 SVG = Kind("an SVG picture", re.compile(rb"<svg|<\?xml"))
-PAGE = Kind("an HTML page", re.compile(rb"(?i)<!DOCTYPE html"))
+PAGE = Kind(
+    "a page of RankSlice",
+    re.compile(
+        rb'<!DOCTYPE html>\s*<html[^>]*>\s*<head>\s*<meta name="generator" content="RankSlice">'
+    ),
+)
 CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
 RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
 LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))

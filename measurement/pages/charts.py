@@ -14,8 +14,18 @@ from rankslice.framework.wording import printable
 from rankslice.measurement.pages.scales import Axis, Scale, Tick
 
 __all__ = [
-    *("Axis", "Bar", "Bin", "Estimate", "Mark", "Point", "Series"),
-    *("histogram_chart", "interval_chart", "line_chart", "stacked_bars"),
+    "Axis",
+    "Bar",
+    "Bin",
+    "Estimate",
+    "Frame",
+    "Mark",
+    "Point",
+    "Series",
+    "histogram_chart",
+    "interval_chart",
+    "line_chart",
+    "stacked_bars",
 ]
 
 WIDTH = 440

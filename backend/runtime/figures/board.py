@@ -19,7 +19,7 @@ def board_record() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": processor(),
         "python": platform.python_version(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "cores": [_core(number) for number in range(os.cpu_count() or 1)],
@@ -52,7 +52,7 @@ def core_kinds(system: Path, cpuinfo: str, cores: int) -> list[str]:
     return found
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the name of the board, or else of its processor; empty if it does not tell."""
     named = file_text(Path("/proc/device-tree/model")).strip("\0")
     if named:

@@ -42,6 +42,11 @@ class Histogram:
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
         return min(_SMALLEST_S * math.exp((bucket + 0.5) * _GROWTH), self.max_s)
 
+    def counts_ms(self) -> list[list[float]]:
+        """Return where durations lie, the shortest first: from, to (in milliseconds), how many."""
+        found = [(bucket, count) for bucket, count in enumerate(self._counts) if count]
+        return [[_begin_ms(bucket), _begin_ms(bucket + 1), count] for bucket, count in found]
+
     def with_mean_ms(self, *percents: float) -> dict[str, float]:
         """Return ``{"mean": ..., "p50": ..., ..., "max": ...}`` in milliseconds."""
         return {"mean": 1e3 * self.mean_s, **self.summary_ms(*percents)}
@@ -50,3 +55,8 @@ class Histogram:
         """Return ``{"p50": ..., ..., "max": ...}`` in milliseconds."""
         summary = {f"p{percent:g}": 1e3 * self.percentile_s(percent) for percent in percents}
         return {**summary, "max": 1e3 * self.max_s}
+
+
+def _begin_ms(bucket: int) -> float:
+    """Return where a bucket begins, in milliseconds with seven digits."""
+    return float(f"{1e3 * _SMALLEST_S * math.exp(bucket * _GROWTH):.7g}")

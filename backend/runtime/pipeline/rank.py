@@ -17,6 +17,7 @@ import numpy as np
 from ..affinity import bind_to_cores, check_binding
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
+from ..figures.board import processor
 from ..figures.energy import BoardEnergy
 from ..figures.events import EventRing
 from ..figures.rank_figures import cpu_s, peak_memory_mb
@@ -252,6 +253,7 @@ class _Rank:
             "cpu_ms": 1e3 * cpu_s / frames,
             "wall_s": wall_s,
             "memory_mb": peak_memory_mb(),
+            "processor": processor(),
             "python": platform.python_version(),
             "numpy": np.__version__,
             "mpi": getattr(transport, "library", ""),

@@ -161,6 +161,7 @@ class LoadedSegments:
         found, rank = self.times[route], self._setup.spec.rank
         return {
             "compute_ms": found.histogram.with_mean_ms(50, 99),
+            "compute_counts": found.histogram.counts_ms(),
             "steady": found.steady(),
             "frames": found.histogram.count,
             "turns": asdict(self._setup.job.routes[route].ranks[rank].turns),

@@ -290,6 +290,7 @@ class SourceStage(_Stage):
             "frames": self.frame,
             "window": self._window,
             "latency_ms": self.latencies.with_mean_ms(50, 90, 99),
+            "latency_counts": self.latencies.counts_ms(),
             "preprocess_ms": self.reads.with_mean_ms(50, 99),
             "dropped": self._arrivals.dropped,
             "fps": self._arrivals.fps,

@@ -1,0 +1,1 @@
+"""What is kept of runs, and how they are shown side by side."""

@@ -17,6 +17,7 @@ COMMANDS = (
         "inspect",
         "build",
         "run",
+        "report",
         "probe",
         "deploy",
         "profile",

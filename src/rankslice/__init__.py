@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rankslice.commands.pipeline.pipeline import Restart as Restart
     from rankslice.commands.pipeline.pipeline import open_pipeline as open
     from rankslice.commands.profile.function import profile as profile
+    from rankslice.commands.report.function import report as report
     from rankslice.commands.run.function import run as run
     from rankslice.commands.simulate.function import simulate as simulate
     from rankslice.framework.errors import RankSliceError as RankSliceError
@@ -34,6 +35,7 @@ _PLACES = {
     "inspect": ("rankslice.commands.inspect.function", "inspect"),
     "open": ("rankslice.commands.pipeline.pipeline", "open_pipeline"),
     "profile": ("rankslice.commands.profile.function", "profile"),
+    "report": ("rankslice.commands.report.function", "report"),
     "run": ("rankslice.commands.run.function", "run"),
     "simulate": ("rankslice.commands.simulate.function", "simulate"),
 }
@@ -51,6 +53,7 @@ __all__ = [
     "inspect",
     "open",
     "profile",
+    "report",
     "run",
     "simulate",
 ]

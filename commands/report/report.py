@@ -1,0 +1,109 @@
+"""``rankslice report``: what the last runs of build folders showed, side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rankslice.commands.build_folder import PLAN, REPORT, RUN, read_plan
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.plan import Plan
+from rankslice.measurement.pages.page import page_html
+from rankslice.measurement.runs.record import RunRecord, read_run
+from rankslice.measurement.runs.report_page import report_page
+from rankslice.measurement.runs.side_by_side import KeptRun, differences, figures
+
+VERSION = 1
+_PAGES = {"trace.html": "Timeline", "bench.html": "Benchmark"}
+"""Pages of other commands in a build folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The last runs of build folders."""
+
+    runs: tuple[KeptRun, ...]
+
+    @property
+    def differences(self) -> list[str]:
+        """In what the runs differ besides the mapping: then they are not comparable."""
+        return differences(self.runs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain values, for ``report --json``."""
+        return {
+            "format": "rankslice-report",
+            "version": VERSION,
+            "runs": [run.name for run in self.runs],
+            "differences": self.differences,
+            "figures": [
+                {"name": each.name, "values": list(each.values), "ratios": list(each.ratios)}
+                for each in figures(self.runs)
+            ],
+        }
+
+    def to_html(self) -> str:
+        """Return the page."""
+        return page_html(report_page(self.runs))
+
+
+def make_report(folders: Sequence[Path], page_folder: Path = Path()) -> Report:
+    """Return the last runs of build folders; ratios are to the first.
+
+    Args:
+        folders: made by ``build``, and run.
+        page_folder: where the page goes, for links to other pages.
+
+    Raises:
+        RankSliceError: a folder is no build folder, was not run, or is given twice.
+    """
+    raise_mistakes(_twice(folders))
+    return Report(tuple(_kept_run(folder, page_folder) for folder in folders))
+
+
+def _twice(folders: Sequence[Path]) -> Iterator[Mistake]:
+    seen: set[str] = set()
+    for folder in folders:
+        if (real := os.path.realpath(folder)) in seen:
+            yield Mistake(str(folder), "is given twice", "leave one out")
+        seen.add(real)
+
+
+def _kept_run(folder: Path, page_folder: Path) -> KeptRun:
+    plan = read_plan(folder)
+    pages = tuple(
+        (what, quote(os.path.relpath(folder / name, page_folder)))
+        for name, what in _PAGES.items()
+        if (folder / name).is_file()
+    )
+    return KeptRun(str(folder), _record(folder, plan), plan, pages)
+
+
+def _record(folder: Path, plan: Plan) -> RunRecord:
+    """Return the record of a folder's last run.
+
+    A report that is newer than the record is of a job that ``run`` did not start.
+    """
+    from rankslice.commands.run.record import record_of, report_sha256
+
+    report = report_sha256(folder)
+    if (folder / RUN).is_file():
+        record = read_run(folder / RUN)
+        if record.plan_sha256 != file_sha256(folder / PLAN):
+            found = "is of another plan than the one beside it"
+            raise RankSliceError(Mistake(str(folder / RUN), found, "run it again"))
+        if record.report_sha256 == report:
+            return record
+    if not report:
+        found = "has no run: there is neither run.json nor report.json"
+        raise RankSliceError(Mistake(str(folder), found, f"run it with: rankslice run {folder}"))
+    from rankslice.measurement.report import read_report
+    from rankslice.measurement.summary import summarise
+
+    records = read_report(folder / REPORT, plan, 0)
+    return record_of(folder, plan, summarise(records, None))

@@ -1,0 +1,165 @@
+"""Runs side by side: their figures, what keeps them from being compared, how mappings differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rankslice.framework.plan import Plan
+from rankslice.framework.quantities import joules_text
+from rankslice.framework.wording import joined, quoted
+from rankslice.measurement.counts import percentile_ms
+from rankslice.measurement.runs.parts import UNKNOWN, mb_text, ms_text
+from rankslice.measurement.runs.record import RunRecord
+
+_LEAST_FOR_P999 = 10_000
+"""Frames from which ten are beyond the 99.9th percentile."""
+_MOST_MOVES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """The last run of a build folder."""
+
+    name: str
+    """Of the folder, as the user gave it."""
+    record: RunRecord
+    plan: Plan
+    pages: tuple[tuple[str, str], ...] = ()
+    """Other pages in the folder: what they show, and their paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of every run."""
+
+    name: str
+    """With the unit."""
+    values: tuple[float | None, ...]
+    """By run; ``None``: unknown."""
+    texts: tuple[str, ...]
+
+    @property
+    def ratios(self) -> tuple[float | None, ...]:
+        """The values over the first run's, but for the first run itself."""
+        first, *others = self.values
+        return tuple(value / first if value is not None and first else None for value in others)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """A row of a table: the name, each run's value, the ratios."""
+        ratios = (UNKNOWN if ratio is None else f"{ratio:.2f}" for ratio in self.ratios)
+        return (self.name, *self.texts, *ratios)
+
+
+_Value = Callable[[RunRecord], float | None]
+_FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
+    "throughput, frames/s": (lambda run: run.throughput_fps, lambda value: f"{value:.2f}"),
+    "latency mean, ms": (lambda run: run.latency_ms.mean, ms_text),
+    "latency p50, ms": (lambda run: run.latency_ms.p50, ms_text),
+    "latency p90, ms": (lambda run: run.latency_ms.p90, ms_text),
+    "latency p99, ms": (lambda run: run.latency_ms.p99, ms_text),
+    "latency p99.9, ms": (lambda run: _p999(run), ms_text),
+    "latency max, ms": (lambda run: run.latency_ms.max, ms_text),
+    "preprocessing mean, ms": (lambda run: run.preprocess_ms.mean, ms_text),
+    "slowest rank, compute mean, ms": (lambda run: _slowest(run), ms_text),
+    "postprocessing mean, ms": (lambda run: run.postprocess_ms.mean, ms_text),
+    "energy per frame": (lambda run: run.mj_per_frame, lambda value: joules_text(value / 1e3)),
+    "memory of all ranks, MB": (lambda run: sum(r.memory_mb for r in run.ranks), mb_text),
+    "memory of the largest rank, MB": (lambda run: max(r.memory_mb for r in run.ranks), mb_text),
+    "ranks": (lambda run: len(run.ranks), lambda value: f"{value:.0f}"),
+    "window": (lambda run: run.window, lambda value: f"{value:.0f}"),
+}
+
+
+def _p999(run: RunRecord) -> float | None:
+    counts = run.latency_counts
+    is_known = sum(each.count for each in counts) >= _LEAST_FOR_P999
+    return percentile_ms(counts, 99.9) if is_known else None
+
+
+def _slowest(run: RunRecord) -> float | None:
+    return max((rank.compute_ms.mean for rank in run.ranks if rank.frames), default=None)
+
+
+def figures(runs: Sequence[KeptRun]) -> list[Figure]:
+    """Return the figures that at least one run has."""
+    found = []
+    for name, (value_of, text_of) in _FIGURES.items():
+        values = tuple(value_of(run.record) if run.record.ranks else None for run in runs)
+        texts = tuple(UNKNOWN if value is None else text_of(value) for value in values)
+        if any(value is not None for value in values):
+            found.append(Figure(name, values, texts))
+    return found
+
+
+def differences(runs: Sequence[KeptRun]) -> list[str]:
+    """Return in what runs differ besides the mapping, a sentence each; empty: in nothing known."""
+    found = [
+        f"{run.name}: only the ranks' report of its last run is there, which does not tell where"
+        " frames came from, and at which rate."
+        for run in runs
+        if not run.record.conditions
+    ]
+    told = [run for run in runs if run.record.conditions]
+    models = {run.name: f"{run.record.model} ({run.record.model_sha256[:12]})" for run in runs}
+    found += _unlike("The models", models)
+    names = dict.fromkeys(name for run in told for name, _ in run.record.conditions)
+    for name in names:
+        values = {run.name: dict(run.record.conditions).get(name, "not given") for run in told}
+        found += _unlike(name[:1].upper() + name[1:], values)
+    found += _unlike("The processors", {run.name: _processors(run.record) for run in runs})
+    found += _unlike("The engines", {run.name: _engines(run.record) for run in runs})
+    packages = dict.fromkeys(name for run in told for name, _ in run.record.versions)
+    for name in packages:
+        values = {run.name: dict(run.record.versions).get(name, "none") for run in told}
+        found += _unlike(f"The versions of {name}", values)
+    return found
+
+
+def _unlike(what: str, values: Mapping[str, str]) -> Iterator[str]:
+    """Yield which runs have which value, if they have not the same."""
+    if len(set(values.values())) > 1:
+        of = {value: [n for n, v in values.items() if v == value] for value in values.values()}
+        yield f"{what}: {'; '.join(f'{value} in {joined(names)}' for value, names in of.items())}."
+
+
+def _processors(record: RunRecord) -> str:
+    return ", ".join(sorted({rank.processor or "unknown" for rank in record.ranks}))
+
+
+def _engines(record: RunRecord) -> str:
+    return ", ".join(sorted({rank.engine for rank in record.ranks}))
+
+
+def moves(first: Plan, other: Plan) -> list[str]:
+    """Return which layers another plan has elsewhere, those that follow each other as one."""
+    before, after = _places(first), _places(other)
+    changes = [
+        (layer, keys, after[layer])
+        for layer, keys in before.items()
+        if layer in after and after[layer] != keys
+    ]
+    order = {layer: number for number, layer in enumerate(before)}
+    runs = groupby(
+        enumerate(changes), lambda item: (order[item[1][0]] - item[0], item[1][1], item[1][2])
+    )
+    found = [_move([change[0] for _, change in group], old, new) for (_, old, new), group in runs]
+    more = len(found) - _MOST_MOVES
+    return [*found[:_MOST_MOVES], *([f"and {more} more groups of layers"] if more > 0 else [])]
+
+
+def _places(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return on which accelerators each layer is, on the usual route."""
+    places: dict[str, tuple[str, ...]] = {}
+    for segment in plan.segments:
+        for layer in segment.layers:
+            places[layer] = (*places.get(layer, ()), plan.ranks[segment.rank].key)
+    return places
+
+
+def _move(layers: Sequence[str], old: Iterable[str], new: Iterable[str]) -> str:
+    count = "one layer" if len(layers) == 1 else f"{len(layers)} layers"
+    last = "" if len(layers) == 1 else f" to {quoted(layers[-1])}"
+    return f"{count}, {quoted(layers[0])}{last}: {joined([*new])} instead of {joined([*old])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 import jinja2
@@ -19,7 +20,13 @@ def render_markup(template: str, **values: object) -> str:
         template: name of its file.
         values: what the template fills in; texts are escaped.
     """
-    environment = jinja2.Environment(
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return what keeps the templates that have been compiled."""
+    return jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
@@ -27,4 +34,3 @@ def render_markup(template: str, **values: object) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(template).render(values)

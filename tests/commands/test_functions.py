@@ -21,6 +21,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "explore": rankslice.explore,
     "inspect": rankslice.inspect,
     "profile": rankslice.profile,
+    "report": rankslice.report,
     "run": rankslice.run,
     "simulate": rankslice.simulate,
 }
@@ -88,6 +89,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "tolerance: needs verify": lambda: rankslice.run("out", tolerance=0.1),
     "frames: is 0": lambda: rankslice.simulate("out", frames=0),
     "--again: cannot be combined": lambda: rankslice.profile(MODEL, fresh=True, again=True),
+    "is given twice": lambda: rankslice.report("out", "out"),
     "no such": lambda: rankslice.deploy("nowhere"),
 }
 

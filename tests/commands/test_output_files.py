@@ -68,6 +68,7 @@ ARGUMENTS = {
     "inspect": ["MODEL"],
     "build": ["MODEL", "--cuts", "2", "--share-cores", "--out", "NEW"],
     "run": ["OUT", "--frames", "3"],
+    "report": ["OUT"],
     "deploy": ["OUT"],
     "profile": ["MODEL", "--seconds", "1", "--no-refine"],
     "probe": ["local"],
@@ -106,6 +107,8 @@ def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[s
             rest = ["--out", str(tmp_path / "profile.json")]
         if command == "probe" and option != "--out":
             rest = ["--out", str(tmp_path / "platform.yaml")]
+        if command == "report" and option != "--html":
+            rest = ["--html", str(tmp_path / "report.html")]
         arguments = [given.get(word, word) for word in ARGUMENTS[command]]
         return [command, *arguments, *rest, option, str(file)]
 

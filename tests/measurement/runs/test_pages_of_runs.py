@@ -1,0 +1,78 @@
+"""The pages of one run and of several, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsers import DESKTOP, PHONE, Elements, opened
+from kept_runs import kept_run, plan, rank_run, run_record
+
+from rankslice.measurement.pages.page import page_html
+from rankslice.measurement.runs.report_page import report_page
+from rankslice.measurement.runs.run_page import run_page
+
+HOSTILE = "</script><script>document.title = 'taken'</script><img src=x onerror='alert(1)'>"
+LONG = "edge01_a_long_name_" * 12
+
+
+def hostile_run() -> str:
+    ranks = (rank_run(0, HOSTILE, host=HOSTILE, processor=HOSTILE), rank_run(1, LONG))
+    record = run_record(*ranks, model=HOSTILE, notes=(LONG,), bottleneck=HOSTILE)
+    return page_html(run_page(record))
+
+
+def hostile_report() -> str:
+    odd = plan()
+    odd = replace(odd, segments=tuple(replace(s, layers=(HOSTILE, LONG)) for s in odd.segments))
+    pages = (("Timeline", "o%20ut/trace.html"),)
+    runs = [
+        replace(kept_run(), pages=pages),
+        kept_run(HOSTILE, odd, model=HOSTILE, conditions=((HOSTILE, LONG),)),
+        kept_run(LONG, plan(Conv1=1)),
+    ]
+    return page_html(report_page(runs))
+
+
+@pytest.mark.parametrize("page_of", [hostile_run, hostile_report])
+def test_names_are_texts(page_of: Callable[[], str]) -> None:
+    page = page_of()
+    assert Elements(page).found
+    assert 1 == page.count("<script")
+    assert "<img" not in page
+
+
+def test_one_run_alone_has_a_report() -> None:
+    assert "Not comparable" not in page_html(report_page([kept_run()]))
+
+
+def test_a_run_without_a_frame_has_a_page() -> None:
+    record = run_record(completed=0, latency_counts=(), energy=(), conditions=(), command=())
+    assert Elements(page_html(run_page(record))).found
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("page_of", [hostile_run, hostile_report])
+def test_pages_fit_and_are_quiet(
+    browser: Any, page_of: Callable[[], str], size: tuple[int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "page.html").write_text(page_of(), encoding="utf-8")
+    with opened(browser, tmp_path / "page.html", size) as page:
+        assert "taken" != page.title()
+        assert page.locator("svg").first.is_visible()
+
+
+@pytest.mark.ci
+def test_the_ratios_of_a_report_can_be_copied(browser: Any, tmp_path: Path) -> None:
+    runs = [kept_run(), kept_run("other", throughput_fps=150.0)]
+    (tmp_path / "page.html").write_text(page_html(report_page(runs)), encoding="utf-8")
+    with opened(browser, tmp_path / "page.html", PHONE) as page:
+        page.get_by_role("button").first.click()
+        page.get_by_role("button").first.filter(has_text="copied").wait_for()
+        lines = str(page.evaluate("navigator.clipboard.readText()")).splitlines()
+        assert "figure\tout\tother\tother / out" == lines[0]
+        assert "throughput, frames/s\t100.00\t150.00\t1.50" == lines[1]

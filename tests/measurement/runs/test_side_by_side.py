@@ -1,0 +1,71 @@
+"""Runs side by side: their figures, and what must not be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kept_runs import CONDITIONS, kept_run, plan, rank_run
+
+from rankslice.measurement.runs.side_by_side import differences, figures, moves
+
+
+def ratio(name: str, **others: object) -> float | None:
+    found = figures([kept_run(), kept_run("faster", **others)])
+    return next(each for each in found if each.name == name).ratios[0]
+
+
+def test_ratios_are_to_the_first_run() -> None:
+    assert 1.5 == ratio("throughput, frames/s", throughput_fps=150.0)
+    assert 2.0 == ratio("slowest rank, compute mean, ms", ranks=(rank_run(0, "a_cpu0", 6.0),))
+    assert 0.5 == ratio("memory of all ranks, MB", ranks=(rank_run(0, "a_cpu0"),))
+
+
+def test_what_is_not_known_has_neither_value_nor_ratio() -> None:
+    assert ratio("throughput, frames/s", throughput_fps=None) is None
+    assert ratio("energy per frame", energy=()) is None
+    assert "latency p99.9, ms" not in [each.name for each in figures([kept_run()])]
+    (row,) = [each for each in figures([kept_run(energy=())]) if each.name == "window"]
+    assert ("window", "4") == row.cells
+
+
+def test_runs_that_differ_in_the_mapping_alone_are_comparable() -> None:
+    assert [] == differences([kept_run(), kept_run("other", plan(Add1=1))])
+
+
+def test_what_else_differs_is_told() -> None:
+    other = kept_run(
+        "other",
+        model="other.onnx",
+        model_sha256="f" * 64,
+        conditions=tuple({**CONDITIONS, "arrival": "as fast as they are taken"}.items()),
+        versions=(("rankslice", "0.1.0"), ("onnxruntime", "1.19.0")),
+        ranks=(rank_run(0, "edge01_cpu0", processor="EPYC", engine="litert"),),
+    )
+    assert [
+        "The models: net.onnx (000000000000) in out; other.onnx (ffffffffffff) in other.",
+        "Arrival: 30 frames/s in out; as fast as they are taken in other.",
+        "The processors: Cortex-A78 in out; EPYC in other.",
+        "The engines: onnxruntime in out; litert in other.",
+        "The versions of onnxruntime: 1.32.0 in out; 1.19.0 in other.",
+    ] == differences([kept_run(), other])
+
+
+def test_a_run_whose_conditions_nobody_knows_is_not_comparable() -> None:
+    (found,) = differences([kept_run(), kept_run("other", conditions=(), versions=())])
+    assert found.startswith("other: only the ranks' report of its last run is there")
+
+
+def test_layers_that_moved_are_told_as_groups() -> None:
+    first = plan()
+    assert [] == moves(first, plan())
+    assert [
+        "one layer, 'Conv1': board_cpu1 instead of board_cpu2",
+        "one layer, 'Relu1': board_cpu1 instead of board_cpu2",
+    ] == moves(first, plan(Conv1=1, Relu1=1))
+
+
+def test_layers_that_follow_each_other_and_moved_together_are_one_group() -> None:
+    segment = replace(plan().segments[0], layers=("a", "b", "c"))
+    before = replace(plan(), segments=(segment,))
+    after = replace(before, segments=(replace(segment, rank=1),))
+    assert ["3 layers, 'a' to 'c': board_cpu1 instead of board_cpu0"] == moves(before, after)

@@ -1,0 +1,81 @@
+"""Runs that nobody had to run, as build folders keep them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from plans import FIGURE_2, FIGURE_2_RANKS, planned
+
+from rankslice.framework.plan import Plan
+from rankslice.measurement.counts import Count
+from rankslice.measurement.runs.record import BoardEnergy, RankRun, RunRecord, Times
+from rankslice.measurement.runs.side_by_side import KeptRun
+
+TIMES = Times(2.0, 2.0, 9.0, 10.0, 4.0)
+COUNTS = tuple(
+    Count(1.01**place, 1.01 ** (place + 1), count)
+    for place, count in ((60, 500), (70, 300), (140, 190), (220, 10))
+)
+CONDITIONS = {"frames from": "random, seed 0", "number of frames": "1000", "arrival": "30 frames/s"}
+
+
+def rank_run(number: int, key: str, compute_ms: float = 2.0, **others: Any) -> RankRun:
+    rank = RankRun(
+        rank=number,
+        key=key,
+        host="edge01",
+        processor="Cortex-A78",
+        cores=4,
+        engine="onnxruntime",
+        frames=1000,
+        turns="all",
+        compute_ms=replace(TIMES, mean=compute_ms),
+        compute_counts=COUNTS,
+        wait_ms=3.0,
+        send_ms=0.1,
+        cpu_ms=2.5,
+        memory_mb=80.0,
+        gpu_memory_mb=None,
+        surge_frames=0,
+        surge_ms=None,
+    )
+    return replace(rank, **others)
+
+
+def run_record(*ranks: RankRun, **others: Any) -> RunRecord:
+    record = RunRecord(
+        ended="2026-11-25 03:10:57 UTC",
+        model="net.onnx",
+        model_sha256="0" * 64,
+        plan_sha256="1" * 64,
+        report_sha256="2" * 64,
+        command=("rankslice", "run", "out", "--fps", "30"),
+        versions=(("rankslice", "0.1.0"), ("onnxruntime", "1.32.0")),
+        conditions=tuple(CONDITIONS.items()),
+        frames=1000,
+        completed=1000,
+        dropped=0,
+        window=4,
+        throughput_fps=100.0,
+        throughput_of="steady state",
+        latency_ms=TIMES,
+        latency_counts=COUNTS,
+        preprocess_ms=TIMES,
+        postprocess_ms=TIMES,
+        bottleneck="rank 0 (edge01_cpu0) computes 2 ms of the 10 ms per frame",
+        verify="",
+        energy=(BoardEnergy("edge01", "ina3221 VDD_IN", 12.0, 4.0, 12.0, ""),),
+        ranks=ranks or (rank_run(0, "edge01_cpu0"), rank_run(1, "edge01_cpu1", 3.0)),
+        notes=("warm-up before frame 0: rank 0 1.00 ms",),
+    )
+    return replace(record, **others)
+
+
+def plan(**ranks: int) -> Plan:
+    """Return the plan of AutoDiCE's example, with some layers on other ranks."""
+    return planned(FIGURE_2, {**FIGURE_2_RANKS, **ranks})
+
+
+def kept_run(name: str = "out", of: Plan | None = None, **others: Any) -> KeptRun:
+    return KeptRun(name, run_record(**others), of or plan())

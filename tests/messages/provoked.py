@@ -57,6 +57,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Options of build": list(_options()),
         "Build folders that cannot be run": list(_folders()),
         "Options and inputs of run": list(_runs()),
+        "Folders to report on": list(_reports()),
         "Two routes": list(_routes()),
         "Options and inputs of inspect": list(_inspections()),
         "Options and inputs of simulate": list(_simulations()),
@@ -704,6 +705,25 @@ def _runs() -> Iterator[Provoked]:
 
     title = "classes of an output whose shape changes"
     yield Provoked(title, "run out --top 1", {"out/plan.json": let_output_change})
+
+
+def _reports() -> Iterator[Provoked]:
+    yield Provoked("no such folder", "report nowhere")
+    yield Provoked("a folder that is no build folder", "report folder")
+    yield Provoked("a build folder that was not run", "report out")
+    yield Provoked("a build folder twice", "report out ./out")
+    yield Provoked("no folder", "report")
+    record: dict[str, Content] = {"out/run.json": "text"}
+    yield Provoked("a record that is text", "report out", record)
+    record = {"out/run.json": '{"format": "rankslice-run", "version": 2}'}
+    yield Provoked("a record of another version", "report out", record)
+    record = {"out/run.json": '{"format": "rankslice-run", "version": 1, "frames": -1}'}
+    yield Provoked("a record with less than it has", "report out", record)
+    record = {"out/report.json": '{"ranks": []}'}
+    yield Provoked("a report of no ranks", "report out", record)
+    yield Provoked("a page in place of a mapping", "report out --html mapping.json")
+    yield Provoked("a page of others", "report out --html a.html", {"a.html": "<!DOCTYPE html>"})
+    yield Provoked("a page and JSON in one place", "report out --html - --json -")
 
 
 def _routes() -> Iterator[Provoked]:

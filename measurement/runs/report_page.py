@@ -36,7 +36,6 @@ def report_page(runs: Sequence[KeptRun]) -> Page:
         (
             Section("", parts=tuple(_notices(runs))),
             _figures(runs),
-            _ranks(runs),
             _mappings(runs),
             _each(runs),
         ),
@@ -69,6 +68,8 @@ def _figures(runs: Sequence[KeptRun]) -> Section:
     ]
     if curves:
         parts.append(percentile_figure("Latency by percentile", curves))
+    ranks = [(f"{run.name}: {rank_name(rank)}", rank) for run in runs for rank in run.record.ranks]
+    parts.append(busy_figure("Time of each rank", ranks))
     return Section("Figures", (ONE_RUN_EACH,), tuple(parts))
 
 
@@ -78,11 +79,6 @@ def _rates(runs: Sequence[KeptRun]) -> Figure:
     rows = tuple((bar.name, bar.text) for bar in bars)
     table = Table("Throughput", ("run", "frames/s"), rows, (1,))
     return Figure("Throughput", stacked_bars(bars, (), Axis("frames/s")), table)
-
-
-def _ranks(runs: Sequence[KeptRun]) -> Section:
-    named = [(f"{run.name}: {rank_name(rank)}", rank) for run in runs for rank in run.record.ranks]
-    return Section("Ranks", parts=(busy_figure("Where the time of each rank goes", named),))
 
 
 def _mappings(runs: Sequence[KeptRun]) -> Section:

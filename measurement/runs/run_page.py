@@ -116,7 +116,7 @@ def _ranks(record: RunRecord) -> Section:
         for name, rank in named[:_MOST_CURVES]
         if rank.compute_counts
     ]
-    figures = [busy_figure("Where the time of each rank goes", named)]
+    figures = [busy_figure("Time of each rank", named)]
     if curves:
         figures.append(curves_figure("Computing, by percentile", curves, "compute, ms"))
     return Section("Ranks", record.notes, (*figures, table))

@@ -178,30 +178,13 @@ class OnnxRuntimeEngine:
         return f"on the CPU: {', '.join(found.others)}"
 
     def _create_session(self, path: Path, *, refuses_cpu: bool = False) -> Any:
-        ort = self._onnxruntime
-        options = ort.SessionOptions()
-        options.log_severity_level = 4  # what fails is raised
-        options.intra_op_num_threads = self._settings.threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if self._settings.exact:
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        options = session_options(self._onnxruntime, self._settings)
         if refuses_cpu:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         provider = self._provider
         if self._cuda is not None:
             provider = replace(provider, options=self._cuda.session_options())
-        try:
-            if provider.device is not None:
-                options.add_provider_for_devices([provider.device], provider.options)
-            return ort.InferenceSession(
-                str(path), options, providers=_order(provider), enable_fallback=0
-            )
-        except Exception as error:  # onnxruntime's exceptions have no common base class
-            reason = " ".join(str(error).split())
-            raise JobError(f"{path.name}: onnxruntime cannot load it: {reason}") from None
+        return create_session(self._onnxruntime, path, options, provider)
 
     def _count(self, path: Path) -> Acceleration:
         """Return what the provider runs; raise if it must run all and does not."""
@@ -312,6 +295,37 @@ class OnnxRuntimeEngine:
         self._session = None
         if self._cuda is not None:
             self._cuda.close()
+
+
+def session_options(onnxruntime: Any, settings: EngineSettings) -> Any:
+    """Return the options of a session: its threads, and how far its graph is optimised."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what fails is raised
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if settings.exact:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
+def create_session(onnxruntime: Any, path: Path, options: Any, provider: Provider) -> Any:
+    """Return the session of a model on an execution provider, and the CPU where that cannot.
+
+    Raises:
+        JobError: onnxruntime cannot load it.
+    """
+    try:
+        if provider.device is not None:
+            options.add_provider_for_devices([provider.device], provider.options)
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=_order(provider), enable_fallback=0
+        )
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        reason = " ".join(str(error).split())
+        raise JobError(f"{path.name}: onnxruntime cannot load it: {reason}") from None
 
 
 def _hindrance(operators: Collection[Operator], *, may_divide: bool) -> str:

@@ -79,7 +79,7 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
     name = _full_name(onnxruntime, wanted, is_known=not plugin)
     _keep_float32(name, options)
     if not plugin and (name not in onnxruntime.get_available_providers() or is_plugin(name)):
-        plugin = plugin_of(_short(name))
+        plugin = plugin_of(short_name(name))
     if plugin:
         kind = options.pop("device_type", settings.accelerator).upper()
         return Provider(name, options, find_device(onnxruntime, name, plugin, kind))
@@ -91,18 +91,21 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
 
 def _full_name(onnxruntime: Any, wanted: str, *, is_known: bool) -> str:
     """Return onnxruntime's name of a provider, or what it would be if it need not be known."""
-    known: dict[str, str] = {_short(name).lower(): name for name in onnxruntime.get_all_providers()}
-    name = known.get(_short(wanted).lower())
+    known: dict[str, str] = {
+        short_name(name).lower(): name for name in onnxruntime.get_all_providers()
+    }
+    name = known.get(short_name(wanted).lower())
     if name is not None:
         return name
     if not is_known:
-        return f"{_short(wanted)}{_SUFFIX}"
+        return f"{short_name(wanted)}{_SUFFIX}"
     close = difflib.get_close_matches(wanted.lower(), known, n=1)
-    hint = f"; did you mean {_short(known[close[0]])!r}?" if close else ""
+    hint = f"; did you mean {short_name(known[close[0]])!r}?" if close else ""
     raise JobError(f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}{hint}")
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return a provider's name as platform files have it: ``CUDA``."""
     return name.removesuffix(_SUFFIX)
 
 
@@ -110,12 +113,12 @@ def _check_available(onnxruntime: Any, name: str) -> None:
     available = onnxruntime.get_available_providers()
     if name in available:
         return
-    short = _short(name)
+    short = short_name(name)
     packages = {**PLUGINS, **_PACKAGES}
     advice = f"; it comes with {packages[short]}" if short in packages else ""
     raise JobError(
         f"onnxruntime {onnxruntime.__version__} on this board has no provider {short}, only"
-        f" {', '.join(map(_short, available))}{advice}"
+        f" {', '.join(map(short_name, available))}{advice}"
     )
 
 
@@ -151,7 +154,7 @@ def count_operators(session: Any, provider: Provider, path: Path) -> Acceleratio
     Raises:
         JobError: the provider could not start, and onnxruntime went on without it.
     """
-    by = _short(provider.name)
+    by = short_name(provider.name)
     if provider.name not in session.get_providers():
         raise JobError(
             f"{path.name}: the provider {by} cannot start on this board: its libraries or its"

@@ -15,7 +15,7 @@ from fractions import Fraction
 from rich.cells import cell_len
 
 from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.lanes import Row, assign_lanes
+from rankslice.commands.inspect.lanes import ROW, Row, assign_lanes, bend, stem
 from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.commands.output import shortened
@@ -29,8 +29,6 @@ from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
 
-_ROW = 22
-"""Height of a row; this and all other lengths are pixels."""
 _MARGIN = 20
 _LETTER = 7.25
 """Width of a letter at 12 pixels, in the widest of the usual monospaced fonts."""
@@ -224,7 +222,7 @@ def _picture(inspection: Inspection, addition: str, begin: int) -> _Picture:
     legend_columns, legend = _legend(inspection)
     legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
     width = max(columns.end, legend_end) + _MARGIN
-    top = 104 + (len(legend) + 1) * _ROW * bool(legend)
+    top = 104 + (len(legend) + 1) * ROW * bool(legend)
     arriving = _arriving(inspection.plan, items)
     heights = _heights(items, arriving, top + 18)
     xs = [columns.lanes + lane * columns.lane for lane in lanes.rows]
@@ -234,7 +232,7 @@ def _picture(inspection: Inspection, addition: str, begin: int) -> _Picture:
         begin=begin,
         subtitle=_subtitle(inspection),
         width=width,
-        height=heights[-1] + _ROW + _MARGIN if heights else top + _MARGIN,
+        height=heights[-1] + ROW + _MARGIN if heights else top + _MARGIN,
         columns=columns,
         top=top,
         legend_columns=legend_columns,
@@ -326,9 +324,9 @@ def _heights(
     heights = []
     y = start
     for index, _ in enumerate(items):
-        y += _ROW * len(arriving.get(index, ()))
+        y += ROW * len(arriving.get(index, ()))
         heights.append(y)
-        y += _ROW
+        y += ROW
     return heights
 
 
@@ -426,35 +424,23 @@ def _tensor_lines(
     for reader in readers:
         crosses = reader.item.ranks != start.item.ranks
         own = _line_tooltip(tensor, start.item, [reader.item])
-        if start.x != lane != reader.x and reader.y - start.y < 2 * _ROW:
-            path = f"M{start.x} {start.y}{_bend(start.x, reader.x, reader.y)}"
+        if start.x != lane != reader.x and reader.y - start.y < 2 * ROW:
+            path = f"M{start.x} {start.y}{bend(start.x, reader.x, reader.y)}"
             yield _Line(path, colour, crosses, own)
             continue
-        leaves = reader.y if reader.x == lane else reader.y - _ROW
+        leaves = reader.y if reader.x == lane else reader.y - ROW
         if reader.x != lane:
-            path = f"M{lane} {leaves}{_bend(lane, reader.x, reader.y)}"
+            path = f"M{lane} {leaves}{bend(lane, reader.x, reader.y)}"
             yield _Line(path, colour, crosses, own)
         if crosses:
             crossing = max(crossing, leaves)
         else:
             local = max(local, leaves)
     if local:
-        yield _Line(f"{_stem(start, lane)}V{local}", colour, False, whole)
+        yield _Line(f"{stem(start.x, start.y, lane)}V{local}", colour, False, whole)
     if crossing > local:
-        begin = f"M{lane} {local}" if local else _stem(start, lane)
+        begin = f"M{lane} {local}" if local else stem(start.x, start.y, lane)
         yield _Line(f"{begin}V{crossing}", colour, True, whole)
-
-
-def _stem(start: _End, lane: int) -> str:
-    """Return the beginning of a line: from a dot to its lane."""
-    bend = "" if start.x == lane else _bend(start.x, lane, start.y + _ROW)
-    return f"M{start.x} {start.y}{bend}"
-
-
-def _bend(x: int, to_x: int, to_y: int) -> str:
-    """Return a curve from one row's middle to the next's."""
-    bend = to_y - _ROW // 2
-    return f"C{x} {bend} {to_x} {bend} {to_x} {to_y}"
 
 
 def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
@@ -489,7 +475,7 @@ def _borders(
     most = max((cut.nbytes or 0 for cut in inspection.cuts), default=0) or 1
     for cut in inspection.cuts:
         yield _Border(
-            y=heights[row[cut.after]] + _ROW // 2,
+            y=heights[row[cut.after]] + ROW // 2,
             width=0 if cut.obstacle else max(1, round(_BAR * (cut.nbytes or 0) / most)),
             text="no cut" if cut.obstacle else f"{_cut_size(cut)}, {share_text(cut.share)}",
             notable=cut.after in notable,
@@ -527,7 +513,7 @@ def _arrivals(
         for number, channel in enumerate(channels):
             nbytes = _size_text(tensors[channel.tensor])
             yield _Arrival(
-                y=heights[index] - _ROW * (len(channels) - number),
+                y=heights[index] - ROW * (len(channels) - number),
                 x=tensor_xs[channel.tensor],
                 text=f"{nbytes} from rank {channel.source} to rank {channel.destination}"
                 f"{_frames(plan, channel)}: {shortened(channel.tensor, _NAME)}",
@@ -563,7 +549,7 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
     most = max((cost.share for cost in inspection.ranks), default=0) or 1
     rows = tuple(
         _LegendRow(
-            y=92 + _ROW * (number + 1),
+            y=92 + ROW * (number + 1),
             colour=_colour(cost.rank),
             cells=tuple(row[word] for word in words),
             x=xs[words.index("share")] + 60,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -22,6 +22,10 @@ from rankslice.commands.options import (
 from rankslice.commands.output import print_line, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+
+if TYPE_CHECKING:
+    from rankslice.commands.inspect.internals import Wanted
+    from rankslice.frontend.formats.given_sizes import GivenSizes
 
 
 class _Accelerator(str, Enum):
@@ -79,50 +83,58 @@ def inspect(
         Option(
             callback=writes(SVG),
             readable=False,
-            help="Draw the model as SVG, coloured by rank; '-': standard output.",
+            help="Draw the model as SVG, coloured by rank; with --internals, before and after; '-':"
+            " standard output.",
         ),
     ] = None,
     object: Annotated[
         bool, Option("--object", help="Show the raw tables of a .tflite file instead.")
     ] = False,
     internals: Annotated[
-        bool, Option("--internals", help="Show how LiteRT loads a .tflite file instead.")
+        bool,
+        Option(
+            "--internals",
+            help="Show instead what LiteRT or onnxruntime makes of the graph of a .tflite or .onnx"
+            " file, or of the sub-models of a build folder.",
+        ),
     ] = False,
     delegate: Annotated[
         str | None,
         Option(metavar="LIB", help="With --internals: delegate library (default: XNNPACK)."),
     ] = None,
     accelerator: Annotated[
-        _Accelerator | None, Option(help="With --internals: compile for this LiteRT accelerator.")
+        _Accelerator | None, Option(help="With --internals: run it on this accelerator.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        Option(metavar="NAME=VALUE", help="Option of the delegate or accelerator."),
+        Option(
+            metavar="NAME=VALUE",
+            help="With --internals: option of the delegate or accelerator; for onnxruntime"
+            " provider=NAME, and options of that.",
+        ),
+    ] = None,
+    rank: Annotated[
+        int | None,
+        Option(min=0, help="With --internals and a build folder: only this rank's sub-models."),
     ] = None,
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
-    others = {
-        "shape": shape,
-        "at_most": at_most,
-        "mapping": mapping,
-        "surge": surge,
-        "platform": platform,
-        "profile": profile,
-        "svg": svg,
-    }
-    refused = {**others, "summary": summary}
-    of_internals = {"delegate": delegate, "accelerator": accelerator, "option": option}
+    of_plan = {"mapping": mapping, "surge": surge, "platform": platform, "profile": profile}
+    of_model = {"shape": shape, "at_most": at_most, "svg": svg}
+    of_engine = {"delegate": delegate, "accelerator": accelerator, "option": option}
     if object:
-        refuse_with("--object", internals=internals, **refused, **of_internals)
+        refused = {**of_plan, **of_model, **of_engine, "rank": rank is not None}
+        refuse_with("--object", internals=internals, summary=summary, **refused)
         _inspect_object(model, json_file)
         return
     if internals:
-        refuse_with("--internals", **refused)
-        _inspect_internals(model, delegate, accelerator, option or [], json_file)
+        refuse_with("--internals", summary=summary, **of_plan)
+        wanted = _wanted(delegate, accelerator, option or [])
+        _inspect_internals(model, wanted, parse_sizes(shape, at_most), rank, svg, json_file)
         return
-    if any(of_internals.values()):
-        raise RankSliceError("--delegate, --accelerator and --option need --internals")
+    if any(of_engine.values()) or rank is not None:
+        raise RankSliceError("--delegate, --accelerator, --option and --rank need --internals")
     from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_inspection
 
@@ -150,49 +162,56 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
     """Show the tables of a ``.tflite`` file."""
     from rankslice.commands.inspect.object_to_json import object_to_json
     from rankslice.commands.inspect.show_object import print_object
+    from rankslice.frontend.formats import FORMATS
     from rankslice.frontend.formats.tflite.object import read_object
 
-    _refuse_other_formats(model, "--object")
+    suffix = model.suffix.lower()
+    if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
+        expected = "--object takes .tflite files"
+        raise RankSliceError(Mistake(str(model), f"has the suffix {suffix!r}", expected))
     found = read_object(model)
     write_json(json_file, object_to_json(found))
     if json_file != STDOUT:
         print_object(found, screen)
 
 
-def _refuse_other_formats(model: Path, option: str) -> None:
-    """Refuse a file of a model in another format than ``.tflite``, by its suffix."""
-    from rankslice.frontend.formats import FORMATS
+def _wanted(delegate: str | None, accelerator: _Accelerator | None, options: list[str]) -> Wanted:
+    """Return how the options want an engine to run a model."""
+    from rankslice.commands.inspect.internals import Wanted
 
-    suffix = model.suffix.lower()
-    if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
-        found = f"has the suffix {suffix!r}"
-        raise RankSliceError(Mistake(str(model), found, f"{option} takes .tflite files"))
-
-
-def _inspect_internals(
-    model: Path,
-    delegate: str | None,
-    accelerator: _Accelerator | None,
-    options: list[str],
-    json_file: Path | None,
-) -> None:
-    """Show what LiteRT makes of a ``.tflite`` file."""
-    from rankslice.commands.inspect.internals import Wanted, internals_to_json, look_inside
-    from rankslice.commands.inspect.show_internals import print_internals
-
-    _refuse_other_formats(model, "--internals")
     if delegate and accelerator:
         refuse_with("--accelerator", delegate=delegate)
     wrong = [text for text in options if "=" not in text]
     if wrong:
         raise RankSliceError(*(Mistake("--option", repr(t), "expected NAME=VALUE") for t in wrong))
-    wanted = Wanted(
+    return Wanted(
         delegate or "",
         accelerator.value if accelerator else "",
         {name: value for name, _, value in (text.partition("=") for text in options)},
     )
-    with talk.status("loading"):
-        found = look_inside(model, wanted)
-    write_json(json_file, internals_to_json(found))
-    if json_file != STDOUT:
-        print_internals(found, screen)
+
+
+def _inspect_internals(
+    model: Path,
+    wanted: Wanted,
+    sizes: GivenSizes,
+    rank: int | None,
+    svg: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Show what engines make of a model, or of the sub-models of a build folder."""
+    from rankslice.commands.inspect.inside import inside_to_json, look_at
+    from rankslice.commands.inspect.show_inside import print_inside
+
+    found = []
+    with talk.status("loading") as status:
+        for each in look_at(model, wanted, sizes, rank):
+            found.append(each)
+            status.update(f"loading ({len(found)} done)")
+    if svg is not None:
+        from rankslice.commands.inspect.inside_picture import picture_of_inside
+
+        write_output(svg, picture_of_inside(found), "--svg")
+    write_json(json_file, inside_to_json(found))
+    if STDOUT not in (svg, json_file):
+        print_inside(found, screen)

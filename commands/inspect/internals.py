@@ -5,37 +5,39 @@ LiteRT runs in a process of its own, so a file or a driver that makes it crash d
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.runtime.errors import signal_name
-from rankslice.backend.temporary import temporary_folder
+from rankslice.commands.inspect.child import ask_child
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.records import as_record
 from rankslice.frontend.formats.tflite.object import read_object
 
-FORMAT = "rankslice-internals"
-VERSION = 1
-
 _CHILD = "rankslice.commands.inspect.internals_process"
-_PATIENCE_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How LiteRT is to run the model."""
+    """How an engine is to run the model."""
 
     delegate: str = ""
-    """A delegate library; empty: XNNPACK, which LiteRT has built in."""
+    """A delegate library for LiteRT; empty: XNNPACK, which it has built in."""
     accelerator: str = ""
-    """``gpu`` or ``npu``: a compiled model; empty: the interpreter."""
+    """``gpu`` or ``npu``, for which LiteRT compiles the model; empty: the CPU."""
     options: dict[str, str] = field(default_factory=dict)
-    """Of the delegate library or the compiled model."""
+    """Of the delegate library or the compiled model; for onnxruntime ``provider``, and its own."""
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options of the command line that say so."""
+        values = {
+            "--delegate": self.delegate,
+            "--accelerator": self.accelerator,
+            "--option": self.options,
+        }
+        return tuple(name for name, value in values.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,51 +121,23 @@ class Internals:
     """What cannot be seen from Python, in words."""
 
 
-def look_inside(path: Path, wanted: Wanted) -> Internals:
+def look_inside(
+    path: Path, wanted: Wanted, environment: Mapping[str, str] | None = None
+) -> Internals:
     """Return what LiteRT makes of a model.
 
     Args:
         path: a ``.tflite`` file.
         wanted: delegate or accelerator.
+        environment: variables of the process that looks; by default those of this one.
 
     Raises:
         RankSliceError: the file is no TensorFlow Lite model; LiteRT is not installed, cannot
             load the model or the delegate, or crashes.
     """
     read_object(path)
-    with temporary_folder() as folder:
-        found, log = folder.path / "found.json", folder.path / "log"
-        command = [sys.executable, "-m", _CHILD, str(path), json.dumps(asdict(wanted)), str(found)]
-        # A file, for the log of compiled models is read by the process itself.
-        with log.open("wb") as stderr:
-            try:
-                ended = subprocess.run(
-                    command, stdout=stderr, stderr=stderr, timeout=_PATIENCE_S, check=False
-                )
-            except subprocess.TimeoutExpired:
-                told = f"LiteRT did not finish within {_PATIENCE_S} s"
-                raise RankSliceError(Mistake(str(path), told)) from None
-        if ended.returncode or not found.is_file():
-            raise RankSliceError(Mistake(str(path), _crash(ended.returncode, log)))
-        record = json.loads(found.read_text())
-    if "error" in record:
-        raise RankSliceError(Mistake(str(path), record["error"], record.get("expected", "")))
-    return internals_from_json(record)
-
-
-def _crash(code: int, log: Path) -> str:
-    if code < 0:
-        return f"LiteRT crashed on it ({signal_name(-code)})"
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return f"LiteRT failed on it: {lines[-1] if lines else f'it ended with code {code}'}"
-
-
-def internals_to_json(found: Internals) -> dict[str, Any]:
-    """Return what was seen as a JSON object."""
-    return {"format": FORMAT, "version": VERSION, **asdict(found)}
-
-
-def internals_from_json(record: Mapping[str, Any]) -> Internals:
-    """Return what :func:`internals_to_json` made a JSON object of."""
+    record, crash = ask_child(_CHILD, "LiteRT", path, asdict(wanted), environment)
+    if crash:
+        raise RankSliceError(Mistake(str(path), crash))
     found: Internals = as_record(Internals, record)
     return found

@@ -11,6 +11,7 @@ import math
 import resource
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from rankslice.commands.inspect.internals import (
     Node,
     RuntimeTensor,
     Wanted,
-    internals_to_json,
 )
 from rankslice.framework.graph import dtype_bits
 from rankslice.frontend.formats.tflite.object import SubgraphEntry, read_object
@@ -55,7 +55,7 @@ _BODIES_UNSEEN = "the nodes of other subgraphs than the first: these are bodies 
 def _main(model: str, wanted: str, found: str) -> None:
     path = Path(model)
     try:
-        record = internals_to_json(_look(path, Wanted(**json.loads(wanted))))
+        record = asdict(_look(path, Wanted(**json.loads(wanted))))
     except ImportError:
         expected = "pip install 'rankslice[litert]'"
         record = {"error": "LiteRT is needed to look inside it", "expected": expected}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from rankslice.commands.inspect.internals import Built, Internals, Node, RuntimeTensor
-from rankslice.commands.inspect.show import print_parts
 from rankslice.commands.inspect.show_object import numbers_text, rows
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.specs.cores import run_texts
@@ -18,12 +16,8 @@ _ALONE = "the kernels alone"
 _NAMES = 8
 
 
-def print_internals(found: Internals, console: Console) -> None:
-    """Print how a model is loaded, built, delegated and given memory, and what is not seen."""
-    print_parts(_parts(found), console)
-
-
-def _parts(found: Internals) -> Iterator[Table | str]:
+def internals_parts(found: Internals) -> Iterator[Table | str]:
+    """Yield how a model is loaded, built, delegated and given memory, and what is not seen."""
     yield _loaded(found)
     yield _built(found)
     yield from _delegated(found)

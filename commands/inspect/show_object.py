@@ -35,7 +35,7 @@ _LONGEST_TEXT = 60
 
 _Entry = TypeVar("_Entry")
 
-_RIGHT = ("#", "code", "number", "version", "uses", "buffer", "values", "size", "at byte")
+_RIGHT = ("#", "code", "number", "version", "uses", "buffer", "values", "size", "at byte", "time")
 """Headings of columns that hold one number."""
 
 

@@ -842,7 +842,13 @@ def _inspections() -> Iterator[Provoked]:
         "the tables, a mapping and a picture", f"model.onnx --object {mapped} --svg m.svg"
     )
     yield inspect("the tables and the internals", "model.onnx --object --internals")
-    yield inspect("the internals of another kind of file", "model.onnx --internals")
+    yield inspect("the internals of another kind of file", "model.keras --internals")
+    yield inspect("the internals of a folder of other sizes", "out --internals --shape x=1,4,8,8")
+    yield inspect("the internals of a rank of a model", "model.onnx --internals --rank 1")
+    yield inspect("the internals of a rank that is not there", "out --internals --rank 9")
+    yield inspect("a rank without the internals", "out --rank 1")
+    yield inspect("a delegate for onnxruntime", "model.onnx --internals --delegate libX.so")
+    yield inspect("an accelerator without a provider", "model.onnx --internals --accelerator npu")
     yield inspect("a delegate without the internals", "model.onnx --delegate libX.so")
     yield inspect(
         "a delegate and an accelerator", "m.tflite --internals --delegate libX.so --accelerator npu"

@@ -151,13 +151,18 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     assert "expected a .tflite model file" in ended.err
 
 
-@pytest.mark.parametrize("option", ["--object", "--internals"])
-@pytest.mark.parametrize("suffix", [".onnx", ".KERAS", ".h5"])
-def test_a_model_of_another_format_is_refused_by_its_suffix(tmp_path, option, suffix):
+@pytest.mark.parametrize(
+    ("option", "suffix", "takes"),
+    [
+        *(("--object", suffix, ".tflite files") for suffix in (".onnx", ".KERAS", ".h5")),
+        *(("--internals", suffix, ".tflite and .onnx files") for suffix in (".KERAS", ".h5")),
+    ],
+)
+def test_a_model_of_another_format_is_refused_by_its_suffix(tmp_path, option, suffix, takes):
     model = tmp_path / f"model{suffix}"
     ended = rankslice("inspect", model, option)
     assert (1, "") == (ended.code, ended.out)
-    expected = f"{model}: has the suffix '{suffix.lower()}'; {option} takes .tflite files"
+    expected = f"{model}: has the suffix '{suffix.lower()}'; {option} takes {takes}"
     assert expected in ended.err
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.commands.inspect import internals, object_to_json, to_json
+from rankslice.commands.inspect import inside, object_to_json, to_json
 from rankslice.exploration.results import files
 from rankslice.framework import plan
 
@@ -51,7 +51,8 @@ def steps(page: Path) -> list[list[str]]:
 
 def needs_litert(step: list[str]) -> bool:
     """Tell whether a step needs LiteRT: to look inside it, or to run what was built of .tflite."""
-    return "--internals" in step or (step[1:2] == ["build"] and step[2].endswith(".tflite"))
+    loads = "--internals" in step or step[1:2] == ["build"]
+    return loads and any(word.endswith(".tflite") for word in step)
 
 
 def is_demo(step: list[str]) -> bool:
@@ -157,7 +158,7 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
     written = {
-        each.FORMAT: str(each.VERSION) for each in (plan, files, to_json, object_to_json, internals)
+        each.FORMAT: str(each.VERSION) for each in (plan, files, to_json, object_to_json, inside)
     }
     assert written == told
 

@@ -90,6 +90,12 @@ class RunOptions:
     ones in a file that goes with the job."""
     events_kept: int = USUAL_EVENTS
     """Events that each rank keeps."""
+    record: Path | None = None
+    """Folder, on each board, for the ranks' files of tensors; ``None``: they are not recorded."""
+    record_first: int = 0
+    """Number of the first frame whose tensors are recorded."""
+    record_frames: int = 10
+    """How many frames are recorded."""
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
     latency: bool = False
@@ -155,6 +161,9 @@ def _settings() -> dict[str, dict[str, Any]]:
         "report": {"type": Path, "help": "JSON file for the measurements"},
         "events": {"type": Path, "help": "folder for what each rank does, event by event"},
         "events_kept": {"type": _positive_int, "help": "events that a rank keeps"},
+        "record": {"type": Path, "help": "folder for the tensors of some frames"},
+        "record_first": {"type": _natural_int, "help": "the first of them"},
+        "record_frames": {"type": _positive_int, "help": "how many of them"},
         "progress": {"action": "store_true", "help": "print lines 'completed N'"},
     }
 

@@ -15,6 +15,10 @@ class Turns:
     positions: tuple[int, ...] = (0,)
     """Ascending, from 0 to ``period - 1``."""
 
+    def has(self, frame: int) -> bool:
+        """Return whether a frame is among them."""
+        return frame % self.period in self.positions
+
     def frame(self, index: int) -> int:
         """Return the number of the frame that is handled after ``index`` others."""
         rounds, position = divmod(index, len(self.positions))

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
+from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
@@ -82,6 +83,8 @@ def run_across(
         _fetch(prepared, boards, folder, (*results, REPORT))
         if prepared.options.events is not None:
             _fetch_events(prepared, boards, folder)
+        if prepared.options.record is not None:
+            _fetch_tensors(prepared, boards, folder)
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
         raise watches.explained(error) from None
 
@@ -106,6 +109,17 @@ def _fetch_events(prepared: PreparedRun, boards: CheckedBoards, folder: Path) ->
     for number, rank in enumerate(prepared.plan.ranks):
         shell, _ = boards.of(rank.board)
         name = f"{NAME}{number}"
+        shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+
+
+def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
+    """Fetch the recorded tensors of each rank, from its board, into a folder."""
+    job = load_job(prepared.folder / PLAN)
+    frames = recording.recorded_frames(job, prepared.options)
+    for number, rank in enumerate(prepared.plan.ranks):
+        shell, _ = boards.of(rank.board)
+        name = f"{recording.NAME}{number}"
+        most_bytes = recording.most_bytes(job, number, frames)
         shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
 
 

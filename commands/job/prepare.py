@@ -76,12 +76,14 @@ class PreparedRun:
     def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
         inputs, arrivals = self.options.inputs, self.options.arrivals
         events = self.options.events and report and report.parent
+        record = self.options.record and report and report.parent
         if self.boards is not None:  # names relative to the folder of the job on each board
             from rankslice.backend.boards.preflight import remote_inputs
 
             results = results if self.discards else Path(RESULTS)
             report = Path(REPORT)
             events = events and Path()
+            record = record and Path()
             there = remote_inputs(self.copied)
             inputs = there[: len(inputs)] if self.source.reads_files else inputs
             arrivals = arrivals and Path(there[-1])
@@ -92,6 +94,7 @@ class PreparedRun:
             results=results,
             report=report,
             events=events,
+            record=record,
         )
         return (*self.launch, *options.to_arguments())
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ..job import Job
 from ..keeper import ROLE_DRAIN
 from ..keeper import connect as connect_to_keeper
 from ..options import RunOptions
+from ..recording import Recorder, recorded_frames
 from ..transport.transport import Transport
 from .direct_channels import MAIN, DirectChannels, Post
 from .executor import Executor, Stage, step_of
@@ -65,6 +67,7 @@ class _Rank:
         self._segments = LoadedSegments(setup, wiring, rings, channels.memories)
         self._source = source_stage(setup, wiring, rings)
         self._sink = sink_stage(setup, wiring, rings)
+        self._record_ends()
         self._threads = self._make_threads()
         self._computing = self._threads["compute"]
         self._executors = list(dict.fromkeys(self._threads.values()))
@@ -93,6 +96,16 @@ class _Rank:
             after_look=self._after_look,
             latency=setup.options.latency,
         )
+
+    def _record_ends(self) -> None:
+        """Have the inputs and outputs of the model recorded, if tensors are."""
+        recorder, job = self._setup.recorder, self._setup.job
+        if recorder is None:
+            return
+        if self._source is not None:
+            self._source.record = recorder.of_stage((), [spec.name for spec in job.inputs])
+        if self._sink is not None:
+            self._sink.record = recorder.of_stage([spec.name for spec in job.outputs], ())
 
     def _watch_neighbours(self, peers: Peers) -> Waiter:
         """Return what the main thread sleeps on: its tokens, and the deaths of other ranks."""
@@ -267,6 +280,14 @@ class _Rank:
         return record
 
 
+def _recorder(setup: Setup, folder: Path) -> Recorder:
+    """Return what records tensors in a folder."""
+    job, number = setup.job, setup.transport.rank
+    recorder = Recorder(folder, job, number, recorded_frames(job, setup.options))
+    setup.resources.callback(recorder.close)
+    return recorder
+
+
 def _open_channels(setup: Setup, wiring: Wiring, peers: Peers) -> DirectChannels:
     """Bind to the cores; return all memory of the rank."""
     if setup.cores:
@@ -332,6 +353,9 @@ def run_rank(
             peers = meet(job, options, transport, resources)
             wiring = wire(job, spec.rank, options.window, peers.direct)
             wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
+            if options.record is not None:
+                recorder = together(transport, partial(_recorder, setup, options.record))
+                setup = replace(setup, recorder=recorder)
             channels = together(transport, lambda: _open_channels(setup, wiring, peers))
             together(transport, channels.hand_over)
             rank = together(transport, lambda: _Rank(setup, peers, wiring, channels))

@@ -17,6 +17,7 @@ from ..figures.events import EventRing
 from ..figures.rank_figures import ComputeTimes, GpuMemory
 from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
+from ..recording import Recorder
 from ..sinks import open_sinks
 from ..sources import Source, open_source
 from ..sources.arrival_times import most_in_a_second, read_arrival_times
@@ -58,6 +59,8 @@ class Setup:
     """Called before each run of a segment with its name: ``segment 0, frame 17``."""
     events: EventRing = field(default_factory=EventRing)
     """Takes what the rank does."""
+    recorder: Recorder | None = None
+    """Takes the tensors of some frames."""
 
     @property
     def spec(self) -> RankSpec:
@@ -120,7 +123,7 @@ class LoadedSegments:
         self._warm_up.run(segment.index, engine, given, outputs)
         routes = self._setup.job.routes
         number = next(n for n, route in enumerate(routes) if segment in route.segments)
-        return SegmentStage(
+        stage = SegmentStage(
             segment.index,
             engine,
             make_inputs(spec.inputs, rings),
@@ -129,6 +132,10 @@ class LoadedSegments:
             routes[number].ranks[segment.rank].turns,
             ROUTE_NAMES[number] if routes[1:] else "",
         )
+        recorder = self._setup.recorder
+        if recorder is not None and recorder.route == number:
+            stage.record = recorder.of_stage(segment.inputs, segment.outputs)
+        return stage
 
     def _engine(self, segment: SegmentSpec) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors

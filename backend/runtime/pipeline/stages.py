@@ -13,6 +13,7 @@ from ..engines import Engine
 from ..errors import JobError
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
+from ..recording import TakeFrame
 from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
@@ -132,6 +133,8 @@ class _Stage(ABC):
     precedence = 1
     kind = COMPUTE
     index = 0
+    record: TakeFrame | None = None
+    """Takes what each frame reads and writes, if it is to be kept."""
 
     def __init__(
         self,
@@ -161,7 +164,10 @@ class _Stage(ABC):
             self._end()
         else:
             read, written = self._read(), self._written()
-            self._work([each.values() for each in read], _free_slots(written))
+            inputs, outputs = [each.values() for each in read], _free_slots(written)
+            self._work(inputs, outputs)
+            if self.record is not None:
+                self.record(self.frame, inputs, outputs)
             self._advance(read, written)
 
     def _read(self) -> Sequence[Input | MergedInput]:
@@ -333,11 +339,14 @@ class SourceStage(_Stage):
             self._end()
             return
         written = self._written()
+        slots = _free_slots(written)
         try:
-            self._work([], _free_slots(written))
+            self._work([], slots)
         except EndOfStreamError:
             self._end()
         else:
+            if self.record is not None:
+                self.record(self.frame, (), slots)
             self._advance((), written)
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:

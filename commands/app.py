@@ -18,6 +18,7 @@ COMMANDS = (
         "build",
         "run",
         "report",
+        "replay",
         "probe",
         "deploy",
         "profile",

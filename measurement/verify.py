@@ -34,6 +34,10 @@ class Verification:
     shapes_equal: bool = True
     """Whether each output has the reference's shape in each frame; else the values of such frames
     are not compared, and no difference is told of them."""
+    first_frame: int | None = None
+    """The first frame that differs more than allowed."""
+    first_difference: str = ""
+    """Which tensor at a cut differs first in that frame, or why nobody knows."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
@@ -67,6 +71,96 @@ def explained(verification: Verification, by_engine: Verification) -> Verificati
     return replace(verification, complaint=f"{verification.complaint}; {why}; {hint}")
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two versions of a tensor differ, over some frames."""
+
+    frames: int
+    bit_equal: bool
+    absolute: float
+    """Largest difference of two values; infinite where one of them is no number."""
+    relative: float
+    """The same / (max - min of the first version over all frames); infinite if that is constant."""
+    first: int | None
+    """The first frame that is not bit-equal."""
+    other_shapes: int
+    """Frames with other shapes, whose values are not compared."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values; a difference beyond all numbers is ``None``."""
+        return {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
+
+
+class Differences:
+    """Collects two versions of a tensor frame by frame, in constant memory."""
+
+    def __init__(self) -> None:
+        """Begin without frames."""
+        self._frames = self._other_shapes = 0
+        self._low, self._high, self._absolute = np.inf, -np.inf, 0.0
+        self._first: int | None = None
+        self._allowed = 0.0
+
+    def add(self, frame: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
+        """Compare a frame: arrays of equal type. Values that are no numbers may be expected."""
+        self._frames += 1
+        if expected.dtype.kind in "fc":
+            self._allowed = HALF_TOLERANCE if expected.dtype == np.float16 else TOLERANCE
+        is_equal = expected.shape == found.shape and expected.tobytes() == found.tobytes()
+        if not is_equal and self._first is None:
+            self._first = frame
+        if expected.shape != found.shape:
+            self._other_shapes += 1
+            return
+        wide = _as_floats(expected)
+        finite = wide[np.isfinite(wide)]
+        if finite.size:
+            self._low = min(self._low, float(finite.min()))
+            self._high = max(self._high, float(finite.max()))
+        if not is_equal:
+            other = _as_floats(found)
+            unequal = wide != other
+            with np.errstate(invalid="ignore"):
+                distances = np.abs(wide[unequal] - other[unequal])
+            largest = float(np.nan_to_num(distances, nan=np.inf).max(initial=0.0))
+            self._absolute = max(self._absolute, largest)
+
+    def result(self) -> Difference:
+        """Return what there is."""
+        width = self._high - self._low
+        relative = 0.0
+        if self._absolute:
+            relative = self._absolute / width if width > 0 else np.inf
+        return Difference(
+            frames=self._frames,
+            bit_equal=self._first is None,
+            absolute=self._absolute,
+            relative=relative,
+            first=self._first,
+            other_shapes=self._other_shapes,
+        )
+
+    def agree(self, *, exact: bool, tolerance: float | None = None) -> bool:
+        """Return whether both versions agree, by the rules of :meth:`Comparison.verdict`."""
+        found = self.result()
+        if found.bit_equal or exact:
+            return found.bit_equal
+        if found.other_shapes:
+            return False
+        allowed = self._allowed if tolerance is None else tolerance
+        # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
+        return found.relative <= allowed and bool(allowed or found.bit_equal)
+
+
+def _as_floats(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the values in one row; of complex ones both parts."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return flat.view(flat.real.dtype).astype(np.float64)
+
+
 class _OutputComparison:
     """Differences and range of one output."""
 
@@ -82,13 +176,19 @@ class _OutputComparison:
         self.is_count = True
         self.other_shapes = 0
         self.shape_complaint = ""
+        self._first_shape: int | None = None
+        self._first_bits: int | None = None
+        self._peaks: list[tuple[int, float]] = []
+        """Each frame that differs more than all before, and how much."""
 
     def add(self, frame: int, reference: NDArray[Any], actual: NDArray[Any]) -> None:
         self.is_empty &= not reference.size
         if reference.shape != actual.shape:
             self._note_shapes(frame, reference, actual)
             return
-        self.bit_equal &= reference.tobytes() == actual.tobytes()
+        if reference.tobytes() != actual.tobytes():
+            self.bit_equal = False
+            self._first_bits = frame if self._first_bits is None else self._first_bits
         self.is_float = reference.dtype.kind in "fc"
         self.tolerance = HALF_TOLERANCE if reference.dtype == np.float16 else TOLERANCE
         wide = reference.astype(np.float64).reshape(-1)
@@ -101,7 +201,9 @@ class _OutputComparison:
         difference = np.abs(wide - actual.astype(np.float64).reshape(-1)).max()
         # A NaN that slicing brought in must not vanish in a maximum.
         largest = np.inf if np.isnan(difference) else float(difference)
-        self.difference = max(self.difference, largest)
+        if largest > self.difference:
+            self.difference = largest
+            self._peaks.append((frame, largest))
         margin = 1e-6 * (high - low)
         inside = (wide > low + margin) & (wide < high - margin)
         self.is_saturated &= wide.size > 2 and not inside.any()
@@ -109,6 +211,7 @@ class _OutputComparison:
     def _note_shapes(self, frame: int, reference: NDArray[Any], actual: NDArray[Any]) -> None:
         self.bit_equal = False
         self.other_shapes += 1
+        self._first_shape = frame if self._first_shape is None else self._first_shape
         self.shape_complaint = self.shape_complaint or (
             f"output {self.name!r} has shape {list(actual.shape)} in frame {frame}; the unsliced"
             f" model's has shape {list(reference.shape)}"
@@ -148,6 +251,17 @@ class _OutputComparison:
                 f" {self.relative:.3g} of its range"
             )
         return ""
+
+    def first_frame(self, allowed: float | None, *, exact: bool) -> int | None:
+        """Return the first frame that differs too much; ``None``: none does."""
+        found = self._first_shape
+        if exact or (allowed is None and not self.is_float):
+            differing = self._first_bits
+        else:
+            share = self.tolerance if allowed is None else allowed
+            limit = share * (self.high - self.low)
+            differing = next((frame for frame, peak in self._peaks if peak > limit), None)
+        return min((each for each in (found, differing) if each is not None), default=None)
 
     def _differs(self, allowed: float | None) -> bool:
         if allowed is not None:
@@ -205,5 +319,10 @@ class Comparison:
             max_rel_diff=max((output.relative for output in self._outputs), default=0.0),
             frames=self._frames,
             complaint="; ".join(complaints),
+            first_frame=self._first_frame(exact=exact, tolerance=tolerance),
             shapes_equal=not any(output.other_shapes for output in self._outputs),
         )
+
+    def _first_frame(self, *, exact: bool, tolerance: float | None) -> int | None:
+        found = (each.first_frame(tolerance, exact=exact) for each in self._outputs)
+        return min((frame for frame in found if frame is not None), default=None)

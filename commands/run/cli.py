@@ -109,6 +109,7 @@ class _Overflow(str, Enum):
     "out --frames 200 --verify",
     "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
     "out --input photos/ --boxes boxes,scores,classes",
+    "out --record recorded --record-frames 3",
     cls=_RunCommand,
 )
 def run(
@@ -273,6 +274,18 @@ def run(
             " or boxes.",
         ),
     ] = None,
+    record: Annotated[
+        Path | None,
+        Option(
+            readable=False,
+            metavar="DIR",
+            help="Make a folder with the tensors that cross cuts, of the first frames: for"
+            " 'rankslice replay'.",
+        ),
+    ] = None,
+    record_frames: Annotated[
+        int, Option(min=1, max=1_000_000, help="With --record: number of frames.")
+    ] = 10,
     survive: Survive = False,
     standby: Standby = False,
     mpirun: Mpirun = None,
@@ -296,6 +309,7 @@ def run(
     )
     from rankslice.commands.run.output import check_streamed, growth_text, json_lines
     from rankslice.commands.run.record import run_record
+    from rankslice.commands.run.recording import prepare_recording
     from rankslice.commands.run.run import prepare
     from rankslice.commands.run.run import run as run_folder
     from rankslice.commands.run.shapes import shape_lines, shapes_json
@@ -313,6 +327,10 @@ def run(
         refuse_with("--pull", fps=fps, period_ms=period_ms, arrivals=arrivals)
     if unlimited:
         refuse_with("--frames unlimited", frames=frames)
+    if record is None:
+        refuse_without(context, "--record", "record_frames")
+    if dry_run:
+        refuse_with("--dry-run", record=record)
     if boxes is None:
         refuse_without(context, "--boxes", "box_form", "box_unit", "min_score", "nms", "boxes_to")
     if output is not None and is_npz(output):
@@ -347,6 +365,8 @@ def run(
         start_timeout_s=start_timeout,
         window=window,
         exact=verify is _Verify.exact,
+        record=record,
+        record_frames=record_frames,
         preprocessing=parse_preprocessing(layout, size, mean, scale, keep_size=keep_size),
     )
     check_switching(options)
@@ -399,6 +419,9 @@ def run(
     work = None
     if reading and movie is None:
         work = prepare_boxes(prepared, reading, boxes_to, names)
+    if record is not None:
+        prepared, recorded = prepare_recording(prepared)
+        print_line(talk, on_one_line(recorded), "note")
     if dry_run:
         _refuse_to_show(prepared)
         print(shlex.join(prepared.command))
@@ -473,7 +496,7 @@ def run(
 
 _NOT_SURVIVING = (
     *("arrivals", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
-    *("labels", "top", "classes", "boxes", "html"),
+    *("labels", "top", "classes", "boxes", "html", "record"),
 )
 """Options that mean nothing, or are not there, with ``--survive``."""
 

@@ -17,6 +17,7 @@ from rankslice.commands.arguments import (
     preprocessing_from,
 )
 from rankslice.commands.options import refuse_with
+from rankslice.commands.run.recording import prepare_recording
 from rankslice.commands.run.run import FinishedRun, prepare
 from rankslice.commands.run.run import run as run_prepared
 from rankslice.commands.switching import Switch, check_switching
@@ -55,6 +56,8 @@ def run(
     mean: Numbers = PIXELS.mean,
     scale: Numbers = PIXELS.scale,
     results: str | Path | None = None,
+    record: str | Path | None = None,
+    record_frames: int = _USUAL.record_frames,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
 ) -> FinishedRun:
@@ -93,6 +96,8 @@ def run(
         scale: by which pixels are multiplied then.
         results: file for the outputs, ``.bin`` or ``.npz``; ``results.bin`` in ``folder`` by
             default.
+        record: folder to make, with the tensors that cross cuts in the first frames.
+        record_frames: how many these are.
         mpirun: path of an mpirun; the one of this environment by default.
         ssh_config: handed to ssh as ``-F``.
 
@@ -103,7 +108,8 @@ def run(
     check_choice("switch", switch, [each.value for each in Switch])
     check_choice("overflow", overflow, ("fail", "drop"))
     timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
-    check_positive({"fps": fps, "queue": queue, "window": window, **timeouts}.items())
+    counts = {"queue": queue, "window": window, "record_frames": record_frames}
+    check_positive({"fps": fps, **counts, **timeouts}.items())
     check_natural({"frames": frames, "seed": seed}.items())
     if arrivals is not None:
         refuse_with("--arrivals", fps=fps)
@@ -130,6 +136,8 @@ def run(
         start_timeout_s=start_timeout_s,
         frame_timeout_s=frame_timeout_s,
         direct=direct,
+        record=path_of(record),
+        record_frames=record_frames,
     )
     check_switching(options)
     prepared = prepare(
@@ -139,4 +147,6 @@ def run(
         mpirun=path_of(mpirun),
         ssh_config=path_of(ssh_config),
     )
+    if record is not None:
+        prepared, _ = prepare_recording(prepared)
     return run_prepared(prepared, verify=verify, tolerance=tolerance)

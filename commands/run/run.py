@@ -96,6 +96,7 @@ def run(
             results = no_results(job) if discards else results_of(job, folder / RESULTS)
         records = read_report(folder / REPORT, prepared.plan, len(results))
         trace = _trace(prepared, folder)
+        _keep_recording(prepared, folder, records)
         _put_in_place(prepared, folder)
     if verify:
         _refuse_unknown_arrivals(records)
@@ -123,6 +124,14 @@ def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
     from rankslice.measurement.trace.events import read_trace
 
     return read_trace(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
+
+
+def _keep_recording(prepared: PreparedRun, folder: Path, records: Sequence[dict[str, Any]]) -> None:
+    if prepared.options.record is not None:
+        from rankslice.commands.run.recording import keep_recording
+
+        frames = next(record["source"]["frames"] for record in records if "source" in record)
+        keep_recording(prepared, folder, frames)
 
 
 def _reference(prepared: PreparedRun) -> Path:

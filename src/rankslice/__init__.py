@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rankslice.commands.pipeline.pipeline import open_pipeline as open
     from rankslice.commands.profile.function import profile as profile
     from rankslice.commands.report.function import report as report
+    from rankslice.commands.replay.function import replay as replay
     from rankslice.commands.run.function import run as run
     from rankslice.commands.simulate.function import simulate as simulate
     from rankslice.framework.errors import RankSliceError as RankSliceError
@@ -36,6 +37,7 @@ _PLACES = {
     "open": ("rankslice.commands.pipeline.pipeline", "open_pipeline"),
     "profile": ("rankslice.commands.profile.function", "profile"),
     "report": ("rankslice.commands.report.function", "report"),
+    "replay": ("rankslice.commands.replay.function", "replay"),
     "run": ("rankslice.commands.run.function", "run"),
     "simulate": ("rankslice.commands.simulate.function", "simulate"),
 }
@@ -54,6 +56,7 @@ __all__ = [
     "open",
     "profile",
     "report",
+    "replay",
     "run",
     "simulate",
 ]

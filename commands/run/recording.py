@@ -1,0 +1,81 @@
+"""What a run records: checked before it, brought to its place after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from rankslice.backend.runtime import recording
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import load_job
+from rankslice.commands.build_folder import PLAN
+from rankslice.commands.job.prepare import PreparedRun
+from rankslice.commands.recording_folder import submodel_bytes, what_forbids, write_recording
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.quantities import bytes_text, frames_text
+
+_OPTION = "--record"
+
+
+def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
+    """Return a run whose options ask for a recording, and what will be written, in words.
+
+    Raises:
+        RankSliceError: the folder cannot be made, there is no room for it, or frames may change
+            the route.
+    """
+    target = Path(os.path.abspath(prepared.options.record or ""))  # noqa: PTH100 - links stay
+    if found := what_forbids(target):
+        raise RankSliceError(Mistake(str(target), found, f"choose another {_OPTION}"))
+    job, options = load_job(prepared.folder / PLAN), prepared.options
+    if prepared.source.frames is not None:
+        most = max(1, min(options.record_frames, prepared.source.frames))
+        options = replace(options, record_frames=most)
+    try:
+        wanted = recording.recorded_frames(job, options)
+    except JobError as error:
+        raise RankSliceError(Mistake(_OPTION, str(error))) from None
+    tensors = sum(recording.most_bytes(job, rank.rank, wanted) for rank in job.ranks)
+    models = submodel_bytes(prepared.folder, prepared.plan, wanted.route)
+    for folder, nbytes in ((target, tensors + models), (prepared.options.results, tensors)):
+        _check_room(folder, nbytes)
+    text = f"the tensors of {frames_text(wanted.count)} will take at most {bytes_text(tensors)}"
+    return replace(prepared, options=replace(options, record=target)), text
+
+
+def _check_room(path: Path, nbytes: int) -> None:
+    folder = next((each for each in path.parents if each.is_dir()), Path("/"))
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        found = f"needs {bytes_text(nbytes)}, and {bytes_text(free)} are free in {folder}"
+        hint = "record fewer frames (--record-frames), or make room"
+        raise RankSliceError(Mistake(_OPTION, found, hint))
+
+
+def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
+    """Bring what a run has recorded to where its options say.
+
+    Args:
+        prepared: from :func:`prepare_recording`.
+        folder: of the run.
+        completed: how many frames the stream had.
+
+    Raises:
+        RankSliceError: a rank's file is not what it must be, or the folder cannot be written.
+    """
+    from rankslice.measurement.recording import read_tensors
+
+    job = load_job(prepared.folder / PLAN)
+    wanted = recording.recorded_frames(job, prepared.options)
+    read_tensors(folder, job, wanted, completed)
+    write_recording(
+        prepared.options.record or folder,
+        prepared.folder,
+        folder,
+        prepared.plan,
+        wanted,
+        completed,
+        exact=prepared.options.exact,
+    )

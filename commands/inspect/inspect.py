@@ -6,12 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankslice.commands.build_folder import (
-    is_build_folder,
-    read_plan,
-    refuse_other_folders,
-    unsliced_model,
-)
+from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
+from rankslice.commands.built_model import built_model
 from rankslice.commands.inspect.rank_costs import RankCost, rank_costs
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
@@ -24,7 +20,7 @@ from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
-from rankslice.frontend.formats import Model, find_format, format_of, read_model
+from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 
 if TYPE_CHECKING:
@@ -110,7 +106,8 @@ def inspect_model(
         _refuse_for_folders(
             model, sizes, mapping=mapping, surge=surge, platform=platform, profile=profile
         )
-        return _inspection(*_build_folder(model))
+        plan = read_plan(model)
+        return _inspection(built_model(model, plan, "inspect it"), plan)
     refuse_other_folders(model)
     if mapping is None:
         _refuse_without_mapping(surge=surge, platform=platform, profile=profile)
@@ -156,32 +153,6 @@ def _refuse_for_folders(model: Path, sizes: GivenSizes, **others: object) -> Non
         expected = "give the model's file instead of the folder"
         found = f"{model} was built with a mapping, a platform and sizes of its own"
         raise RankSliceError(*(Mistake(name, found, expected) for name in wrong))
-
-
-def _build_folder(folder: Path) -> tuple[Model, Plan]:
-    """Return the model and the plan of a build folder."""
-    plan = read_plan(folder)
-    model = unsliced_model(folder, plan, "inspect it")
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
-    brought = [tensors[name] for name in plan.model.inputs]
-    fixed = {each.name: each.shape or () for each in brought if not each.is_open}
-    kind = find_format(model)
-    bounded = brought if kind is not None and kind.is_converted else plan.tensors
-    at_most = {each.name: each.shape or () for each in bounded if each.is_open}
-    loaded = read_model(model, GivenSizes(fixed, at_most))
-    # Of an input with open sizes, others may be fixed that the file leaves open.
-    closed = {
-        symbol: (size,)
-        for each in loaded.graph.inputs
-        if tensors[each.name].is_open
-        for symbol, wanted, size in zip(
-            each.symbols, tensors[each.name].symbols, each.shape or (), strict=True
-        )
-        if symbol and not wanted
-    }
-    if closed:
-        loaded = read_model(model, GivenSizes({**fixed, **closed}, at_most))
-    return loaded, plan
 
 
 def _inspection(model: Model, plan: Plan | None) -> Inspection:

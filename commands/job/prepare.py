@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +43,8 @@ class PreparedRun:
     """The mpirun line up to the driver's options."""
     boards: CheckedBoards | None = None
     """Those that run it; ``None``: this machine alone."""
+    again: Callable[[RunOptions], PreparedRun] | None = None
+    """Prepares another run of the same job, with other options."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -146,6 +148,10 @@ def prepare(
         job = load_job(folder / PLAN)
         source = open_source(options, job.inputs)
     options = replace(options, drain=source.frames is None and not by_hand and not is_kept)
+
+    def again(wanted: RunOptions) -> PreparedRun:
+        return prepare(folder, wanted, results=wanted.results, mpirun=mpirun, ssh_config=ssh_config)
+
     needed = least_memory(job, folder, options)
     found = find_mpirun(mpirun)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
@@ -153,8 +159,8 @@ def prepare(
             here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
             raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
         launch = launch_command(plan, folder, found, (), options=_exported(options))
-        return PreparedRun(folder, plan, options, source, tuple(launch))
-    across = PreparedRun(folder, plan, options, source, ())
+        return PreparedRun(folder, plan, options, source, tuple(launch), again=again)
+    across = PreparedRun(folder, plan, options, source, (), again=again)
     return _prepare_across(across, needed if check_memory else {}, found, ssh_config)
 
 

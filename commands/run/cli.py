@@ -450,6 +450,10 @@ def run(
         if verify is not None:
             bars.begin("comparing", len(ran.labels))
 
+    def search() -> None:
+        bars.end()
+        bars.begin("finding the first difference", None)
+
     with _Bars() as bars:
         if not (target == STDOUT and sys.stdout.isatty()):  # the lines are shown instead
             bars.begin("running", prepared.source.frames)
@@ -463,6 +467,7 @@ def run(
             on_ran=show,
             on_verified=bars.update,
             command=command_line,
+            on_search=search,
         )
         if work is not None:
             bars.end()

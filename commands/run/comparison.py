@@ -14,6 +14,7 @@ from rankslice.backend.runtime.sinks.results import Results
 from rankslice.commands.build_folder import PLAN, converted_name, unsliced_model
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run import unsliced
+from rankslice.commands.run.first_difference import first_difference
 from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
@@ -42,6 +43,7 @@ def verified(
     arrivals: Sequence[int],
     tolerance: float | None = None,
     on_verified: Callable[[int], None] = lambda count: None,
+    on_search: Callable[[], None] = lambda: None,
 ) -> Verification:
     """Return whether a run's results are those of the unsliced model, and if not, why.
 
@@ -52,14 +54,20 @@ def verified(
         arrivals: number of each frame of the results.
         tolerance: by which share of their range results may differ.
         on_verified: called from time to time with the number of compared frames.
+        on_search: called before the first tensor that differs is looked for.
     """
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
     differs = verdict.max_rel_diff or not verdict.shapes_equal
-    if verdict.passed or not differs or exact:
+    if not verdict.passed and differs and not exact:
+        verdict = explained(verdict, _optimisation_effect(prepared, reference, arrivals))
+    frame = verdict.first_frame
+    if frame is None:
         return verdict
-    return explained(verdict, _optimisation_effect(prepared, reference, arrivals))
+    on_search()
+    found = first_difference(prepared, results, frame, arrivals, tolerance)
+    return replace(verdict, first_difference=found)
 
 
 def _compared(

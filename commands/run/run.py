@@ -59,6 +59,7 @@ def run(
     on_ran: Callable[[FinishedRun], None] = lambda finished: None,
     on_verified: Callable[[int], None] = lambda count: None,
     command: Sequence[str] = (),
+    on_search: Callable[[], None] = lambda: None,
 ) -> FinishedRun:
     """Run the job; return its summary and results.
 
@@ -77,6 +78,7 @@ def run(
         on_ran: called with the finished run before any comparison.
         on_verified: called from time to time with the number of compared frames.
         command: what was typed, for the record of the run.
+        on_search: called before a frame is run again, to find the first tensor that differs.
 
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
@@ -112,7 +114,9 @@ def run(
     from rankslice.commands.run.comparison import verified
 
     with as_user_errors():
-        verdict = verified(prepared, reference, results, arrivals, tolerance, on_verified)
+        verdict = verified(
+            prepared, reference, results, arrivals, tolerance, on_verified, on_search
+        )
     summary = replace(summary, verify=verdict)
     keep_record(prepared, summary, command)
     return replace(finished, summary=summary)

@@ -107,6 +107,8 @@ def print_survived(survived: Survived, console: Console) -> None:
 def print_verdict(verdict: Verification, console: Console) -> None:
     """Print whether results agree with those of the unsliced model."""
     print_line(console, verdict_text(verdict))
+    if verdict.first_difference:
+        print_line(console, verdict.first_difference)
 
 
 def rank_notes(ranks: Sequence[RankSummary]) -> Iterator[str]:

@@ -1,0 +1,293 @@
+"""Which tensor at a cut is the first to differ from the unsliced model's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import Job, SegmentSpec, load_job
+from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
+from rankslice.backend.runtime.sinks.results import Results
+from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.commands.build_folder import PLAN, converted_name
+from rankslice.commands.built_model import built_model
+from rankslice.commands.job.job import own_folder, run_in
+from rankslice.commands.job.prepare import PreparedRun
+from rankslice.commands.run.unsliced import unsliced_outputs
+from rankslice.framework.engines import reference_engine
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import Tensor
+from rankslice.framework.wording import joined, on_one_line, quoted
+from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.measurement.recording import RankTensors, read_tensors
+from rankslice.measurement.verify import Differences
+
+_NOT_LOOKED_FOR = "which tensor differs first is not known: "
+
+
+def first_difference(
+    prepared: PreparedRun,
+    results: Results,
+    frame: int,
+    arrivals: Sequence[int],
+    tolerance: float | None,
+) -> str:
+    """Return which tensor at a cut differs first in a frame, or why that is not known.
+
+    The frame is run again and its tensors are recorded, unless the run has recorded them. The
+    unsliced model computes it with all tensors at cuts as further outputs.
+
+    Args:
+        prepared: the run.
+        results: of the run.
+        frame: number of a frame whose results differ.
+        arrivals: number of each frame of the results.
+        tolerance: by which share of their range tensors may differ; ``None``: the usual ones.
+
+    Returns:
+        A sentence; empty if the model is not cut.
+    """
+    job = load_job(prepared.folder / PLAN)
+    if all(len(route.segments) < 2 for route in job.routes):
+        return ""
+    if reason := _why_not(prepared):
+        return _NOT_LOOKED_FOR + reason
+    try:
+        with own_folder(prepared) as folder:
+            recorded = _recorded(prepared, job, folder, frame, arrivals[frame])
+            expected = _unsliced(prepared, recorded.job, folder, arrivals[frame])
+            return _Search(prepared, recorded, expected, frame, tolerance).text(results)
+    except (RankSliceError, JobError) as error:
+        return _NOT_LOOKED_FOR + on_one_line(str(error))
+
+
+def _why_not(prepared: PreparedRun) -> str:
+    """Return why the search cannot be, whatever the frame; empty: it can."""
+    plan = prepared.plan
+    if (prepared.folder / converted_name(plan.model.format)).is_file():
+        return "tensors of a Keras model have other names once it is converted"
+    if prepared.again is None:
+        return "a run with --survive is not repeated"
+    try:
+        recorded_frames(load_job(prepared.folder / PLAN), prepared.options)
+    except JobError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The tensors of one frame on its way through the ranks."""
+
+    job: Job
+    """Of the route."""
+    frame: int
+    """The frame's number in the recorded run."""
+    ranks: tuple[RankTensors, ...]
+
+    def maker(self, name: str) -> int:
+        """Return the rank that made a tensor of the frame."""
+        for tensors in self.ranks:
+            kept = tensors.kept.get(name)
+            if kept is not None and kept.made is not None and kept.made.has(self.frame):
+                return tensors.rank
+        raise KeyError(name)
+
+    def made(self, name: str) -> NDArray[Any]:
+        """Return a tensor as its maker made it."""
+        return self.at(self.maker(name), name)
+
+    def at(self, rank: int, name: str) -> NDArray[Any]:
+        """Return a tensor as a rank has it."""
+        return self.ranks[rank].values(self.frame, name)
+
+    @property
+    def segments(self) -> Iterator[SegmentSpec]:
+        """The segments that the frame passes, in a topological order."""
+        ranks = self.job.ranks
+        return (each for each in self.job.segments if ranks[each.rank].turns.has(self.frame))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of all tensors that segments make of it, in the order in which they do."""
+        return tuple(name for segment in self.segments for name in segment.outputs)
+
+
+def _recorded(prepared: PreparedRun, job: Job, folder: Path, frame: int, arrival: int) -> _Recorded:
+    """Return the tensors of a frame; they are recorded by another run if need be."""
+    options = prepared.options
+    wanted = recorded_frames(job, options)
+    route = job.routes[wanted.route]
+    if options.record is not None and frame in wanted:
+        ranks = read_tensors(options.record, job, wanted, wanted.first + wanted.count)
+        return _Recorded(route, frame, ranks)
+    assert prepared.again is not None
+    again = prepared.again(
+        replace(
+            options,
+            frames=arrival + 1,
+            unlimited=False,
+            fps=None,
+            pull=True,
+            arrivals=None,
+            overflow="fail",
+            queue=None,
+            stream=False,
+            record=folder,
+            record_first=arrival,
+            record_frames=1,
+        )
+    )
+    with closing(again.source):
+        run_in(again, folder)
+    alone = RecordedFrames(arrival, 1, wanted.route)
+    return _Recorded(route, arrival, read_tensors(folder, job, alone, arrival + 1))
+
+
+def _unsliced(
+    prepared: PreparedRun, job: Job, folder: Path, arrival: int
+) -> dict[str, NDArray[Any]]:
+    """Return the frame's inputs, and what the unsliced model makes of them at all cuts.
+
+    Raises:
+        RankSliceError: a tensor is not in the model's file.
+    """
+    plan, source = prepared.plan, prepared.source
+    model = built_model(prepared.folder, plan, "compare tensors")
+    inputs = [spec.name for spec in job.inputs]
+    names = dict.fromkeys(name for each in job.segments for name in each.outputs)
+    wanted = [name for name in names if name not in inputs]
+    file = folder / f"unsliced.{plan.model.format}"
+    write_submodel(submodel_files(model, _whole(model, wanted), name=file.name), file)
+    specs = tuple(job.tensors[name] for name in wanted)
+    engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
+    lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
+    frames = range(arrival + 1) if lasts else (arrival,)
+    whole = replace(job, outputs=specs)
+    found: dict[str, NDArray[Any]] = {}
+    for values in unsliced_outputs(
+        file, whole, engine, source, frames, exact=prepared.options.exact
+    ):
+        found = dict(zip(wanted, values, strict=True))
+    found = {name: values.copy() for name, values in found.items()}
+    slots = [make_slot(spec) for spec in job.inputs]
+    source.read(arrival, slots)
+    return found | dict(zip(inputs, map(values_in, slots), strict=True))
+
+
+def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
+    """Return the whole model, with other tensors as its outputs.
+
+    Raises:
+        RankSliceError: it has none of a name.
+    """
+    graph = model.graph
+    made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
+    outputs: list[Tensor] = []
+    for name in wanted:
+        if name not in made:
+            raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
+        outputs.append(made[name])
+    return SpanSegment(graph.layers, graph.inputs, tuple(outputs))
+
+
+class _Search:
+    """Goes along the plan, from the source to the sink."""
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        recorded: _Recorded,
+        expected: dict[str, NDArray[Any]],
+        frame: int,
+        tolerance: float | None,
+    ) -> None:
+        self._recorded, self._expected, self._frame = recorded, expected, frame
+        self._exact, self._tolerance = prepared.options.exact, tolerance
+        self._worst = 0.0
+        """Largest difference of tensors that agree, relative to their range."""
+
+    def text(self, results: Results) -> str:
+        """Return what is found first."""
+        recorded, job = self._recorded, self._recorded.job
+        for spec in job.inputs:
+            if found := self._differs(spec.name):
+                what = f"the input {quoted(spec.name)} (frame {self._frame})"
+                return f"first difference: {what} {found} from what the source gives here"
+        for segment in recorded.segments:
+            arrived = (self._arrival(name, segment.rank) for name in segment.inputs)
+            if found := next(filter(None, arrived), ""):
+                return found
+            for name in segment.outputs:
+                if found := self._differs(name):
+                    return f"first difference: {self._place(name)} {found}; {self._inputs(segment)}"
+        arrived = (self._arrival(spec.name, job.sink_rank) for spec in job.outputs)
+        return next(filter(None, arrived), "") or self._nothing(results)
+
+    def _differs(self, name: str) -> str:
+        """Say how a tensor differs as it was made; empty: it agrees."""
+        expected, found = self._expected[name], self._recorded.made(name)
+        differences = Differences()
+        differences.add(self._frame, expected, found)
+        result = differences.result()
+        if differences.agree(exact=self._exact, tolerance=self._tolerance):
+            self._worst = max(self._worst, result.relative)
+            return ""
+        if result.other_shapes:
+            return f"has shape {list(found.shape)}, not {list(expected.shape)}"
+        if not np.isfinite(result.absolute):
+            return "differs in values that are no numbers"
+        by = f"differs by {result.absolute:.3g}"
+        return f"{by}, {result.relative:.3g} of its range" if np.isfinite(result.relative) else by
+
+    def _arrival(self, name: str, rank: int) -> str:
+        """Say that a tensor came to a rank other than it was made; empty: it did not."""
+        recorded = self._recorded
+        maker = recorded.maker(name)
+        if rank == maker:
+            return ""
+        made, got = recorded.made(name), recorded.at(rank, name)
+        if made.shape == got.shape and made.tobytes() == got.tobytes():
+            return ""
+        where = f"rank {rank} has another tensor {quoted(name)} than rank {maker} made"
+        return f"first difference: {where} (frame {self._frame})"
+
+    def _place(self, name: str) -> str:
+        recorded, job = self._recorded, self._recorded.job
+        maker = recorded.maker(name)
+        ranks = sorted(
+            each.destination
+            for each in job.channels
+            if (each.tensor, each.sender) == (name, maker)
+            and recorded.ranks[each.destination].has(recorded.frame, name)
+        )
+        goes = f"sends to rank{'s' * (len(ranks) > 1)} {joined([*map(str, ranks)])}"
+        what = f"that rank {maker} {goes if ranks else 'makes'}"
+        return f"tensor {quoted(name)} {what} (frame {self._frame})"
+
+    def _inputs(self, segment: SegmentSpec) -> str:
+        if not segment.inputs:
+            return "its segment has no inputs"
+        if self._worst:
+            return f"what is before it agrees within {self._worst:.2g} of the range"
+        return "its inputs agree"
+
+    def _nothing(self, results: Results) -> str:
+        """Say why no tensor differs, though results do."""
+        for number, spec in enumerate(results.outputs):
+            once, now = results.frames(number)[self._frame], self._recorded.made(spec.name)
+            if once.shape != now.shape or once.tobytes() != now.tobytes():
+                return f"frame {self._frame} agrees when it is run again: it differs now and then"
+        return (
+            "no tensor at a cut differs from an unsliced model that gives out these tensors: the"
+            " engine merges layers across the cuts"
+        )

@@ -187,6 +187,8 @@ class Recorder:
         number = self._numbers[name]
         spec = self._specs[number]
         shape = values.shape if spec.is_open else spec.shape
+        if len(shape) != len(spec.shape):
+            raise JobError(f"tensor {name!r} of packed values cannot be recorded: its size changes")
         head = RECORD.pack(frame, number, values.nbytes)
         head += struct.pack(f"<{len(shape)}I", *shape)
         with self._lock:

@@ -68,6 +68,8 @@ def first_difference(
             return _Search(prepared, recorded, expected, frame, tolerance).text(results)
     except (RankSliceError, JobError) as error:
         return _NOT_LOOKED_FOR + on_one_line(str(error))
+    except OSError as error:
+        return f"{_NOT_LOOKED_FOR}a file cannot be written: {error.strerror}"
 
 
 def _why_not(prepared: PreparedRun) -> str:

@@ -87,6 +87,7 @@ def read_rank_tensors(
     """Return what one rank has recorded; see :func:`read_tensors`."""
     path = folder / f"{NAME}{rank}"
     kept = kept_tensors(job, rank, frames.route)
+    turns = {each.spec.name: each.turns for each in kept}
     places: dict[tuple[int, str], tuple[int, TensorSpec]] = {}
     try:
         with path.open("rb") as file:
@@ -95,7 +96,9 @@ def read_rank_tensors(
                 raise RankSliceError(Mistake(str(path), "is no such file", _SHAPE))
             for frame, name, offset, spec in _records(file, path.stat().st_size, kept):
                 if (frame, name) in places:
-                    raise JobError(f"frame {frame} has {quoted(name)} twice")
+                    raise JobError(f"it has {quoted(name)} of frame {frame} twice")
+                if frame not in frames or frame >= completed or not turns[name].has(frame):
+                    raise JobError(f"it has {quoted(name)} of frame {frame}, as no run does")
                 places[frame, name] = offset, spec
     except OSError as error:
         raise RankSliceError(_unreadable(path, error)) from None
@@ -103,16 +106,11 @@ def read_rank_tensors(
         raise RankSliceError(Mistake(str(path), f"is damaged: {error}", _SHAPE)) from None
     except struct.error:
         raise RankSliceError(Mistake(str(path), "is damaged: it is cut short", _SHAPE)) from None
-    expected = {
-        (frame, each.spec.name) for frame, each in expected_records(job, rank, frames, completed)
-    }
-    if missing := expected - places.keys():
-        frame, name = min(missing)
-        raise RankSliceError(Mistake(str(path), f"lacks {quoted(name)} of frame {frame}", _SHAPE))
-    if more := places.keys() - expected:
-        frame, name = min(more)
-        found = f"has {quoted(name)} of frame {frame}, which the rank has not"
-        raise RankSliceError(Mistake(str(path), found, _SHAPE))
+    # Each record is there once and belongs there: the first that is missing is soon found.
+    for frame, each in expected_records(job, rank, frames, completed):
+        if (frame, each.spec.name) not in places:
+            found = f"lacks {quoted(each.spec.name)} of frame {frame}"
+            raise RankSliceError(Mistake(str(path), found, _SHAPE))
     return RankTensors(path, rank, {each.spec.name: each for each in kept}, places)
 
 

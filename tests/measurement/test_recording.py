@@ -39,9 +39,9 @@ DAMAGED: dict[str, Callable[[Job, bytes], bytes]] = {
     "cut short": lambda job, raw: raw[: len(raw) - record_bytes(job) + 10],
     "has 256 bytes": lambda job, raw: raw[:-1],
     "lacks 'fc' of frame 2": lambda job, raw: raw[: -record_bytes(job)],
-    "has 'fc' twice": lambda job, raw: raw + raw[-record_bytes(job) :],
+    "has 'fc' of frame 2 twice": lambda job, raw: raw + raw[-record_bytes(job) :],
     "names tensor": lambda job, raw: raw + b"\xff" * record_bytes(job),
-    "which the rank has not": lambda job, raw: raw + b"\x09" + raw[1 - record_bytes(job) :],
+    "as no run does": lambda job, raw: raw + b"\x09" + raw[1 - record_bytes(job) :],
 }
 
 

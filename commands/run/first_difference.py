@@ -63,7 +63,7 @@ def first_difference(
         return _NOT_LOOKED_FOR + reason
     try:
         with own_folder(prepared) as folder:
-            recorded = _recorded(prepared, job, folder, frame, arrivals[frame])
+            recorded = _recorded(prepared, job, folder, frame, arrivals)
             expected = _unsliced(prepared, recorded.job, folder, arrivals[frame])
             return _Search(prepared, recorded, expected, frame, tolerance).text(results)
     except (RankSliceError, JobError) as error:
@@ -124,15 +124,18 @@ class _Recorded:
         return tuple(name for segment in self.segments for name in segment.outputs)
 
 
-def _recorded(prepared: PreparedRun, job: Job, folder: Path, frame: int, arrival: int) -> _Recorded:
+def _recorded(
+    prepared: PreparedRun, job: Job, folder: Path, frame: int, arrivals: Sequence[int]
+) -> _Recorded:
     """Return the tensors of a frame; they are recorded by another run if need be."""
     options = prepared.options
     wanted = recorded_frames(job, options)
     route = job.routes[wanted.route]
     if options.record is not None and frame in wanted:
-        ranks = read_tensors(options.record, job, wanted, wanted.first + wanted.count)
+        ranks = read_tensors(options.record, job, wanted, len(arrivals))
         return _Recorded(route, frame, ranks)
     assert prepared.again is not None
+    arrival = arrivals[frame]
     again = prepared.again(
         replace(
             options,

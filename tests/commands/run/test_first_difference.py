@@ -1,0 +1,226 @@
+"""The first tensor that differs, where a comparison with the unsliced model fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from command_line import rankslice
+from damage import change_weight
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+from onnx import helper
+from quantised import averaging_cnn, images
+from real_jobs import replace_file
+from recorded import record
+from tflite_models import model_file
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.recording import RECORD
+from rankslice.backend.runtime.sinks.results import Results
+from rankslice.commands.build.build import BuildOptions, build
+from rankslice.commands.build_folder import read_plan
+from rankslice.commands.run.first_difference import first_difference
+from rankslice.commands.run.run import prepare, run
+from rankslice.framework.quantisers import is_quantiser
+from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.frontend.formats.tflite.reader import read_tflite
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_folder(tmp_path_factory.mktemp("differs"), figure_2(), FIGURE_2_RANKS)
+
+
+@pytest.fixture
+def copied(out: Path, tmp_path: Path) -> Path:
+    """A copy of the build folder, to be damaged."""
+    return Path(shutil.copytree(out, tmp_path / "out", symlinks=True))
+
+
+def submodel(folder: Path, output: str) -> Path:
+    """Return the sub-model that makes a tensor."""
+    plan = json.loads((folder / "plan.json").read_text())
+    return next(folder / s["file"] for s in plan["segments"] if output in s["outputs"])
+
+
+def searched(folder: Path, options: RunOptions, frame: int = 0, change: float = 0.0) -> str:
+    """Run a folder in this process, and look for what differs in a frame.
+
+    Args:
+        folder: to run; the recording lies beside it.
+        options: of the run.
+        frame: whose results differ.
+        change: added to the results.
+    """
+    ran = folder.with_name(f"ran-{len([*folder.parent.iterdir()])}")
+    found = record(folder, ran, options)
+    frames = [values + np.float32(change) for values in found.frames(0)]
+    results = Results(found.plan_sha256, found.outputs, found.records, (frames,))
+    prepared = prepare(folder, replace(options, record=ran))
+    prepared = replace(prepared, again=lambda _: pytest.fail("ran again"))
+    return first_difference(prepared, results, frame, range(len(found)), None)
+
+
+def test_a_changed_weight_is_found_where_it_is(copied: Path) -> None:
+    change_weight(submodel(copied, "fc"), 0.5)
+    ended = rankslice("run", copied, "--frames", "4", "--verify")
+    assert 1 == ended.code
+    shown = " ".join(ended.out.split())
+    expected = "first difference: tensor 'fc' that rank 1 sends to rank 0 (frame 0) differs by "
+    assert expected in shown
+    assert "of its range; its inputs agree" in shown
+    assert ended.err.startswith("error: verify: output 'y' differs by up to ")
+    assert [] == [*copied.glob(".rankslice*")]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(
+    ("tensor", "place"),
+    [
+        ("pooled", "that rank 0 sends to ranks 1 and 2"),
+        ("convolved", "that rank 2 sends to rank 0"),
+        ("added", "that rank 0 sends to rank 2"),
+        ("y", "that rank 2 makes"),
+    ],
+)
+def test_every_segment_can_be_the_first_one(
+    tensor: str, place: str, exact: bool, copied: Path
+) -> None:
+    append(submodel(copied, tensor), tensor, "Add", ["inside", "inside"])
+    found = searched(copied, RunOptions(frames=2, exact=exact), 1)
+    assert found.startswith(f"first difference: tensor {tensor!r} {place} (frame 1) differs by ")
+
+
+def append(path: Path, tensor: str, operator: str, inputs: list[str]) -> None:
+    """Put an operator behind the maker of a tensor, whose result is called ``inside`` then."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        node.output[:] = ["inside" if name == tensor else name for name in node.output]
+    model.graph.node.append(helper.make_node(operator, inputs, [tensor]))
+    model.graph.initializer.append(helper.make_tensor("most", 1, [], [5.0]))
+    replace_file(path, model.SerializeToString())
+
+
+THRESHOLD = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4] x) => (float[1,4] y) { a = Relu(x) b = Sigmoid(a) y = Neg(b) }
+"""
+
+
+@pytest.mark.ci
+def test_the_frame_that_differs_is_run_again(tmp_path: Path) -> None:
+    ranks = {"Relu_0": 0, "Sigmoid_1": 1, "Neg_2": 2}
+    folder = build_folder(tmp_path, onnx.parser.parse_model(THRESHOLD), ranks)
+    append(submodel(folder, "a"), "a", "Clip", ["inside", "", "most"])
+    frames = np.random.default_rng(2).random((7, 1, 4), np.float32)
+    frames[5, 0, 2] = 7
+    np.save(tmp_path / "frames.npy", frames)
+    finished = run(prepare(folder, RunOptions((str(tmp_path / "frames.npy"),))), verify=True)
+    verdict = finished.summary.verify
+    assert verdict is not None
+    assert (False, 5) == (verdict.passed, verdict.first_frame)
+    assert verdict.first_difference.startswith(
+        "first difference: tensor 'a' that rank 0 sends to rank 1 (frame 5) differs by 2, "
+    )
+
+
+def test_a_tensor_that_changes_on_its_way_is_told(out: Path, tmp_path: Path) -> None:
+    options = RunOptions(frames=2)
+    results = record(out, tmp_path / "ran", options)
+    file = tmp_path / "ran" / "tensors-1"
+    raw = bytearray(file.read_bytes())
+    raw[raw.index(b"]]}\n") + 4 + RECORD.size + 16] ^= 1  # of what rank 1 got in frame 0
+    file.write_bytes(raw)
+    prepared = prepare(out, replace(options, record=tmp_path / "ran"))
+    found = first_difference(prepared, results, 0, (0, 1), None)
+    expected = "first difference: rank 1 has another tensor 'pooled' than rank 0 made (frame 0)"
+    assert expected == found
+
+
+def test_an_input_that_the_source_does_not_give_any_more_is_told(out: Path, tmp_path: Path) -> None:
+    results = record(out, tmp_path / "ran", RunOptions(frames=2, seed=1))
+    prepared = prepare(out, RunOptions(frames=2, seed=2, record=tmp_path / "ran"))
+    found = first_difference(prepared, results, 0, (0, 1), None)
+    assert found.startswith("first difference: the input 'x' (frame 0) differs by ")
+    assert found.endswith(" from what the source gives here")
+
+
+def test_results_that_differ_though_no_tensor_does_are_told_as_such(copied: Path) -> None:
+    found = searched(copied, RunOptions(frames=3), 1, change=1.0)
+    assert "frame 1 agrees when it is run again: it differs now and then" == found
+    found = searched(copied, RunOptions(frames=3), 1)
+    assert "no tensor at a cut differs from an unsliced model that gives out these" in found
+
+
+def test_only_the_rank_whose_turn_it_is_counts(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS, weights={1: (1, 1)})
+    plan = read_plan(folder)
+    places = {}
+    for path in (folder / s.file for s in plan.segments if "fc" in s.outputs):
+        broken = Path(shutil.copytree(folder, tmp_path / path.stem, symlinks=True))
+        change_weight(broken / path.relative_to(folder), 0.5)
+        told = [searched(broken, RunOptions(frames=2), frame) for frame in (0, 1)]
+        (place,) = (n for n, text in enumerate(told) if "tensor 'fc' that rank" in text)
+        assert "no tensor at a cut differs" in told[1 - place]
+        places[path] = place
+    assert {0, 1} == {*places.values()}
+
+
+@pytest.mark.ci
+def test_what_the_engine_merges_in_the_slices_alone_is_told_as_such(tmp_path: Path) -> None:
+    model = averaging_cnn(tmp_path, "QInt8")
+    names = [layer.name for layer in read_onnx(model).graph.layers if not is_quantiser(layer)]
+    ranks = {name: int(n >= names.index("pool")) for n, name in enumerate(names)}
+    folder = build_folder(tmp_path, model, ranks)
+    frames = tmp_path / "frames.npz"
+    np.savez(frames, image=np.stack([image["image"] for image in images(2)]))
+    finished = run(prepare(folder, RunOptions((str(frames),))), verify=True)
+    verdict = finished.summary.verify
+    assert verdict is not None
+    if verdict.passed:
+        pytest.skip("onnxruntime merges signed averages on this kind of processor")
+    assert verdict.first_difference
+
+
+@pytest.mark.ci
+def test_litert_is_searched_too(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    model = model_file("cnn_float32")
+    names = [layer.name for layer in read_tflite(model).graph.layers]
+    ranks = {name: int(2 * n >= len(names)) for n, name in enumerate(names)}
+    mapping = write_mapping(tmp_path / "mapping.json", ranks)
+    built = build(model, mapping, "local", tmp_path / "out", BuildOptions(share_cores=True))
+    first = built.plan.segments[0]
+    path = built.folder / first.file
+    content = bytearray(path.read_bytes())
+    weights = [w.data for w in read_tflite(path).graph.weights if w.dtype == "float32"]
+    place = max((data for data in weights if data), key=lambda data: data.length)
+    content[place.offset : place.offset + 4] = np.float32(3).tobytes()
+    replace_file(path, bytes(content))
+    found = searched(built.folder, RunOptions(frames=1))
+    assert any(
+        found.startswith(f"first difference: tensor {tensor!r} that rank 0 sends to rank 1")
+        for tensor in first.outputs
+    )
+
+
+def test_a_model_that_is_not_cut_is_not_searched(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), dict.fromkeys(FIGURE_2_RANKS, 0))
+    prepared = prepare(folder, RunOptions(frames=2))
+    results = Results("", (), np.empty(0), ())
+    assert "" == first_difference(prepared, results, 0, (0, 1), None)
+
+
+def test_what_cannot_be_searched_says_why(out: Path, copied: Path) -> None:
+    results = Results("", (), np.empty(0), ())
+    why = "which tensor differs first is not known: "
+    surviving = replace(prepare(out, RunOptions(frames=2)), again=None)
+    found = first_difference(surviving, results, 0, (0, 1), None)
+    assert f"{why}a run with --survive is not repeated" == found
+    (copied / "model.onnx").write_bytes(b"")
+    found = first_difference(prepare(copied, RunOptions(frames=2)), results, 0, (0, 1), None)
+    assert f"{why}tensors of a Keras model have other names once it is converted" == found

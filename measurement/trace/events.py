@@ -58,7 +58,8 @@ class RankEvents:
 
     def of(self, kind: int) -> Events:
         """Return the events of a kind."""
-        return self.events[self.events["kind"] == kind]
+        found: Events = self.events[self.events["kind"] == kind]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class Trace:
         """Latencies of the frames whose events are there, in seconds, by frame."""
         found = self.ranks[self.plan.source].of(FRAME)
         found = found[np.argsort(found["frame"], kind="stable")]
-        return 1e-9 * (found["end_ns"] - found["begin_ns"])
+        latencies: NDArray[np.float64] = 1e-9 * (found["end_ns"] - found["begin_ns"])
+        return latencies
 
 
 def read_trace(folder: Path, plan: Plan, plan_sha256: str) -> Trace:

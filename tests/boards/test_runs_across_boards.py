@@ -19,6 +19,9 @@ import rankslice
 from boards import Board, Boards
 from boards.deployments import build_for, deploy, forget_results, run, set_version
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.recording_folder import read_recording
+from rankslice.commands.replay.replay import replay
+from rankslice.measurement.recording import read_tensors
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
@@ -46,6 +49,28 @@ def test_boards_give_what_the_unsliced_model_gives(
     assert told["verify"]["bit_equal"]
     assert 50 == told["completed"]
     assert ["board1", "board2"] == [rank["host"] for rank in told["ranks"]]
+
+
+@pytest.mark.ci
+def test_tensors_are_recorded_on_both_sides_of_a_cut_and_a_board_is_replayed_here(
+    rack: Boards, out: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recorded"
+    # As deployed, slices differ in the last bits, which a tolerance of 0 takes for a failure.
+    arguments = ("--frames", "6", "--verify", "--tolerance", "0", "--results", tmp_path / "r.bin")
+    ended = run(rack, out, *arguments, "--record", folder, "--record-frames", "2")
+    found = read_recording(folder)
+    ranks = read_tensors(folder, found.job, found.info.wanted, found.info.completed)
+    ((tensor,),) = ([channel.tensor for channel in found.plan.channels],)
+    for frame in range(2):
+        np.testing.assert_array_equal(*(rank.values(frame, tensor) for rank in ranks))
+    for rank in range(2):
+        assert max(each.difference.relative for each in replay(folder, rank).tensors) < 1e-5
+    if ended.code:
+        again = run(rack, out, *arguments)
+        for told in (ended, again):
+            assert "first difference: " in told.out or "no tensor at a cut differs" in told.out
+            assert "not known" not in told.out
 
 
 @pytest.mark.ci

@@ -22,6 +22,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "inspect": rankslice.inspect,
     "profile": rankslice.profile,
     "report": rankslice.report,
+    "replay": rankslice.replay,
     "run": rankslice.run,
     "simulate": rankslice.simulate,
 }
@@ -30,7 +31,7 @@ OF_PROGRAMS = {
     "run": {"direct", "exact"},  # --no-direct, --verify exact
 }
 IN_OTHER_WORDS = {
-    *("accelerators", "boards", "cuts", "input", "mean", "objectives", "scale", "verify"),
+    *("accelerators", "boards", "cuts", "frames", "input", "mean", "objectives", "scale", "verify"),
 }
 """Options whose values are lists, numbers or flags for programs, and texts on the command line."""
 

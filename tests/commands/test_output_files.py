@@ -69,6 +69,7 @@ ARGUMENTS = {
     "build": ["MODEL", "--cuts", "2", "--share-cores", "--out", "NEW"],
     "run": ["OUT", "--frames", "3"],
     "report": ["OUT"],
+    "replay": ["OUT", "--rank", "0"],
     "deploy": ["OUT"],
     "profile": ["MODEL", "--seconds", "1", "--no-refine"],
     "probe": ["local"],

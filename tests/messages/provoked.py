@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Build folders that cannot be run": list(_folders()),
         "Options and inputs of run": list(_runs()),
         "Folders to report on": list(_reports()),
+        "Options and inputs of replay": list(_replays()),
         "Two routes": list(_routes()),
         "Options and inputs of inspect": list(_inspections()),
         "Options and inputs of simulate": list(_simulations()),
@@ -693,6 +695,12 @@ def _runs() -> Iterator[Provoked]:
         "boxes in outputs that are not there": "--boxes boxes,scores,classes --input a.png",
         "what boxes are like, without boxes": "--box-form xywh --min-score 0.5 --nms",
         "a score that is none": "--boxes y --min-score high",
+        "a recording in place of something else": "--record folder",
+        "a recording in place of a file": "--record a.jsonl",
+        "a recording of no frames": "--record r --record-frames 0",
+        "frames of no recording": "--record-frames 3",
+        "a recording by hand": "--record r --dry-run",
+        "a recording of several jobs": "--record r --survive",
     }.items():
         needed = {name: content for name, content in files.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
@@ -724,6 +732,43 @@ def _reports() -> Iterator[Provoked]:
     yield Provoked("a page in place of a mapping", "report out --html mapping.json")
     yield Provoked("a page of others", "report out --html a.html", {"a.html": "<!DOCTYPE html>"})
     yield Provoked("a page and JSON in one place", "report out --html - --json -")
+
+
+def _replays() -> Iterator[Provoked]:
+    head = {"format": "rankslice-recording", "version": 1}
+    good = {
+        **head,
+        "plan_sha256": "",
+        "first": 0,
+        "frames": 1,
+        "completed": 1,
+        "route": 0,
+        "exact": False,
+        "files": {},
+    }
+    for title, options in {
+        "a folder that is not there": "nothing --rank 0",
+        "a folder of another kind": "folder --rank 0",
+        "a build folder in place of a recording": "out --rank 0",
+        "no rank": "folder",
+        "a negative rank": "folder --rank -1",
+        "frames in words": "folder --rank 0 --frames first",
+        "frames from a later to an earlier one": "folder --rank 0 --frames 4-x",
+    }.items():
+        yield Provoked(title, f"replay {options}")
+    for title, content in {
+        "a recording that is no JSON": "text",
+        "a recording of another version": json.dumps({**head, "version": 9}),
+        "a recording without fields": json.dumps(head),
+        "a recording of negative frames": json.dumps({**good, "frames": -1, "route": 2}),
+        "a recording without a plan": json.dumps(good),
+    }.items():
+        yield Provoked(title, "replay r --rank 0", {"r/recording.json": content})
+    changed: dict[str, Content] = {
+        "r/recording.json": json.dumps(good),
+        "r/plan.json": lambda path: shutil.copyfile("out/plan.json", path),
+    }
+    yield Provoked("a recording of another plan", "replay r --rank 0", changed)
 
 
 def _routes() -> Iterator[Provoked]:

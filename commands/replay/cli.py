@@ -75,6 +75,9 @@ def _numbers(text: str) -> list[int]:
         if not all(end.isascii() and end.isdigit() and len(end) < 16 for end in ends):
             raise typer.BadParameter(f"{text!r} is not of the form 0-4,7", param_hint="--frames")
         begin, end = map(int, ends)
+        if end < begin:
+            backwards = f"{text!r} has a range that ends before it begins"
+            raise typer.BadParameter(backwards, param_hint="--frames")
         if end - begin >= _MOST_FRAMES:
             most = f"{text!r} has more than {_MOST_FRAMES} frames"
             raise typer.BadParameter(most, param_hint="--frames")

@@ -219,6 +219,8 @@ def _frames_of(
         raise RankSliceError(Mistake(str(tensors.path), found))
     if wanted is None:
         return there
+    if not wanted:
+        raise RankSliceError(Mistake("--frames", "names no frame"))
     if missing := sorted({*wanted} - {*there}):
         found = f"frame {missing[0]} of rank {tensors.rank} was not recorded"
         some = ", ".join(map(str, there[:10])) + (", ..." if there[10:] else "")

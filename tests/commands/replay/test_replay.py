@@ -63,6 +63,8 @@ def test_only_some_frames_are_replayed(recorded: Path) -> None:
     assert ([0, 1, 3], True) == (record["frames"], record["bit_equal"])
     with pytest.raises(RankSliceError, match=r"frame 4 of rank 1 was not recorded.* 0, 1, 2, 3"):
         replay(recorded, 1, frames=[2, 4])
+    with pytest.raises(RankSliceError, match="names no frame"):
+        package.replay(recorded, 1, frames=[])
 
 
 def test_other_submodels_show_where_and_how_much_they_differ(

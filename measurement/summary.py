@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.bottleneck import Arrivals, bottleneck_of_routes
 from rankslice.measurement.counts import Count, counts_of
+from rankslice.measurement.hardware import HardwareSummary
 from rankslice.measurement.stretches import SURGE, stretches
 from rankslice.measurement.throughput import (
     BOTH_ROUTES,
@@ -146,6 +147,8 @@ class RunSummary:
     """Arrivals that found no room, beyond those whose numbers are kept."""
     latency_counts: tuple[Count, ...] = ()
     """How many frames had which latency."""
+    hardware: tuple[HardwareSummary, ...] = ()
+    """By board."""
 
     @property
     def on_surge(self) -> int:
@@ -175,6 +178,7 @@ class RunSummary:
             "bottleneck": self.bottleneck,
             "verify": self.verify.to_json() if self.verify else None,
             "energy": [asdict(board) for board in self.energy],
+            "hardware": [asdict(board) for board in self.hardware],
             "ranks": [_without_counts(rank) for rank in self.ranks],
         }
 
@@ -183,6 +187,7 @@ def summarise(
     records: Sequence[dict[str, Any]],
     completed_s: NDArray[np.float64] | None,
     verify: Verification | None = None,
+    hardware: Sequence[HardwareSummary] = (),
 ) -> RunSummary:
     """Return what a run showed.
 
@@ -191,6 +196,7 @@ def summarise(
         completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
             all frames came out.
         verify: the verdict, if results were compared.
+        hardware: what the boards were like.
     """
     source = next(record["source"] for record in records if "source" in record)
     sink = next(record["sink"] for record in records if "sink" in record)
@@ -227,6 +233,7 @@ def summarise(
             else too_few_text(completed, window)
         ),
         verify=verify,
+        hardware=tuple(hardware),
         energy=tuple(
             _energy_summary(record["energy"], completed) for record in records if "energy" in record
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 _BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
 _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
+_VALUE = re.compile(r"[a-z0-9_]{1,32}(\.[ -~]{1,64})?")
+_LARGEST = 1e15
+_MOST_VALUES = 1024
+_STATES = frozenset(("watching", "alive", "message", "sample", "ended"))
 _MIN_PREFIX = 8
 """Of a network: MPI listens on all interfaces that are in it."""
 
@@ -93,6 +98,10 @@ def _is_network(text: str) -> bool:
     return str(network) == text and network.prefixlen >= _MIN_PREFIX
 
 
+def _is_short(values: Sized) -> bool:
+    return len(values) <= _MOST_VALUES
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The request was carried out."""
@@ -137,11 +146,22 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class RankTime:
-    """The processor time that a rank has taken."""
+class SampledValue:
+    """A value of a sample."""
 
-    rank: Annotated[int, between(0, MAX_NUMBER)]
-    cpu_ms: Annotated[int, between(0, MAX_NUMBER)]
+    name: Annotated[str, Only(_VALUE.fullmatch, "a quantity, or quantity.part")]
+    value: Annotated[float, between(-_LARGEST, _LARGEST)]
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSample:
+    """What a board and its ranks were like at a time."""
+
+    time_ns: Annotated[int, between(0, MAX_NUMBER)]
+    """Of the clock of the board that never goes back."""
+    values: Annotated[tuple[SampledValue, ...], Only(_is_short, f"{_MOST_VALUES} values or fewer")]
+    absent: Annotated[tuple[str, ...], Only(_is_short, f"{_MOST_VALUES} texts or fewer")]
+    """Kinds of values that the board does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +170,7 @@ class WatchReport:
 
     state: Annotated[
         str,
-        Only({"watching", "alive", "message", "ended"}.__contains__, "a state of a watch"),
+        Only(_STATES.__contains__, "a state of a watch"),
     ]
     message: str
     """Of a rank, or a guard; empty: none."""
@@ -158,5 +178,5 @@ class WatchReport:
     """How many processes of ranks there are."""
     daemon: bool
     """Whether there is mpirun's daemon."""
-    times: tuple[RankTime, ...] = ()
-    """Of the board's ranks."""
+    sample: BoardSample | None = None
+    """In a report of state ``sample``."""

@@ -12,8 +12,7 @@ import re
 import subprocess
 import threading
 import time
-from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rankslice.backend.boards.answers import Answer, WatchReport, complaint_of, read_answer
@@ -21,6 +20,8 @@ from rankslice.backend.boards.preflight import CheckedBoards
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
 from rankslice.backend.launch.messages import MESSAGE, first_message, is_sudden
+from rankslice.backend.launch.samples import OnSample
+from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import joined
 
@@ -58,7 +59,15 @@ class _Loss:
 class _Watch:
     """The launcher's end of the connection to a board's watch."""
 
-    def __init__(self, shell: BoardShell, run: str, lines: list[str]) -> None:
+    def __init__(
+        self,
+        shell: BoardShell,
+        run: str,
+        lines: list[str],
+        on_sample: OnSample,
+        *,
+        has_events: bool,
+    ) -> None:
         self.shell = shell
         self.ready = threading.Event()
         self.over = threading.Event()
@@ -67,13 +76,12 @@ class _Watch:
         """Whether a rank has been seen on the board."""
         self.silent_ticks = 0
         self.loss: _Loss | None = None
-        self.cpu_s: dict[int, float] = {}
-        """Processor time of the ranks there."""
+        self._on_sample = on_sample
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self._beats = self._beats_seen = 0
         self._process = shell.start()
-        self._process.write(shell.request("watch", run=run))
+        self._process.write(shell.request("watch", run=run, events=has_events))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -116,8 +124,10 @@ class _Watch:
         heard = read_answer(WatchReport, answer, self.shell.login.full_name)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
-        if heard.times:
-            self.cpu_s = {each.rank: each.cpu_ms / 1e3 for each in heard.times}
+        if heard.sample is not None:
+            told = heard.sample
+            values = {each.name: float(each.value) for each in told.values}
+            self._on_sample(self.shell.login.board, Sample(told.time_ns, values, told.absent))
         if heard.state == "alive":
             self._look_for_loss(heard)
         if heard.state == "message" and len(self._lines) < MAX_LINES:
@@ -168,7 +178,9 @@ class Watches:
         boards: CheckedBoards,
         start_s: float | None = None,
         on_failure: Callable[[RankSliceError], None] | None = None,
-        on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
+        on_sample: OnSample = lambda board, sample: None,
+        *,
+        has_events: bool = False,
     ) -> None:
         """Take what to watch.
 
@@ -178,10 +190,12 @@ class Watches:
                 default.
             on_failure: told that the job has failed and why, as soon as that is known; mpirun then
                 gets no time to end by itself, which takes long where a board is lost.
-            on_times: told once a second which processor time each rank has taken, in seconds.
+            on_sample: told once a second what each board and its ranks are like, in threads.
+            has_events: the ranks' rings of events lie in the folder of the run.
         """
         self._on_failure = on_failure
-        self._on_times = on_times
+        self._on_sample = on_sample
+        self._has_events = has_events
         self._start_s = start_s or _RANKS_S
         self._without_rank: list[_Watch] = []
         self.lines: list[str] = []
@@ -201,7 +215,14 @@ class Watches:
         """
         try:
             self._watches = [
-                _Watch(shell, self._boards.run, self.lines) for shell, _ in self._boards.work
+                _Watch(
+                    shell,
+                    self._boards.run,
+                    self.lines,
+                    self._on_sample,
+                    has_events=self._has_events,
+                )
+                for shell, _ in self._boards.work
             ]
             deadline = time.monotonic() + _START_S
             for watch in self._watches:
@@ -250,7 +271,6 @@ class Watches:
                 next_tick = now + 1
                 for watch in self._watches:
                     watch.tick()
-                self._on_times(dict(ChainMap(*(watch.cpu_s for watch in self._watches))))
             if now - begin > self._start_s and failed_at is None:
                 self._without_rank = [watch for watch in self._watches if not watch.started]
                 if self._without_rank:

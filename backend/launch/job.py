@@ -18,7 +18,8 @@ from rankslice.backend.launch.loopback import bind_to_loopback
 from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
 from rankslice.backend.runtime.faults.guard import SESSION
-from rankslice.backend.runtime.faults.private import in_memory
+from rankslice.backend.runtime.faults.private import PrivateFolder, in_memory
+from rankslice.backend.runtime.figures.sampling import Sample, Sampling
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import RankSliceError
 
@@ -41,6 +42,8 @@ def run_job(
     lines: list[str] | None = None,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
     was_ended: Callable[[], bool] = lambda: False,
+    on_sample: Callable[[Sample], None] | None = None,
+    events: Path | None = None,
 ) -> None:
     """Run an mpirun command to its end.
 
@@ -52,19 +55,33 @@ def run_job(
         lines: takes the lines of stderr; others may add messages of ranks to it.
         on_start: called with mpirun's process.
         was_ended: tells at the end whether the launcher itself has ended mpirun.
+        on_sample: told once a second, in a thread, what this machine and its ranks are like, if
+            all ranks are here.
+        events: folder of the ranks' rings of events; ``None``: they are in the private one.
 
     Raises:
         RankSliceError: the job failed; with the message of the rank that ended it.
     """
     errors = [] if lines is None else lines
     with ExitStack() as stack:
-        environment, lock = _own_folders(stack, alone=alone)
+        environment, lock, session = _own_folders(stack, alone=alone)
+        if session is not None and on_sample is not None:
+            folder = _opened(stack, events) if events is not None else session.descriptor
+            stack.enter_context(Sampling(folder, on_sample))
         code = _run(command, {**environment, **variables}, lock, on_completed, errors, on_start)
     if code:
         raise RankSliceError(explain(errors, code, was_killed=code < 0 and not was_ended()))
 
 
-def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]:
+def _opened(stack: ExitStack, folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _own_folders(
+    stack: ExitStack, *, alone: bool
+) -> tuple[dict[str, str], int, PrivateFolder | None]:
     """Make the private folders of a job.
 
     One is mpirun's TMPDIR: in ``/tmp`` its names could be guessed, and the files of a killed mpirun
@@ -72,7 +89,8 @@ def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]
     machine, they share a second folder, in memory.
 
     Returns:
-        Variables for mpirun, and a descriptor for it to hold: its folder is in use while it lives.
+        Variables for mpirun, a descriptor for it to hold: its folder is in use while it lives, and
+        the folder that all ranks share, if they are on this machine.
 
     Raises:
         RankSliceError: they cannot be made.
@@ -81,8 +99,8 @@ def _own_folders(stack: ExitStack, *, alone: bool) -> tuple[dict[str, str], int]
     session = stack.enter_context(temporary_folder(in_memory())) if alone else None
     variables = {"TMPDIR": str(mpirun.path), **home_variable(mpirun.path)}
     if session is None:
-        return variables, mpirun.lock
-    return {**variables, SESSION: str(session.path)}, mpirun.lock
+        return variables, mpirun.lock, None
+    return {**variables, SESSION: str(session.path)}, mpirun.lock, session
 
 
 def _run(

@@ -22,6 +22,7 @@ from .faults.guard import not_started, say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
 from .figures.events import EventRing, open_ring
+from .figures.rank_figures import helper_processes
 from .job import Job, load_job, rank_name
 from .options import RunOptions, parse_options
 from .pipeline.meeting import together
@@ -111,7 +112,12 @@ class _Process:
             ring = open_ring(descriptor, self._number, options.events_kept)
         if ring is None:
             return EventRing()
-        ring.describe(plan=self._plan_sha256, rank=self._number, host=socket.gethostname())
+        ring.describe(
+            plan=self._plan_sha256,
+            rank=self._number,
+            host=socket.gethostname(),
+            process=os.getpid(),
+        )
         return ring
 
     def run(self, folder: Path) -> None:
@@ -140,6 +146,7 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.at("its first frame")
+        self._events.describe(helpers=helper_processes())
         # What exists now stays, so the garbage collector need not visit it again.
         gc.freeze()
 

@@ -6,20 +6,24 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
+from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
+from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
 from rankslice.measurement.report import MAX_REPORT_BYTES
 
 
@@ -32,7 +36,7 @@ def run_across(
     variables: Mapping[str, str] = MappingProxyType({}),
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
-    on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
+    on_sample: OnSample = lambda board, sample: None,
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well.
 
@@ -44,13 +48,23 @@ def run_across(
         variables: for mpirun's environment.
         on_start: called with mpirun's process.
         on_failure: told that the job has failed and why, before its end.
-        on_times: told once a second which processor time each rank has taken, in seconds.
+        on_sample: told once a second, in threads, what each board and its ranks are like.
 
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """
     ranks = prepared.plan.ranks
-    watches = Watches(boards, prepared.options.start_timeout_s, on_failure, on_times)
+
+    def take(board: str, sample: Sample) -> None:
+        on_sample(board, own_values(prepared.plan, board, sample))
+
+    watches = Watches(
+        boards,
+        prepared.options.start_timeout_s,
+        on_failure,
+        take,
+        has_events=prepared.options.events is not None,
+    )
 
     def oversee(mpirun: subprocess.Popen[str]) -> None:
         watches.oversee(mpirun)
@@ -87,6 +101,19 @@ def run_across(
             _fetch_tensors(prepared, boards, folder)
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
         raise watches.explained(error) from None
+
+
+def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
+    """Return a board's sample without values of ranks, or of the job, that are not the board's."""
+    own = {number for number, rank in enumerate(plan.ranks) if rank.board == board}
+    has_source = plan.source in own
+
+    def is_own(name: str) -> bool:
+        _, part = split_name(name)
+        return part in own if isinstance(part, int) else has_source or name not in OF_THE_JOB
+
+    values = {name: value for name, value in sample.values.items() if is_own(name)}
+    return replace(sample, values=values)
 
 
 def _fetch(

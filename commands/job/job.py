@@ -7,10 +7,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from rankslice.backend.launch.job import run_job
+from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.keeper import VARIABLE, Keeper
 from rankslice.commands.build_folder import REPORT
 from rankslice.commands.job.prepare import PreparedRun
@@ -27,7 +29,7 @@ def run_in(
     variables: Mapping[str, str] = MappingProxyType({}),
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
-    on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
+    on_sample: OnSample = lambda board, sample: None,
 ) -> None:
     """Run a job to its end, and have its results and report in a folder.
 
@@ -39,15 +41,21 @@ def run_in(
         on_start: called with mpirun's process.
         on_failure: told that the job has failed and why, as soon as that is known; boards that are
             lost make its end take longer.
-        on_times: told once a second which processor time each rank has taken, in seconds; not
-            called for a job on this machine, whose processes can be looked at.
+        on_sample: told once a second, in threads, what each board and its ranks are like.
 
     Raises:
         RankSliceError: the job failed.
     """
     if prepared.boards is None:
         command = prepared.command_in(folder)
-        run_job(command, on_completed, variables=variables, on_start=on_start)
+        run_job(
+            command,
+            on_completed,
+            variables=variables,
+            on_start=on_start,
+            on_sample=partial(on_sample, prepared.own_board),
+            events=folder if prepared.options.events is not None else None,
+        )
         return
     from rankslice.commands.job.across import run_across
 
@@ -59,7 +67,7 @@ def run_in(
         variables=variables,
         on_start=on_start,
         on_failure=on_failure,
-        on_times=on_times,
+        on_sample=on_sample,
     )
 
 
@@ -68,7 +76,7 @@ def run_kept(
     keeper: Keeper,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
-    on_times: Callable[[Mapping[int, float]], None] = lambda cpu_s: None,
+    on_sample: OnSample = lambda board, sample: None,
 ) -> None:
     """Run a job whose frames and results a keeper has; its report goes to the build folder.
 
@@ -77,7 +85,7 @@ def run_kept(
         keeper: where source and sink find it.
         on_start: as of :func:`run_in`.
         on_failure: likewise.
-        on_times: likewise.
+        on_sample: likewise.
 
     Raises:
         RankSliceError: the job failed.
@@ -90,7 +98,7 @@ def run_kept(
             variables=variables,
             on_start=on_start,
             on_failure=on_failure,
-            on_times=on_times,
+            on_sample=on_sample,
         )
         put_report(prepared, folder)
 

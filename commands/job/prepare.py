@@ -57,6 +57,12 @@ class PreparedRun:
         return self._line(results, folder / REPORT)
 
     @property
+    def own_board(self) -> str:
+        """What this machine is called in a job that runs on it alone."""
+        boards = {rank.board for rank in self.plan.ranks}
+        return boards.pop() if len(boards) == 1 else _HERE
+
+    @property
     def is_endless(self) -> bool:
         """Whether nobody knows how many frames there will be."""
         return self.source.frames is None

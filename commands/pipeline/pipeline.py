@@ -6,13 +6,12 @@ import asyncio
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from rankslice.backend.agent.jobs.runs import processes_of, rank_times_ms
 from rankslice.backend.boards.login import address_for
 from rankslice.backend.keeper.keeper import (
     HasFailed,
@@ -22,6 +21,7 @@ from rankslice.backend.keeper.keeper import (
     QueueFullError,
 )
 from rankslice.backend.runtime import keeper as wire
+from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN, read_plan
@@ -163,7 +163,7 @@ class Pipeline:
         self._on_restart = on_restart
         self._jobs: dict[int, PreparedRun] = {}
         """By epoch."""
-        self._running: dict[int, tuple[wire.Keeper, dict[int, float]]] = {}
+        self._running: dict[int, dict[str, Sample]] = {}
         """By epoch: where the job finds the keeper, and processor times that boards have told."""
         self._standby: dict[frozenset[str], int] = {}
         """Epochs by the boards that these jobs do without."""
@@ -233,15 +233,27 @@ class Pipeline:
         return "recovering" if state.over else "starting"
 
     def cpu_s(self) -> dict[int, float]:
-        """Return the processor time of each rank of the job that has the frames, in seconds."""
-        job = self._running.get(self._keeper.state.epoch)
-        if job is None:
-            return {}
-        keeper, told = job
-        if self._job(keeper.epoch).boards is not None:
-            return dict(told)
-        found = processes_of(keeper.to_text(), wire.VARIABLE)
-        return {rank: time / 1e3 for rank, time in rank_times_ms(found).items()}
+        """Return the processor time of each rank of the job that has the frames, in seconds.
+
+        It is as of the last second; ranks that have just started may not be there yet.
+        """
+        told = self.rank_figures()
+        return {rank: figures["cpu_s"] for rank, figures in told.items() if "cpu_s" in figures}
+
+    def rank_figures(self) -> dict[int, dict[str, float]]:
+        """Return what each rank of the job that has the frames was like in the last second.
+
+        The figures are ``cpu_s``, ``memory_mb``, ``processor_share``, ``frames_per_s``,
+        ``compute_share`` and ``wait_share``, as far as they are known.
+        """
+        samples = self._running.get(self._keeper.state.epoch, {})
+        figures: dict[int, dict[str, float]] = {}
+        for sample in list(samples.values()):
+            for name, value in sample.values.items():
+                quantity, rank = split_name(name)
+                if isinstance(rank, int):
+                    figures.setdefault(rank, {})[quantity] = value
+        return figures
 
     def wait_until_ready(self) -> None:
         """Return when all ranks are ready for frames.
@@ -352,14 +364,10 @@ class Pipeline:
 
     def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
         on_failure = None if self._survivors is None else has_failed
-        told: dict[int, float] = {}
-
-        def take(cpu_s: Mapping[int, float]) -> None:
-            told.update((n, cpu_s[n]) for n in range(len(prepared.plan.ranks)) if n in cpu_s)
-
-        self._running[keeper.epoch] = keeper, told
+        samples: dict[str, Sample] = {}
+        self._running[keeper.epoch] = samples
         try:
-            run_kept(prepared, keeper, self._note_start, on_failure, take)
+            run_kept(prepared, keeper, self._note_start, on_failure, samples.__setitem__)
         except RankSliceError:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None

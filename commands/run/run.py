@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.boards.login import address_for
+from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
@@ -22,10 +24,12 @@ from rankslice.commands.job.results_files import move_results
 from rankslice.commands.run_folder import one_at_a_time
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
+from rankslice.measurement.hardware import HardwareLog
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.sinks.results import Results
     from rankslice.commands.run.connection import OnResult
+    from rankslice.measurement.hardware import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.events import Trace
 
@@ -46,6 +50,8 @@ class FinishedRun:
     """Name of the signal that ended the stream; empty: it ended by itself."""
     trace: Trace | None = None
     """What the ranks did, if the options say ``events``."""
+    hardware: tuple[BoardHistory, ...] = ()
+    """What each board was like, second by second."""
 
 
 def run(
@@ -60,6 +66,7 @@ def run(
     on_verified: Callable[[int], None] = lambda count: None,
     command: Sequence[str] = (),
     on_search: Callable[[], None] = lambda: None,
+    on_sample: OnSample = lambda board, sample: None,
 ) -> FinishedRun:
     """Run the job; return its summary and results.
 
@@ -79,14 +86,21 @@ def run(
         on_verified: called from time to time with the number of compared frames.
         command: what was typed, for the record of the run.
         on_search: called before a frame is run again, to find the first tensor that differs.
+        on_sample: told once a second, in threads, what each board and its ranks are like.
 
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
     """
     reference = _reference(prepared) if verify else None
+    log = HardwareLog()
+
+    def take(board: str, sample: Sample) -> None:
+        log.add(board, sample)
+        on_sample(board, sample)
+
     with own_folder(prepared) as folder:
         with finished_frames_kept(prepared, folder):
-            drained_by = _run_job(prepared, folder, on_completed, on_result, on_drain)
+            drained_by = _run_job(prepared, folder, on_completed, on_result, on_drain, take)
         from rankslice.backend.runtime.sinks.results import no_results, results_of
         from rankslice.commands.run.record import keep_record
         from rankslice.measurement.report import read_report
@@ -105,8 +119,12 @@ def run(
     arrivals = _arrivals(records, len(results))
     with as_user_errors():
         labels = tuple(prepared.source.label(index) for index in arrivals)
-    summary = summarise(records, None if discards else results.completed_s)
-    finished = FinishedRun(summary, results, labels, tuple(arrivals), drained_by, trace)
+    summary = summarise(
+        records, None if discards else results.completed_s, hardware=log.summaries()
+    )
+    finished = FinishedRun(
+        summary, results, labels, tuple(arrivals), drained_by, trace, log.histories()
+    )
     on_ran(finished)
     if reference is None:
         keep_record(prepared, summary, command)
@@ -161,11 +179,12 @@ def _run_job(
     on_completed: Callable[[int], None],
     on_result: OnResult | None,
     on_drain: Callable[[str], None],
+    on_sample: OnSample,
 ) -> str:
     """Run the job to its end, with its results and report in a folder; return what drained it."""
     options = prepared.options
     if not (options.drain or options.stream or is_streamed(options.inputs)):
-        run_in(prepared, folder, on_completed, on_start=_load_ahead)
+        run_in(prepared, folder, on_completed, on_start=_load_ahead, on_sample=on_sample)
         return ""
     from rankslice.commands.run.connection import Connection
     from rankslice.commands.run.drain import drained_by_signals
@@ -191,6 +210,7 @@ def _run_job(
                     on_completed,
                     variables=connection.variables,
                     on_start=_load_ahead,
+                    on_sample=on_sample,
                 )
             except RankSliceError:
                 connection.wait_for_results(has_failed=True)

@@ -100,9 +100,9 @@ class Batches:
         """How often another job has taken over."""
         return self._pipeline.restarts
 
-    def cpu_s(self) -> dict[int, float]:
-        """Return the processor time of each rank, in seconds."""
-        return self._pipeline.cpu_s()
+    def rank_figures(self) -> dict[int, dict[str, float]]:
+        """Return what each rank was like in the last second, by the names of the figures."""
+        return self._pipeline.rank_figures()
 
     @property
     def state(self) -> str:

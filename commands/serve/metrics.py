@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from rankslice.commands.serve.protocol.refusal import RefusalError
@@ -19,24 +20,34 @@ NO_MODEL = ""
 """The label of requests that name no model of the server."""
 
 
-class _RankTimes(Collector):
-    """Processor times of ranks, read whenever they are asked for."""
+_RANK_GAUGES = {
+    "compute_share": "Share of the last second in which a rank of the running job computed.",
+    "wait_share": "Share of the last second in which a rank of the running job waited for frames.",
+    "memory_mb": "Resident memory of a rank of the running job and its helpers, in 10^6 bytes.",
+}
+
+
+class _RankFigures(Collector):
+    """Figures of ranks, read whenever they are asked for."""
 
     def __init__(self) -> None:
-        self.read: dict[str, Callable[[], Mapping[int, float]]] = {}
+        self.read: dict[str, Callable[[], Mapping[int, Mapping[str, float]]]] = {}
         """By model."""
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
-        family = CounterMetricFamily(
-            "rankslice_rank_cpu_seconds",
-            "Processor time of the ranks of the running job.",
-            labels=("model", "rank"),
-        )
+        labels = ("model", "rank")
+        told = "Processor time of the ranks of the running job."
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+            "cpu_s": CounterMetricFamily("rankslice_rank_cpu_seconds", told, labels=labels)
+        }
+        for figure, told in _RANK_GAUGES.items():
+            families[figure] = GaugeMetricFamily(f"rankslice_rank_{figure}", told, labels=labels)
         for model, read in self.read.items():
-            for rank, seconds in sorted(read().items()):
-                family.add_metric((model, str(rank)), seconds)
-        yield family
+            for rank, figures in sorted(read().items()):
+                for figure in families.keys() & figures.keys():
+                    families[figure].add_metric((model, str(rank)), figures[figure])
+        yield from families.values()
 
 
 class Metrics:
@@ -45,8 +56,8 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._gauges: dict[str, Gauge] = {}
-        self._rank_times = _RankTimes()
-        self._registry.register(self._rank_times)
+        self._rank_figures = _RankFigures()
+        self._registry.register(self._rank_figures)
         labels = ("model", "protocol")
         self._requests = Counter(
             "rankslice_requests",
@@ -80,9 +91,11 @@ class Metrics:
                 self._gauges[name] = Gauge(name, told, ("model",), registry=self._registry)
             self._gauges[name].labels(model).set_function(read)
 
-    def watch_ranks(self, model: str, read: Callable[[], Mapping[int, float]]) -> None:
-        """Have the processor time of each rank of a model read whenever it is asked for."""
-        self._rank_times.read[model] = read
+    def watch_ranks(
+        self, model: str, read: Callable[[], Mapping[int, Mapping[str, float]]]
+    ) -> None:
+        """Have the figures of each rank of a model read whenever they are asked for."""
+        self._rank_figures.read[model] = read
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:

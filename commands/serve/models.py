@@ -54,8 +54,8 @@ class ServedPipeline(Protocol):
     def restarts(self) -> int:
         """How often another job has taken over."""
 
-    def cpu_s(self) -> dict[int, float]:
-        """Return the processor time of each rank, in seconds."""
+    def rank_figures(self) -> dict[int, dict[str, float]]:
+        """Return what each rank was like in the last second, by the names of the figures."""
 
     @property
     def state(self) -> str:

@@ -61,7 +61,7 @@ class Serving:
         self.metrics = Metrics()
         for model in self.models:
             self.metrics.watch(model.name, _figures(model))
-            self.metrics.watch_ranks(model.name, partial(_cpu_s, model))
+            self.metrics.watch_ranks(model.name, partial(_rank_figures, model))
         self.http = self.grpc = None
         self._servers: list[Any] = []
         common = self.models, self.metrics, options.access, options.limits
@@ -254,8 +254,8 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
             task.cancel()
 
 
-def _cpu_s(model: Model) -> dict[int, float]:
-    return model.pipeline.cpu_s()
+def _rank_figures(model: Model) -> dict[int, dict[str, float]]:
+    return model.pipeline.rank_figures()
 
 
 def _figures(model: Model) -> dict[str, tuple[str, Callable[[], float]]]:

@@ -48,8 +48,8 @@ class Doubling:
         self._go = threading.Event()
         self._go.set()
 
-    def cpu_s(self) -> dict[int, float]:
-        return {0: 1.5}
+    def rank_figures(self) -> dict[int, dict[str, float]]:
+        return {0: {"cpu_s": 1.5, "compute_share": 0.75, "frames_per_s": 7.0}}
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:

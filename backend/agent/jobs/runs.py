@@ -77,7 +77,6 @@ def is_watched(run: Path) -> bool:
 JOB_VARIABLE = "RANKSLICE_JOB"
 DAEMON = re.compile(rb"^[^\0]*/(prted|orted)\0")
 GUARD_S = 2.0
-_RANK = b"OMPI_COMM_WORLD_RANK="
 
 
 def end_processes(job: str) -> None:
@@ -96,23 +95,6 @@ def end_processes(job: str) -> None:
 def processes_of(job: str, variable: str = JOB_VARIABLE) -> dict[int, bytes]:
     """Return the processes of a job, with their command lines."""
     return {process: line for process, (of, line) in processes(variable).items() if of == job}
-
-
-def rank_times_ms(found: dict[int, bytes]) -> dict[int, int]:
-    """Return the processor time of each rank among some processes, in milliseconds."""
-    times = {}
-    for process, line in found.items():
-        folder = Path(f"/proc/{process}")
-        with contextlib.suppress(OSError, ValueError):  # it has ended
-            if b"driver.py" not in line:
-                continue
-            variables = (folder / "environ").read_bytes().split(b"\0")
-            ranks = [each for each in variables if each.startswith(_RANK)]
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if ranks:
-                ticks = int(fields[11]) + int(fields[12])
-                times[int(ranks[0][len(_RANK) :])] = 1000 * ticks // os.sysconf("SC_CLK_TCK")
-    return times
 
 
 def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
+import importlib
 import os
 import select
 import socket
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
 from ..protocol import Answer, Request, send
 from .folders import RefusedError, run_of, write
-from .runs import DAEMON, end_processes, processes_of, rank_times_ms
+from .runs import DAEMON, end_processes, processes_of
 from .scripts import FOLDERS, exports
 
 MESSAGES = "messages"
@@ -30,12 +31,17 @@ SESSION_VARIABLE = "RANKSLICE_SESSION"
 
 
 def watch(request: Request) -> Answer:
-    """Forward what ranks say while a job runs; end the job when the launcher ends or is lost."""
+    """Forward what ranks say while a job runs; end the job when the launcher ends or is lost.
+
+    Samples of the board and its ranks go to the launcher, too. ``events``: the ranks' rings lie in
+    the folder of the run, not in their private one.
+    """
     run = run_of(request)
     lock = _lock(run)
     folders = contextlib.ExitStack()
-    messages = _make_own_folders(run, folders)
+    messages, session = _make_own_folders(run, folders)
     send(_report("watching", {}))
+    _start_sampling(run, request["events"], session, folders)
     heard = _Launcher()
     threading.Thread(target=heard.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
@@ -60,12 +66,15 @@ def watch(request: Request) -> Answer:
     return last
 
 
-def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> socket.socket:
-    """Make the private folders of a run; return the socket to which its ranks send messages.
+def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.socket, int]:
+    """Make the private folders of a run.
 
     The scripts that start daemon and ranks read the folders' paths from a file.
+
+    Returns:
+        The socket to which ranks send messages, and the folder that they share, as a descriptor.
     """
-    private = _module(run / "package" / "runtime" / "faults" / "private.py")
+    private = _runtime_module(run, "faults.private")
     session = folders.enter_context(private.make_private(private.in_memory()))
     temporary = folders.enter_context(private.make_private())
     variables = {SESSION_VARIABLE: str(session.path), "TMPDIR": str(temporary.path)}
@@ -73,17 +82,34 @@ def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> socket.socket
     messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     # The folder's own path may be too long for the address of a socket.
     messages.bind(f"/proc/self/fd/{session.descriptor}/{MESSAGES}")
-    return messages
+    return messages, session.descriptor
 
 
-def _module(path: Path) -> Any:
+def _start_sampling(
+    run: Path, has_events: bool, session: int, folders: contextlib.ExitStack
+) -> None:
+    """Send samples to the launcher until the folders are closed."""
+    sampling = _runtime_module(run, "figures.sampling")
+    folder = session
+    if has_events:
+        folder = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folders.callback(os.close, folder)
+    folders.enter_context(sampling.Sampling(folder, _tell_sample))
+
+
+def _tell_sample(sample: Any) -> None:
+    values = [{"name": name, "value": value} for name, value in sample.values.items()]
+    told = {"time_ns": sample.time_ns, "values": values, "absent": list(sample.absent)}
+    with contextlib.suppress(OSError):
+        send({**_report("sample", {}), "sample": told})
+
+
+def _runtime_module(run: Path, name: str) -> Any:
     """Return one module of a package's runtime, without importing the others."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if "runtime" not in sys.modules:
+        runtime = sys.modules["runtime"] = types.ModuleType("runtime")
+        runtime.__path__ = [str(run / "package" / "runtime")]
+    return importlib.import_module(f"runtime.{name}")
 
 
 def _wait_for_loss(found: dict[int, bytes], end: threading.Event) -> bool:
@@ -127,7 +153,7 @@ def _report(state: str, found: dict[int, bytes], message: str = "") -> Answer:
         "message": message,
         "ranks": sum(b"driver.py" in line for line in lines),
         "daemon": any(DAEMON.search(line) for line in lines),
-        "times": [{"rank": rank, "cpu_ms": time} for rank, time in rank_times_ms(found).items()],
+        "sample": None,
     }
 
 

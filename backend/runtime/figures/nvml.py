@@ -13,11 +13,16 @@ _Result = TypeVar("_Result", bound=Any)
 
 _OK = 0
 _MAX_PROCESSES = 1024
+_OF_THE_GPU = ctypes.c_uint(0)
 _NOT_TOLD = 2**64 - 1
 
 
 class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64)]
+
+
+class _Utilisation(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
 class _Process(ctypes.Structure):
@@ -45,7 +50,7 @@ def find_nvml(library: str = LIBRARY) -> Nvml | None:
 
 
 class Nvml:
-    """The sums over all GPUs of a board; ``None`` if one of them reports no value."""
+    """All GPUs of a board together, as a rule summed; ``None`` if one of them reports no value."""
 
     def __init__(self, library: str) -> None:
         """Start the library.
@@ -68,6 +73,20 @@ class Nvml:
     def power_mw(self) -> int | None:
         """Return the power now, in milliwatts."""
         return self._sum("nvmlDeviceGetPowerUsage", ctypes.c_uint, 1)
+
+    def utilisation_percent(self) -> float | None:
+        """Return the share of the last moments in which a GPU computed, as their mean."""
+        with suppress(_SilentError):
+            name = "nvmlDeviceGetUtilizationRates"
+            told = (self._told(name, gpu, _Utilisation()) for gpu in self._gpus)
+            return sum(int(each.gpu) for each in told) / len(self._gpus)
+        return None
+
+    def temperature_c(self) -> float | None:
+        """Return the temperature of the hottest GPU, in degrees Celsius."""
+        with suppress(_SilentError):
+            return float(max(self._temperature_c(gpu) for gpu in self._gpus))
+        return None
 
     def used_bytes(self) -> int | None:
         """Return the memory in use by all processes."""
@@ -102,6 +121,11 @@ class Nvml:
             told = (self._told(function, gpu, number()) for gpu in self._gpus)
             return unit * sum(int(each.value) for each in told)
         return None
+
+    def _temperature_c(self, gpu: ctypes.c_void_p) -> int:
+        told = ctypes.c_uint()
+        self._call("nvmlDeviceGetTemperature", gpu, _OF_THE_GPU, ctypes.byref(told))
+        return told.value
 
     def _processes(self, gpu: ctypes.c_void_p) -> Iterator[_Process]:
         found = (_Process * _MAX_PROCESSES)()

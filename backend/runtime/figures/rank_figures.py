@@ -89,6 +89,11 @@ def forget_process(process: int) -> None:
     _helpers.discard(process)
 
 
+def helper_processes() -> list[int]:
+    """Return the helper processes, by their numbers."""
+    return sorted(_helpers)
+
+
 def cpu_s() -> float:
     """Return the processor time of all threads of this rank so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -84,6 +84,41 @@ def find_sensor(
     return processor or gpus or found
 
 
+def find_power(system: Path = _SYSTEM, *, nvml: str = LIBRARY) -> Power | None:
+    """Return what tells a board's power now and then, by the sensor of :func:`find_sensor`."""
+    try:
+        sensor = find_sensor(system, nvml=nvml)
+    except OSError:
+        return None
+    parts = sensor.parts if isinstance(sensor, _Together) else [sensor]
+    found = [part for part in parts if isinstance(part, _Watched)]
+    return Power(found) if found else None
+
+
+class Power:
+    """Tells the power whenever it is asked, without a thread."""
+
+    def __init__(self, parts: Sequence[_Watched]) -> None:
+        """Take sensors of different parts of a board."""
+        self._parts = parts
+        self._last: list[tuple[float, list[int]]] = []
+
+    def watts(self) -> float | None:
+        """Return the mean power since the last call, in watts; ``None`` if it cannot be told.
+
+        It cannot at the first call, nor after one at which the sensor could not be read.
+        """
+        before, self._last = self._last, []
+        try:
+            self._last = [(time.perf_counter(), part.read()) for part in self._parts]
+            if not before:
+                return None
+            pairs = zip(self._parts, before, self._last, strict=True)
+            return sum(part.mean_w(then, now) for part, then, now in pairs)
+        except SensorError:
+            return None
+
+
 def _processor(system: Path) -> _Watched | None:
     """Return Linux' powercap zones, such as Intel's RAPL: the whole system, or all packages."""
     zones = {
@@ -208,7 +243,7 @@ class _Watched(ABC):
         self._joules, self.seconds, self._reason = 0.0, 0.0, ""
         self._stop.clear()
         try:
-            self._last, self._at_s = self._read(), time.perf_counter()
+            self._last, self._at_s = self.read(), time.perf_counter()
         except SensorError as error:
             self._reason = str(error)
         else:
@@ -240,13 +275,27 @@ class _Watched(ABC):
         except SensorError as error:
             self._reason = str(error)
 
+    def mean_w(self, then: tuple[float, list[int]], now: tuple[float, list[int]]) -> float:
+        """Return the mean power between two looks, each with its time in seconds, in watts.
+
+        Raises:
+            SensorError: what they tell cannot be.
+        """
+        passed_s = max(1e-6, now[0] - then[0])
+        return self._between(then[1], now[1], passed_s) / passed_s
+
     def _look(self) -> None:
-        values, now_s = self._read(), time.perf_counter()
+        values, now_s = self.read(), time.perf_counter()
         self._joules += self._between(self._last, values, now_s - self._at_s)
         self.seconds += now_s - self._at_s
         self._last, self._at_s = values, now_s
 
-    def _read(self) -> list[int]:
+    def read(self) -> list[int]:
+        """Return what the numbers are now.
+
+        Raises:
+            SensorError: one cannot be read.
+        """
         return [self._told(look) for look in self._looks]
 
     def _told(self, look: _Look) -> int:
@@ -306,23 +355,23 @@ class _Together:
 
     def __init__(self, parts: Sequence[Sensor]) -> None:
         self.name = " + ".join(part.name for part in parts)
-        self._parts = parts
+        self.parts = parts
 
     @property
     def seconds(self) -> float:
-        return max(part.seconds for part in self._parts)
+        return max(part.seconds for part in self.parts)
 
     def __enter__(self) -> Sensor:
-        for part in self._parts:
+        for part in self.parts:
             part.__enter__()
         return self
 
     def __exit__(self, *ended: object) -> None:
-        for part in self._parts:
+        for part in self.parts:
             part.__exit__(*ended)
 
     def joules(self) -> float:
-        return sum(part.joules() for part in self._parts)
+        return sum(part.joules() for part in self.parts)
 
 
 def _number(path: Path) -> int | None:

@@ -29,10 +29,12 @@ from probed_boards import RUBIK_PI, environment, report_of
 from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings
 from rankslice.backend.boards.answers import (
     BoardCheck,
+    BoardSample,
     Done,
     Fetched,
     Received,
     Room,
+    SampledValue,
     WatchReport,
     answer_in,
 )
@@ -245,8 +247,11 @@ GREETING = {
     "core_kinds": ["ARM, 446"],
 }
 MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}
+SAMPLE = BoardSample(1, (SampledValue("temperature_c.cpu", 50.5),), ("power",))
 HEARD = [
-    asdict(WatchReport(state, "x", 1, True)) for state in ("watching", "alive", "message", "ended")
+    *(asdict(WatchReport(state, "x", 1, True)) for state in ("watching", "alive", "message")),
+    asdict(WatchReport("sample", "", 0, False, SAMPLE)),
+    asdict(WatchReport("ended", "x", 1, True)),
 ]
 BASES = ("packages/0123456789ab", "staging/0123456789ab.01234567")
 INTERFACE = asdict(Interface("eth0", "10.0.0.1", 24, 1000, "wired"))

@@ -229,6 +229,7 @@ def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
     gauges = {name: lines[f'rankslice_{name}{{model="double"}}'] for name in GAUGES}
     assert GAUGES == gauges
     assert "1.5" == lines['rankslice_rank_cpu_seconds_total{model="double",rank="0"}']
+    assert "0.75" == lines['rankslice_rank_compute_share{model="double",rank="0"}']
 
 
 GAUGES = {

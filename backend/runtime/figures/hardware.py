@@ -1,0 +1,268 @@
+"""What a board tells of its hardware: temperatures, clocks, throttling, memory, power, GPUs.
+
+It needs only the standard library and its neighbours, as boards load it without the other parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from .board import file_text
+from .nvml import LIBRARY, find_nvml
+from .sensors import find_power
+
+_Look = Callable[[], "float | None"]
+"""Returns a value; ``None`` if there is none now."""
+
+_MOST = 64
+"""Series of one kind that are read."""
+_NAME_LETTERS = 48
+_COLDEST_C, _HOTTEST_C = -60.0, 250.0
+"""Zones that tell something else are not connected."""
+_BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
+"""Parts of the names of cooling devices that cool by slowing something down; a fan does not."""
+_PI_STATES = 0b1111
+"""Bits of a Raspberry Pi: its voltage is low, its clock is capped, it is slowed down, it is hot."""
+
+_TEGRA = re.compile(rb"GR3D_FREQ (?P<gpu>\d+)%|(?:VDD_IN|POM_5V_IN) (?P<mw>\d+)(?:mW)?/")
+
+
+class Hardware:
+    """Reads a board's hardware now and then.
+
+    Names of values are ``quantity_unit``, or ``quantity_unit.part`` for one of several parts.
+    """
+
+    def __init__(
+        self, root: Path = Path("/"), *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
+    ) -> None:
+        """Find what can be read.
+
+        Args:
+            root: under which Linux shows ``sys`` and ``proc``.
+            nvml: library for NVIDIA's GPUs.
+            tegrastats: NVIDIA's program on Jetson boards.
+        """
+        system = root / "sys"
+        self._tegra = _Tegrastats.start(tegrastats)
+        kinds: dict[str, Iterator[tuple[str, _Look]]] = {
+            "temperature": _temperatures(system),
+            "frequency": _frequencies(system),
+            "throttling": _throttling(system),
+            "memory": _memory(root / "proc/meminfo"),
+            "NVIDIA GPU": _gpus(nvml),
+        }
+        self._looks: dict[str, _Look] = {}
+        absent = []
+        for kind, series in kinds.items():
+            readable = [(name, look) for name, look in series if look() is not None][:_MOST]
+            self._looks.update(_told_apart(readable))
+            if not readable and not (kind == "NVIDIA GPU" and self._tegra is not None):
+                absent.append(kind)
+        power = find_power(system, nvml=nvml)
+        if power is not None:
+            self._looks["power_w"] = power.watts
+        elif self._tegra is None:
+            absent.append("power")
+        self.absent = tuple(absent)
+        """Kinds of values of which this account can read none."""
+
+    def values(self) -> dict[str, float]:
+        """Return what the hardware tells now, by name."""
+        told = {name: look() for name, look in self._looks.items()}
+        values = {name: value for name, value in told.items() if value is not None}
+        if self._tegra is not None:
+            values = {**self._tegra.values, **values}
+        return values
+
+    def close(self) -> None:
+        """End what was started."""
+        if self._tegra is not None:
+            self._tegra.close()
+
+
+def _temperatures(system: Path) -> Iterator[tuple[str, _Look]]:
+    """Yield thermal zones by their types; where there is none, hardware monitors."""
+    zones = _numbered(system / "class/thermal", "thermal_zone*")
+    for zone in zones:
+        kind = file_text(zone / "type") or zone.name
+        yield f"temperature_c.{_plain(kind)}", partial(_celsius, str(zone / "temp"))
+    if zones:
+        return
+    for path in _numbered(system / "class/hwmon", "hwmon*/temp*_input"):
+        label = file_text(path.with_name(path.name.replace("_input", "_label"))) or path.name
+        name = _plain(f"{file_text(path.with_name('name'))} {label}")
+        yield f"temperature_c.{name}", partial(_celsius, str(path))
+
+
+def _frequencies(system: Path) -> Iterator[tuple[str, _Look]]:
+    for policy in _numbered(system / "devices/system/cpu/cpufreq", "policy*"):
+        path = policy / "scaling_cur_freq"
+        yield f"frequency_mhz.{policy.name}", partial(_scaled, str(path), 1e-3)
+
+
+def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
+    """Yield counters of throttling, states of brakes, and what a Raspberry Pi's firmware says."""
+    cores = _numbered(system / "devices/system/cpu", "cpu[0-9]*/thermal_throttle")
+    for kind in ("core", "package"):
+        paths = [str(each / f"{kind}_throttle_count") for each in cores]
+        if kind == "package":  # all cores of one tell the same
+            packages = {file_text(each.parent / "topology/physical_package_id") for each in cores}
+            paths = paths[:1] if len(packages) <= 1 else paths
+        yield f"throttle_count.{kind}", partial(_summed, paths)
+    events = [str(path) for path in _numbered(system / "class/hwmon", "hwmon*/oc*_event_cnt")]
+    yield "throttle_count.over_current", partial(_summed, events)
+    by_kind: dict[str, list[str]] = {}
+    for device in _numbered(system / "class/thermal", "cooling_device*"):
+        kind = file_text(device / "type")
+        if "fan" not in kind.lower() and any(part in kind.lower() for part in _BRAKES):
+            by_kind.setdefault(_plain(kind), []).append(str(device / "cur_state"))
+    for kind, paths in by_kind.items():
+        yield f"cooling_state.{kind}", partial(_largest, paths)
+    for path in _numbered(system / "devices/platform", "soc*/*firmware/get_throttled"):
+        yield "throttled.firmware", partial(_is_throttled, str(path))
+
+
+def _memory(path: Path) -> Iterator[tuple[str, _Look]]:
+    yield "memory_available_mb", partial(_available_mb, path)
+
+
+def _gpus(library: str) -> Iterator[tuple[str, _Look]]:
+    """Yield what NVIDIA's driver tells, of all GPUs together."""
+    nvml = find_nvml(library)
+    if nvml is not None:
+        yield "gpu_utilisation_percent", nvml.utilisation_percent
+        yield "gpu_temperature_c", nvml.temperature_c
+        yield "gpu_power_w", lambda: _times(nvml.power_mw(), 1e-3)
+
+
+class _Tegrastats:
+    """NVIDIA's program, which tells on Jetson boards what Linux does not."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.values: dict[str, float] = {}
+        self._process = process
+        threading.Thread(target=self._read, name="tegrastats", daemon=True).start()
+
+    @classmethod
+    def start(cls, program: str) -> _Tegrastats | None:
+        """Start it; ``None`` where there is no such program."""
+        found = shutil.which(program)
+        if found is None:
+            return None
+        with contextlib.suppress(OSError):
+            return cls(
+                subprocess.Popen(
+                    [found, "--interval", "1000"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+        return None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            while line := lines.readline(4096):
+                self.values = dict(_told_by_tegrastats(line))
+        self.values = {}
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def _told_by_tegrastats(line: bytes) -> Iterator[tuple[str, float]]:
+    for match in _TEGRA.finditer(line):
+        if match["gpu"]:
+            yield "gpu_utilisation_percent", float(match["gpu"])
+        else:
+            yield "power_w", int(match["mw"]) / 1e3
+
+
+def _told_apart(series: Iterable[tuple[str, _Look]]) -> Iterator[tuple[str, _Look]]:
+    """Yield series; one whose name was there gets a number."""
+    seen: dict[str, int] = {}
+    for name, look in series:
+        seen[name] = seen.get(name, 0) + 1
+        yield (name if seen[name] == 1 else f"{name} {seen[name]}"), look
+
+
+def _plain(name: str) -> str:
+    """Return a device's name in letters that any program can show."""
+    return re.sub(r"[^ -~]", "?", name)[:_NAME_LETTERS]
+
+
+def _numbered(folder: Path, pattern: str) -> list[Path]:
+    """Return files of the system, ``zone10`` after ``zone9``."""
+
+    def key(path: Path) -> list[tuple[int, str]]:
+        parts = re.findall(r"\d{1,18}|\D+", str(path.relative_to(folder)))
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+    return sorted(folder.glob(pattern), key=key)
+
+
+def read_bytes(path: str, most: int = 4096) -> bytes:
+    """Return the beginning of a file of the system, with less work than Python's files.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, most)
+    finally:
+        os.close(file)
+
+
+def _number(path: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(read_bytes(path, 64))
+    return None
+
+
+def _times(value: int | None, unit: float) -> float | None:
+    return None if value is None else value * unit
+
+
+def _scaled(path: str, unit: float) -> float | None:
+    return _times(_number(path), unit)
+
+
+def _celsius(path: str) -> float | None:
+    degrees = _scaled(path, 1e-3)
+    return degrees if degrees is not None and _COLDEST_C < degrees < _HOTTEST_C else None
+
+
+def _summed(paths: list[str]) -> float | None:
+    found = [value for value in map(_number, paths) if value is not None]
+    return float(sum(found)) if found else None
+
+
+def _largest(paths: list[str]) -> float | None:
+    # intel_powerclamp tells -1 while it does nothing.
+    found = [max(0, value) for value in map(_number, paths) if value is not None]
+    return float(max(found)) if found else None
+
+
+def _is_throttled(path: str) -> float | None:
+    with contextlib.suppress(OSError, ValueError):
+        return float(int(read_bytes(path, 64), 16) & _PI_STATES != 0)
+    return None
+
+
+def _available_mb(path: Path) -> float | None:
+    with contextlib.suppress(OSError):
+        found = re.search(rb"MemAvailable: +(\d+) kB", read_bytes(str(path)))
+        return int(found[1]) * 1024 / 1e6 if found else None
+    return None

@@ -1,0 +1,210 @@
+"""What a rank that runs has done last, by its ring of events.
+
+It needs only the standard library and its neighbours, as boards load it without the other parts.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from .events import COMPUTE, EVENT, FRAME, HEAD_BYTES, NAME, READ, WAIT, WRITE
+
+_BLOCK = 256
+"""Events that are read at once. Ends are in order but for neighbours."""
+_MOST = 2048
+"""Of the events since the last look, those that are used: the newest."""
+_COMPUTES = 0
+"""Number of the thread that computes."""
+_STEPS = frozenset((COMPUTE, READ, WRITE, WAIT))
+_READS_KEPT = 4096
+
+
+class _Event(NamedTuple):
+    begin_ns: int
+    end_ns: int
+    frame: int
+    kind: int
+    route: int
+    thread: int
+    number: int
+
+
+class EventReader:
+    """Reads what comes into a ring while its rank runs."""
+
+    def __init__(self, folder: int, rank: int) -> None:
+        """Open a rank's file.
+
+        Args:
+            folder: its descriptor.
+            rank: number of the rank.
+
+        Raises:
+            OSError: there is none, or it is no file of this user.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._file = os.open(f"{NAME}{rank}", flags, dir_fd=folder)
+        found = os.fstat(self._file)
+        self._capacity = (found.st_size - HEAD_BYTES) // EVENT.size
+        if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode) or self._capacity < 1:
+            self.close()
+            raise PermissionError(errno.EACCES, "is no ring of this user", f"{NAME}{rank}")
+        self._place = 0
+        self._newest_ns = 0
+
+    def head(self) -> dict[str, Any]:
+        """Return what the head of the file says; empty: it is being written."""
+        try:
+            head = json.loads(os.pread(self._file, HEAD_BYTES, 0).rstrip(b"\0"))
+        except ValueError:
+            return {}
+        return head if isinstance(head, dict) else {}
+
+    def take(self) -> tuple[list[_Event], bool]:
+        """Return the events since the last call, by their ends, and whether older ones are left."""
+        blocks: list[bytes] = []
+        taken = 0
+        while taken < self._capacity:
+            block = self._block(min(_BLOCK, self._capacity - taken))
+            ends = _ends(block)
+            new = [place for place, end in enumerate(ends) if end > self._newest_ns]
+            if not new:
+                break
+            count = new[-1] + 1
+            blocks.append(block[: count * EVENT.size])
+            taken += count
+            self._place = (self._place + count) % self._capacity
+            if count < len(ends):
+                break
+        content = b"".join(blocks)
+        if taken >= self._capacity:  # the newest one may be anywhere
+            ends = _ends(content)
+            newest = ends.index(max(ends)) + 1
+            self._place = (self._place + newest) % self._capacity
+            content = content[newest * EVENT.size :] + content[: newest * EVENT.size]
+        used = [_Event(*fields) for fields in EVENT.iter_unpack(content[-_MOST * EVENT.size :])]
+        events = [
+            event
+            for event in used
+            if self._newest_ns < event.end_ns and 0 < event.begin_ns <= event.end_ns
+        ]
+        events.sort(key=lambda event: event.end_ns)
+        if events:
+            self._newest_ns = events[-1].end_ns
+        return events, taken > _MOST or taken >= self._capacity
+
+    def _block(self, most: int) -> bytes:
+        """Return the events of the next places, up to the end of the file."""
+        most = min(most, self._capacity - self._place)
+        offset = HEAD_BYTES + self._place * EVENT.size
+        block = os.pread(self._file, most * EVENT.size, offset)
+        return block[: len(block) // EVENT.size * EVENT.size]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def _ends(events: bytes) -> list[int]:
+    return memoryview(events).cast("q")[1 :: EVENT.size // 8].tolist()
+
+
+class LastSecond:
+    """Makes figures of a rank's events, from one look to the next, about a second later."""
+
+    def __init__(self, reader: EventReader) -> None:
+        """Take the events; those that are there count, too."""
+        self._reader = reader
+        self._looked_ns = 0
+        self._until_ns = 0
+        """End of the last event of the thread that computes."""
+        self._read_at: dict[int, int] = {}
+        """Frames that the source has let in, and when."""
+        self._entered = self._left = 0
+
+    def values(self, now_ns: int) -> dict[str, float]:
+        """Return the figures since the last call; without events, only what is known.
+
+        ``frames_per_s``, ``compute_share`` and ``wait_share`` are the rank's; the source's has
+        those of the job besides: ``completed``, ``rate_fps``, ``latency_p50_ms``,
+        ``latency_p99_ms``, ``frames_inside`` and ``frames_waiting`` (their mean number).
+
+        Args:
+            now_ns: of CLOCK_MONOTONIC.
+        """
+        events, is_cut = self._reader.take()
+        if not events and not self._looked_ns:
+            return {}
+        since_ns = events[0].end_ns if is_cut else self._looked_ns or events[0].begin_ns
+        until_ns = events[-1].end_ns if is_cut else now_ns
+        self._looked_ns = now_ns
+        span_s = max(1, until_ns - since_ns) / 1e9
+        values = {"frames_per_s": _frames(events) / span_s, **self._shares(events, is_cut)}
+        return {**values, **self._of_the_job(events, span_s)}
+
+    def _shares(self, events: list[_Event], is_cut: bool) -> dict[str, float]:
+        """Return which share of the time the thread that computes did so, and waited.
+
+        The time is that between the ends of events: what has not ended counts next time.
+        """
+        own = [event for event in events if event.thread == _COMPUTES and event.kind in _STEPS]
+        if not own:
+            return {}
+        begin_ns = own[0].begin_ns if is_cut or not self._until_ns else self._until_ns
+        self._until_ns = own[-1].end_ns
+        passed = max(1, self._until_ns - begin_ns)
+        kinds = {"compute_share": COMPUTE, "wait_share": WAIT}
+        spent = {name: _spent_ns(own, kind, begin_ns) for name, kind in kinds.items()}
+        return {name: min(1.0, each / passed) for name, each in spent.items()}
+
+    def _of_the_job(self, events: list[_Event], span_s: float) -> dict[str, float]:
+        waited_ns = 0
+        latencies = []
+        for event in events:
+            if event.kind == READ:
+                self._read_at[event.frame] = event.begin_ns
+                self._entered = max(self._entered, event.frame + 1)
+        for event in events:
+            if event.kind == FRAME:
+                latencies.append((event.end_ns - event.begin_ns) / 1e6)
+                self._left = max(self._left, event.frame + 1)
+                read_ns = self._read_at.pop(event.frame, event.begin_ns)
+                waited_ns += max(0, read_ns - event.begin_ns)
+        if len(self._read_at) > _READS_KEPT:
+            self._read_at.clear()
+        if not self._entered:
+            return {}
+        values = {
+            "completed": float(self._left),
+            "rate_fps": len(latencies) / span_s,
+            "frames_inside": float(max(0, self._entered - self._left)),
+        }
+        if latencies:
+            latencies.sort()
+            values["latency_p50_ms"] = _percentile(latencies, 50)
+            values["latency_p99_ms"] = _percentile(latencies, 99)
+            # Little's law: the mean number is the sum of the times over the time.
+            values["frames_waiting"] = waited_ns / 1e9 / span_s
+        return values
+
+
+def _frames(events: Iterable[_Event]) -> int:
+    """Return how many frames a rank has computed: on each route, runs of its busiest segment."""
+    runs = Counter((each.route, each.number) for each in events if each.kind == COMPUTE)
+    routes = {route for route, _ in runs}
+    return sum(max(runs[each] for each in runs if each[0] == route) for route in routes)
+
+
+def _spent_ns(events: Iterable[_Event], kind: int, since_ns: int) -> int:
+    return sum(e.end_ns - max(e.begin_ns, since_ns) for e in events if e.kind == kind)
+
+
+def _percentile(ordered: list[float], percent: int) -> float:
+    """Return the value that this share of all do not exceed."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

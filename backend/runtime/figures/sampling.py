@@ -1,0 +1,165 @@
+"""Samples of a board and its ranks once a second: from their files, so nothing of it is in a rank.
+
+It needs only the standard library and its neighbours, as boards load it without the other parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .events import NAME
+from .hardware import Hardware, read_bytes
+from .last_second import EventReader, LastSecond
+from .nvml import LIBRARY
+
+PERIOD_S = 1.0
+_END_S = 2.0
+"""A sensor may take long to answer."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a board and its ranks were like at a time."""
+
+    time_ns: int
+    """Of CLOCK_MONOTONIC of the board."""
+    values: dict[str, float]
+    """By name: ``quantity_unit``, or ``quantity_unit.part``. Those of a rank end in ``.rank0``."""
+    absent: tuple[str, ...] = ()
+    """Kinds of values that the board does not tell."""
+
+
+def split_name(name: str) -> tuple[str, int | str]:
+    """Return the quantity that a name of a value has, and the number of the rank, or the part."""
+    quantity, _, part = name.partition(".")
+    found = re.fullmatch(r"rank(\d{1,9})", part)
+    return quantity, int(found[1]) if found else part
+
+
+class Sampler:
+    """Looks at a board and at those ranks of a job that are there."""
+
+    def __init__(self, folder: int, root: Path = Path("/"), *, nvml: str = LIBRARY) -> None:
+        """Find what can be read.
+
+        Args:
+            folder: descriptor of the folder with the ranks' rings of events.
+            root: under which Linux shows ``sys`` and ``proc``.
+            nvml: library for NVIDIA's GPUs.
+        """
+        self._folder = folder
+        self._processes = root / "proc"
+        self._hardware = Hardware(root, nvml=nvml)
+        self._ranks: dict[int, _Rank] = {}
+
+    def sample(self) -> Sample:
+        """Return what all is like now."""
+        values = self._hardware.values()
+        self._find_ranks()
+        for number, rank in sorted(self._ranks.items()):
+            for name, value in rank.values(time.monotonic_ns()).items():
+                values[name if name in OF_THE_JOB else f"{name}.rank{number}"] = value
+        return Sample(time.monotonic_ns(), values, self._hardware.absent)
+
+    def _find_ranks(self) -> None:
+        for number in _ranks_in(self._folder) - self._ranks.keys():
+            with contextlib.suppress(OSError):  # its ring is being made
+                reader = EventReader(self._folder, number)
+                self._ranks[number] = _Rank(reader, self._processes)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._hardware.close()
+        for rank in self._ranks.values():
+            rank.close()
+
+
+def _ranks_in(folder: int) -> set[int]:
+    """Return the numbers of the ranks that have a ring in a folder."""
+    names = [name[len(NAME) :] for name in os.listdir(folder) if name.startswith(NAME)]
+    return {int(name) for name in names if name.isdecimal()}
+
+
+OF_THE_JOB = (
+    *("completed", "rate_fps", "latency_p50_ms", "latency_p99_ms"),
+    *("frames_inside", "frames_waiting"),
+)
+"""Values that the source has of the whole job."""
+
+
+class _Rank:
+    """A rank, seen from outside: its events, its process and the processes that help it."""
+
+    def __init__(self, reader: EventReader, processes: Path) -> None:
+        self._reader = reader
+        self._processes = processes
+        self._events = LastSecond(reader)
+        self._before: tuple[int, float] | None = None
+
+    def values(self, now_ns: int) -> dict[str, float]:
+        """Return its figures; none before it has begun, nor after its end."""
+        head = self._reader.head()
+        found = [head.get("process"), *head.get("helpers", ())]
+        if "events" in head or not all(type(number) is int for number in found):
+            return {}
+        told = [self._look_at(number) for number in found]
+        if told[0] is None:
+            return {}
+        seen = [each for each in told if each is not None]
+        cpu_s = sum(each[0] for each in seen)
+        values = {"cpu_s": cpu_s, "memory_mb": sum(each[1] for each in seen)}
+        if self._before is not None:
+            passed_s = max(1, now_ns - self._before[0]) / 1e9
+            values["processor_share"] = max(0.0, cpu_s - self._before[1]) / passed_s
+        self._before = now_ns, cpu_s
+        return {**values, **self._events.values(now_ns)}
+
+    def _look_at(self, process: int) -> tuple[float, float] | None:
+        """Return processor time in seconds and resident memory in 10^6 bytes; ``None``: ended."""
+        folder = f"{self._processes}/{process}"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = read_bytes(f"{folder}/stat").rpartition(b")")[2].split()
+            if fields[0] not in b"ZX":
+                pages = int(read_bytes(f"{folder}/statm").split()[1])
+                ticks = int(fields[11]) + int(fields[12])
+                return ticks / _TICKS, pages * _PAGE_BYTES / 1e6
+        return None
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Sampling:
+    """Samples in a thread while it is entered: a context manager."""
+
+    def __init__(self, folder: int, on_sample: Callable[[Sample], None]) -> None:
+        """Take the folder of :class:`Sampler`, and what is told of each sample in that thread."""
+        self._folder = folder
+        self._on_sample = on_sample
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
+
+    def __enter__(self) -> Sampling:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._end.set()
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        with contextlib.closing(Sampler(self._folder)) as sampler:
+            due_s = time.monotonic()
+            while not self._end.is_set():
+                self._on_sample(sampler.sample())
+                due_s = max(due_s + PERIOD_S, time.monotonic())
+                self._end.wait(due_s - time.monotonic())

@@ -1,0 +1,120 @@
+"""What boards and ranks were like while a job ran: samples, one a second."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankslice.backend.runtime.figures.sampling import Sample
+
+MOST_SAMPLES = 3600
+"""Of a board that are kept: of longer runs every second one, every fourth one, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardHistory:
+    """A board's samples."""
+
+    board: str
+    times_ns: tuple[int, ...]
+    """On the clock of the board that never goes back, as in its ranks' events."""
+    series: dict[str, tuple[float, ...]]
+    """By name: a value for each time; NaN where it was not told."""
+    absent: tuple[str, ...]
+    """Kinds of values that the board does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareSummary:
+    """What a board was like while frames went through its ranks."""
+
+    board: str
+    samples: int
+    """Those in which a rank there had finished frames since the one before."""
+    series: dict[str, dict[str, float]]
+    """By name: ``min``, ``mean`` and ``max``. A counter's growth is their difference."""
+    absent: tuple[str, ...]
+    """Kinds of values that the board does not tell."""
+
+    def of(self, quantity: str) -> dict[str, dict[str, float]]:
+        """Return the series of one quantity, by part."""
+        named = (name.partition(".") for name in self.series)
+        return {part: self.series[quantity + dot + part] for q, dot, part in named if q == quantity}
+
+
+@dataclass(slots=True)
+class _Spread:
+    min: float = math.inf
+    max: float = -math.inf
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.min, self.max = min(self.min, value), max(self.max, value)
+        self.total += value
+        self.count += 1
+
+    def to_json(self) -> dict[str, float]:
+        return {"min": self.min, "mean": self.total / self.count, "max": self.max}
+
+
+@dataclass(slots=True)
+class _Board:
+    samples: list[Sample] = field(default_factory=list)
+    every: int = 1
+    seen: int = 0
+    busy: int = 0
+    spreads: dict[str, _Spread] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+
+    def add(self, sample: Sample) -> None:
+        self.absent = sample.absent
+        if self.seen % self.every == 0:
+            self.samples.append(sample)
+        self.seen += 1
+        if len(self.samples) > MOST_SAMPLES:
+            del self.samples[1::2]
+            self.every *= 2
+        if any(name.startswith("frames_per_s.") and value for name, value in sample.values.items()):
+            self.busy += 1
+            for name, value in sample.values.items():
+                self.spreads.setdefault(name, _Spread()).add(value)
+
+
+class HardwareLog:
+    """Takes samples as they come, in any thread; its memory does not grow with a long run."""
+
+    def __init__(self) -> None:
+        """Begin without samples."""
+        self._boards: dict[str, _Board] = {}
+        self._lock = threading.Lock()
+
+    def add(self, board: str, sample: Sample) -> None:
+        """Take a board's sample."""
+        with self._lock:
+            self._boards.setdefault(board, _Board()).add(sample)
+
+    def histories(self) -> tuple[BoardHistory, ...]:
+        """Return the samples by board."""
+        with self._lock:
+            return tuple(_history(name, board) for name, board in self._boards.items())
+
+    def summaries(self) -> tuple[HardwareSummary, ...]:
+        """Return what they show by board; all of them count, also those that are not kept."""
+        with self._lock:
+            return tuple(_summary(name, board) for name, board in self._boards.items())
+
+
+def _history(name: str, board: _Board) -> BoardHistory:
+    names = dict.fromkeys(each for sample in board.samples for each in sample.values)
+    series = {
+        each: tuple(sample.values.get(each, math.nan) for sample in board.samples) for each in names
+    }
+    return BoardHistory(name, tuple(each.time_ns for each in board.samples), series, board.absent)
+
+
+def _summary(name: str, board: _Board) -> HardwareSummary:
+    series: dict[str, Any] = {each: spread.to_json() for each, spread in board.spreads.items()}
+    return HardwareSummary(name, board.busy, series, board.absent)

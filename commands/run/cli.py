@@ -63,7 +63,9 @@ from rankslice.framework.wording import on_one_line
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from rankslice.backend.runtime.figures.sampling import Sample
     from rankslice.backend.runtime.options import RunOptions
+    from rankslice.commands.run.live import LiveView
     from rankslice.commands.run.run import FinishedRun, PreparedRun
 
 
@@ -76,7 +78,7 @@ _TYPED = "rankslice.typed"
 
 
 class _RunCommand(TyperCommand):
-    """The command, whose ``--verify`` and ``--nms`` may stand without a value.
+    """The command, whose ``--verify``, ``--live`` and ``--nms`` may stand without a value.
 
     ``--frames unlimited`` is a switch, ``--unlimited``.
     """
@@ -92,12 +94,19 @@ class _RunCommand(TyperCommand):
             spelled.append("--unlimited" if argument == "--frames=unlimited" else argument)
             if argument == "--verify" and following not in [mode.value for mode in _Verify]:
                 spelled.append(_Verify.deployed.value)
+            if argument == "--live" and not _LIVE.fullmatch(following):
+                spelled.append(_TERMINAL)
             if argument == "--nms" and not _NUMBER.fullmatch(following):
                 spelled.append(str(MOST_OVERLAP))
         return super().parse_args(ctx, spelled)
 
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf")
+
+
+_TERMINAL = "/dev/tty"
+"""What ``--live`` means without a value."""
+_LIVE = re.compile(rf"-|.+\.jsonl|{_TERMINAL}")
 
 
 class _Overflow(str, Enum):
@@ -286,6 +295,16 @@ def run(
     record_frames: Annotated[
         int, Option(min=1, max=1_000_000, help="With --record: number of frames.")
     ] = 10,
+    live: Annotated[
+        Path | None,
+        Option(
+            callback=writes(is_checked_later=True),
+            readable=False,
+            metavar="[FILE.jsonl|-]",
+            help="Show once a second what ranks and boards are like: rate, latency, use, memory,"
+            " temperature. With FILE.jsonl, or '-' for standard output: as lines of JSON.",
+        ),
+    ] = None,
     survive: Survive = False,
     standby: Standby = False,
     mpirun: Mpirun = None,
@@ -307,6 +326,7 @@ def run(
         classes_csv,
         classes_json,
     )
+    from rankslice.commands.run.live import TERMINAL, LiveLines, LiveState, LiveView, check_live
     from rankslice.commands.run.output import check_streamed, growth_text, json_lines
     from rankslice.commands.run.record import run_record
     from rankslice.commands.run.recording import prepare_recording
@@ -338,6 +358,7 @@ def run(
         results, output = output, None
     video = output if output is not None and is_video(output) else None
     target = check_streamed(output) if output is not None and video is None else None
+    shown_at = check_live(live, target) if live is not None else None
     form = box_form or (BoxForm.xyxy if nms is None else BoxForm.cxcywh)
     reading = Reading(boxes, form, box_unit, min_score, nms) if boxes else None
     names = read_labels(labels) if labels is not None else ()
@@ -435,7 +456,7 @@ def run(
     if target is not None:
         lines = json_lines(prepared, target, names, best)
     command_line = ("rankslice", "run", *context.meta[_TYPED])
-    shows = STDOUT not in (json_file, html, classes, prepared.options.results, target)
+    shows = STDOUT not in (json_file, html, classes, prepared.options.results, target, shown_at)
 
     def show(ran: FinishedRun) -> None:
         bars.end()
@@ -454,14 +475,30 @@ def run(
         bars.end()
         bars.begin("finding the first difference", None)
 
+    state = LiveState(prepared.plan, prepared.source.frames)
+    view = LiveView(state) if shown_at == TERMINAL else None
+    values = LiveLines(shown_at) if shown_at not in (None, TERMINAL) else None
+
+    def note_completed(count: int) -> None:
+        state.completed = count
+        bars.update(count)
+
+    def take_sample(board: str, sample: Sample) -> None:
+        for each in (view, values):
+            if each is not None:
+                each.take(board, sample)
+
     with _Bars() as bars:
-        if not (target == STDOUT and sys.stdout.isatty()):  # the lines are shown instead
+        if view is not None:
+            bars.show(view)
+        elif not (target == STDOUT and sys.stdout.isatty()):  # the lines are shown instead
             bars.begin("running", prepared.source.frames)
         finished = run_folder(
             prepared,
             verify=verify is not None,
             tolerance=tolerance,
-            on_completed=bars.update,
+            on_completed=note_completed,
+            on_sample=take_sample,
             on_result=lines.write if lines is not None else None,
             on_drain=_tell_drain,
             on_ran=show,
@@ -479,6 +516,8 @@ def run(
             drawn = write_video(movie, finished, bars.update)
     if lines is not None:
         lines.close()
+    if values is not None:
+        values.close()
     if drawn and shows:
         print_line(screen, on_one_line(drawn))
     if json_file is not None:
@@ -501,7 +540,7 @@ def run(
 
 _NOT_SURVIVING = (
     *("arrivals", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
-    *("labels", "top", "classes", "boxes", "html", "record"),
+    *("labels", "top", "classes", "boxes", "html", "record", "live"),
 )
 """Options that mean nothing, or are not there, with ``--survive``."""
 
@@ -576,6 +615,10 @@ class _Bars:
         """Show the bar of a piece of work; ``total``: ``None`` if the amount is unknown."""
         self._progress = self._shown.enter_context(progress_bars())
         self._progress.add_task(work, total=total)
+
+    def show(self, view: LiveView) -> None:
+        """Show a view instead of a bar."""
+        self._shown.enter_context(view)
 
     def update(self, count: int) -> None:
         """Tell how much of it is done."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import STDOUT, is_null
+from rankslice.commands.run.line_file import LineFile
 
 
 class JsonLines:
@@ -36,11 +32,10 @@ class JsonLines:
             label_of: names the input of a frame.
             classes_of: finds the best classes in the first output; ``None``: lines have none.
         """
-        self._target = target
+        self._file = LineFile(target, "--output")
         self._outputs = outputs
         self._label_of = label_of
         self._classes_of = classes_of
-        self._descriptor: int | None = None
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
         """Write the line of a frame; it is whole in the file when this returns.
@@ -56,7 +51,7 @@ class JsonLines:
             spec.name: _listed(spec, values)
             for spec, values in zip(self._outputs, outputs, strict=True)
         }
-        self._write(json.dumps(line, allow_nan=False).encode() + b"\n")
+        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
         """Close the file; without results it is empty.
@@ -64,37 +59,7 @@ class JsonLines:
         Raises:
             RankSliceError: it cannot be written.
         """
-        self._write(b"")
-        if self._target != STDOUT and self._descriptor is not None:
-            os.close(self._descriptor)
-
-    def _write(self, text: bytes) -> None:
-        # By its number: a thread that waits in Python's stdout would keep the program from ending.
-        left = memoryview(text)
-        try:
-            if self._descriptor is None:
-                self._descriptor = self._open()
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-        except BrokenPipeError:
-            raise SystemExit(1) from None
-        except OSError as error:
-            place = "standard output" if self._target == STDOUT else str(self._target)
-            found = f"cannot be written: {error.strerror}"
-            raise RankSliceError(Mistake(place, found, "choose another --output")) from None
-
-    def _open(self) -> int:
-        if self._target == STDOUT:
-            sys.stdout.flush()
-            return sys.stdout.fileno()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(self._target, flags, 0o666)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.ftruncate(descriptor, 0)
-        elif not is_null(self._target):
-            os.close(descriptor)
-            raise OSError(0, "is not a regular file")
-        return descriptor
+        self._file.close()
 
 
 def _listed(spec: TensorSpec, values: NDArray[Any]) -> Any:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.quantities import frames_text, joules_text
+from rankslice.framework.quantities import bytes_text, frames_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, on_one_line
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rankslice.commands.run.run import FinishedRun
     from rankslice.commands.run.surviving import Survived
+    from rankslice.measurement.hardware import HardwareSummary
     from rankslice.measurement.summary import EnergySummary, OnSurge, RankSummary, RunSummary
     from rankslice.measurement.verify import Verification
 
@@ -84,6 +85,9 @@ def print_run(summary: RunSummary, console: Console) -> None:
         print_line(console, _stage_means(summary))
     for line in _energies(summary.energy):
         print_line(console, line)
+    for board in summary.hardware:
+        if board.samples:
+            print_line(console, _hardware(board))
     print_line(console, f"bottleneck: {summary.bottleneck}")
     if summary.verify is not None:
         print_verdict(summary.verify, console)
@@ -187,6 +191,40 @@ def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
         )
     for reason, names in absent.items():
         yield f"energy of {joined(names)}: absent, {reason}"
+
+
+def _hardware(board: HardwareSummary) -> str:
+    """Return what a board was like under load, as far as that says something."""
+    parts = []
+    if zones := board.of("temperature_c"):
+        hottest = max(zones, key=lambda zone: zones[zone]["max"])
+        parts.append(f"up to {zones[hottest]['max']:.0f} °C ({hottest})")
+    if clocks := board.of("frequency_mhz"):
+        lowest = min(clocks, key=lambda policy: clocks[policy]["min"])
+        parts.append(f"lowest clock {clocks[lowest]['min']:.0f} MHz ({lowest})")
+    if "throttling" not in board.absent:
+        slowed = [*_slowed(board)]
+        parts.append(f"throttled ({', '.join(slowed)})" if slowed else "not throttled")
+    for use in board.of("gpu_utilisation_percent").values():
+        parts.append(f"GPU {use['mean']:.0f} % busy")
+    for memory in board.of("memory_available_mb").values():
+        parts.append(f"{bytes_text(int(memory['min'] * 1e6))} of memory left")
+    return f"hardware of {board.board}: {', '.join(parts)}{_absent(board)}"
+
+
+def _slowed(board: HardwareSummary) -> Iterator[str]:
+    """Yield what slowed a board down: brakes in use, counters that have grown."""
+    for quantity in ("cooling_state", "throttled"):
+        yield from (part for part, value in board.of(quantity).items() if value["max"] > 0)
+    for part, count in board.of("throttle_count").items():
+        if count["max"] > count["min"]:
+            yield part
+
+
+def _absent(board: HardwareSummary) -> str:
+    # That there is no sensor of power stands in the line of the energy.
+    kinds = [kind for kind in board.absent if kind not in ("power", "NVIDIA GPU")]
+    return f"; {joined(kinds)} not told" if kinds else ""
 
 
 def _accelerated(record: dict[str, Any]) -> str:

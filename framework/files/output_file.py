@@ -54,6 +54,7 @@ PAGE = Kind(
 CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
 RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
 LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))
+LIVE = Kind("a file of --live", re.compile(rb'\{"format": "rankslice-live"'))
 NPZ = Kind("an .npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
 VIDEO = Kind("a video", re.compile(rb"[\s\S]{4}ftyp|RIFF"))
 PLATFORM = Kind(

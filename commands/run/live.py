@@ -1,0 +1,281 @@
+"""``run --live``: what ranks and boards are like while a job runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from rankslice.backend.runtime.figures.sampling import Sample, split_name
+from rankslice.commands.output import new_table, print_line, shortened, talk
+from rankslice.commands.run.line_file import LineFile
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import LIVE, STDOUT, check_output, is_null
+from rankslice.framework.plan import Plan
+from rankslice.framework.quantities import bytes_text
+from rankslice.framework.wording import joined
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TERMINAL = Path("/dev/tty")
+"""Where the values go if nobody names a file."""
+FORMAT = "rankslice-live"
+VERSION = 1
+
+_SUFFIX = ".jsonl"
+_NOTHING = "-"
+
+
+def check_live(path: Path, lines: Path | None) -> Path:
+    """Return where the values go: a file, :data:`STDOUT`, or :data:`TERMINAL`.
+
+    Args:
+        path: as given.
+        lines: where ``--output`` goes.
+
+    Raises:
+        RankSliceError: they cannot go there.
+    """
+    if path == TERMINAL:
+        if lines == STDOUT and sys.stdout.isatty() and talk.is_terminal:
+            found = "would be in one terminal with the lines of --output -"
+            raise RankSliceError(Mistake("--live", found, "give one of them a FILE.jsonl"))
+        return path
+    if str(path) != "-" and not is_null(path) and path.suffix.lower() != _SUFFIX:
+        expected = f"expected a name that ends in {_SUFFIX}, or - for standard output"
+        raise RankSliceError(Mistake(str(path), "does not name a format of live values", expected))
+    return check_output(path, "--live", LIVE)
+
+
+class LiveState:
+    """The newest samples of a job's boards."""
+
+    def __init__(self, plan: Plan, frames: int | None) -> None:
+        """Begin without samples.
+
+        Args:
+            plan: of the job.
+            frames: how many there will be; ``None``: nobody knows.
+        """
+        self.plan = plan
+        self.frames = frames
+        self.completed = 0
+        """How many results have come."""
+        self.samples: dict[str, Sample] = {}
+        """By board."""
+
+    def take(self, board: str, sample: Sample) -> None:
+        """Take a board's newest sample."""
+        self.samples = {**self.samples, board: sample}
+
+    def of_job(self, name: str) -> float | None:
+        """Return a value of the job, or of a rank; ``None``: it is not known now."""
+        found = (sample.values.get(name) for sample in self.samples.values())
+        return next((value for value in found if value is not None), None)
+
+
+class LiveLines:
+    """Writes an object per sample, as they come."""
+
+    def __init__(self, target: Path) -> None:
+        """Take a file from :func:`check_live`."""
+        self._file = LineFile(target, "--live")
+        self._lock = threading.Lock()
+        self._error: RankSliceError | SystemExit | None = None
+
+    def take(self, board: str, sample: Sample) -> None:
+        """Write a board's sample; a file that cannot be written is told by :meth:`close`."""
+        record = {
+            "format": FORMAT,
+            "version": VERSION,
+            "time_s": round(time.time(), 3),
+            "board": board,
+            "time_ns": sample.time_ns,
+            "values": sample.values,
+            "absent": list(sample.absent),
+        }
+        with self._lock:
+            if self._error is None:
+                try:
+                    self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+                except (RankSliceError, SystemExit) as error:
+                    self._error = error
+
+    def close(self) -> None:
+        """Close the file.
+
+        Raises:
+            RankSliceError: it could not be written.
+            SystemExit: nobody reads standard output any more.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._file.close()
+
+
+class LiveView:
+    """Shows the newest samples: a context manager.
+
+    A terminal shows the view until the end of the job; a file of messages gets a line a second.
+    """
+
+    def __init__(self, state: LiveState, console: Console = talk) -> None:
+        """Take what to show, and where."""
+        self._state = state
+        self._console = console
+        self._began_s = time.monotonic()
+        self._shown = ExitStack()
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> LiveView:
+        """Show that the job starts."""
+        if self._console.is_terminal:
+            self._live = self._shown.enter_context(
+                Live(console=self._console, auto_refresh=False, transient=True)
+            )
+            self._live.update(live_view(self._state), refresh=True)
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        """Take the view away."""
+        with self._lock:
+            self._live = None
+            self._shown.close()
+
+    def take(self, board: str, sample: Sample) -> None:
+        """Show a board's newest sample."""
+        with self._lock:
+            self._state.take(board, sample)
+            if self._live is not None:
+                self._live.update(live_view(self._state), refresh=True)
+            elif not self._console.is_terminal and board == self._board_of_source:
+                passed_s = time.monotonic() - self._began_s
+                print_line(self._console, f"{passed_s:.0f} s: {live_line(self._state)}")
+
+    @property
+    def _board_of_source(self) -> str:
+        """The board whose samples are the pace; a job on this machine has one."""
+        plan = self._state.plan
+        source = plan.ranks[plan.source].board
+        return source if source in self._state.samples else next(iter(self._state.samples), "")
+
+
+def live_view(state: LiveState) -> RenderableType:
+    """Return what a terminal shows."""
+    boards = _board_table(state)
+    parts: list[RenderableType] = [Text(_headline(state)), _rank_table(state)]
+    return Group(*parts, *([boards] if boards is not None else []))
+
+
+def live_line(state: LiveState) -> str:
+    """Return the same, shorter, on one line."""
+    parts = [_headline(state)]
+    for number in range(len(state.plan.ranks)):
+        computes = state.of_job(f"compute_share.rank{number}")
+        if computes is not None:
+            waits = _percent(state.of_job(f"wait_share.rank{number}"))
+            parts.append(f"rank {number} computes {_percent(computes)}, waits {waits}")
+    for board, sample in state.samples.items():
+        cells = [cell for heading, cell in _board_cells(sample) if heading in _SHORT]
+        parts += [f"{board} {', '.join(cells)}"] if cells else []
+    return "; ".join(parts)
+
+
+_SHORT = ("temperature", "power")
+
+
+def _headline(state: LiveState) -> str:
+    """Return what is known of the whole job."""
+    rate, inside = state.of_job("rate_fps"), state.of_job("frames_inside")
+    of = "" if state.frames is None else f" of {state.frames}"
+    completed = max(state.completed, int(state.of_job("completed") or 0))
+    text = f"{completed}{of} frames"
+    if rate is None:
+        return text if completed else f"{text}; the job is starting"
+    text += f", {rate:.1f} frames/s"
+    p50, p99 = (state.of_job(f"latency_p{percent}_ms") for percent in (50, 99))
+    if p50 is not None and p99 is not None:
+        text += f", latency p50 {p50:.2f} ms, p99 {p99:.2f} ms"
+    waiting = state.of_job("frames_waiting")
+    queue = "" if waiting is None else f", {waiting:.1f} waiting"
+    return f"{text}; {inside or 0:.0f} inside{queue}"
+
+
+def _rank_table(state: LiveState) -> RenderableType:
+    headings = ("rank", "accelerator", "frames/s", "computes", "waits", "processor", "memory")
+    table = new_table(headings, right=range(2, 7))
+    for number, rank in enumerate(state.plan.ranks):
+        rate = state.of_job(f"frames_per_s.rank{number}")
+        memory = state.of_job(f"memory_mb.rank{number}")
+        shares = ("compute_share", "wait_share", "processor_share")
+        table.add_row(
+            str(number),
+            escape(shortened(rank.key)),
+            _NOTHING if rate is None else f"{rate:.1f}",
+            *(_percent(state.of_job(f"{share}.rank{number}")) for share in shares),
+            _NOTHING if memory is None else f"{memory:.0f} MB",
+        )
+    return table
+
+
+def _board_table(state: LiveState) -> RenderableType | None:
+    """Return a row for each board, with a column for what one of them tells."""
+    cells = {board: dict(_board_cells(sample)) for board, sample in state.samples.items()}
+    headings = dict.fromkeys(heading for row in cells.values() for heading in row)
+    if not headings:
+        return None
+    table = new_table(("board", *headings), right=range(1, len(headings) + 1))
+    for board, row in cells.items():
+        told = (escape(row.get(heading, _NOTHING)) for heading in headings)
+        table.add_row(escape(shortened(board)), *told)
+    return table
+
+
+def _board_cells(sample: Sample) -> Iterator[tuple[str, str]]:
+    """Yield what a board tells, in a few words each."""
+    by_quantity: dict[str, dict[str, float]] = {}
+    for name, value in sample.values.items():
+        quantity, part = split_name(name)
+        if isinstance(part, str):
+            by_quantity.setdefault(quantity, {})[part] = value
+    if zones := by_quantity.get("temperature_c"):
+        hottest = max(zones, key=zones.__getitem__)
+        yield "temperature", f"{zones[hottest]:.0f} °C ({shortened(hottest, 20)})"
+    if clocks := by_quantity.get("frequency_mhz"):
+        least, most = min(clocks.values()), max(clocks.values())
+        yield "clock", f"{least:.0f} MHz" if least == most else f"{least:.0f}-{most:.0f} MHz"
+    brakes = {**by_quantity.get("cooling_state", {}), **by_quantity.get("throttled", {})}
+    if brakes:
+        slowed = [name for name, value in brakes.items() if value > 0]
+        yield "throttled", shortened(joined(slowed)) if slowed else "no"
+    for quantity, heading, unit in _PLAIN:
+        if quantity in by_quantity:
+            yield heading, f"{sample.values[quantity]:.3g} {unit}"
+    if "memory_available_mb" in by_quantity:
+        yield "memory left", bytes_text(int(sample.values["memory_available_mb"] * 1e6))
+
+
+_PLAIN: Sequence[tuple[str, str, str]] = (
+    ("power_w", "power", "W"),
+    ("gpu_utilisation_percent", "GPU", "%"),
+    ("gpu_temperature_c", "GPU at", "°C"),
+    ("gpu_power_w", "GPU power", "W"),
+)
+"""Quantities that a board has one of, with their headings and units."""
+
+
+def _percent(share: Any) -> str:
+    return _NOTHING if share is None else f"{100 * share:.0f} %"

@@ -63,6 +63,17 @@ int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts) {
   return has('p') ? OK : NOT_SUPPORTED;
 }
 
+int nvmlDeviceGetUtilizationRates(void *gpu, unsigned *rates) {
+  rates[0] = is_second(gpu) ? 75 : 25;
+  rates[1] = 99;
+  return has('u') ? OK : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetTemperature(void *gpu, unsigned sensor, unsigned *celsius) {
+  *celsius = is_second(gpu) ? 61 : 41;
+  return has('u') && sensor == 0 ? OK : NOT_SUPPORTED;
+}
+
 int nvmlDeviceGetMemoryInfo(void *gpu, Memory *memory) {
   if (!has('m')) return NOT_SUPPORTED;
   memory->total = 80000000000;

@@ -62,7 +62,7 @@ class EventReader:
         """Return what the head of the file says; empty: it is being written."""
         try:
             head = json.loads(os.pread(self._file, HEAD_BYTES, 0).rstrip(b"\0"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return head if isinstance(head, dict) else {}
 

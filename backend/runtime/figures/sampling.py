@@ -108,7 +108,8 @@ class _Rank:
     def values(self, now_ns: int) -> dict[str, float]:
         """Return its figures; none before it has begun, nor after its end."""
         head = self._reader.head()
-        found = [head.get("process"), *head.get("helpers", ())]
+        helpers = head.get("helpers")
+        found = [head.get("process"), *(helpers if isinstance(helpers, list) else ())]
         if "events" in head or not all(type(number) is int for number in found):
             return {}
         told = [self._look_at(number) for number in found]

@@ -98,17 +98,20 @@ def test_a_program_feeds_boards(
 def test_a_signal_ends_an_endless_run_over_boards_once_all_results_are_here(
     open_mpi: Callable[[], Path], rack: Boards, out: Path, tmp_path: Path
 ) -> None:
-    lines, results = tmp_path / "r.jsonl", tmp_path / "r.bin"
+    lines, results, live, record = (
+        tmp_path / name for name in ("r.jsonl", "r.bin", "live.jsonl", "run.json")
+    )
     options = ("--frames", "unlimited", "--fps", "50", "--results", results, "--output", lines)
+    values = ("--live", live, "--json", record)
     given = ("--mpirun", open_mpi(), "--ssh-config", rack.ssh_config)
     job = subprocess.Popen(
-        [*COMMAND, "run", *map(str, (out, *options, *given))],
+        [*COMMAND, "run", *map(str, (out, *options, *values, *given))],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
     deadline = time.monotonic() + 60
-    while not (lines.exists() and lines.read_text().count("\n") > 10):
+    while not (lines.exists() and lines.read_text().count("\n") > 10 and have_been_seen(live)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     job.send_signal(signal.SIGTERM)
@@ -119,6 +122,20 @@ def test_a_signal_ends_an_endless_run_over_boards_once_all_results_are_here(
         json.loads(line)["outputs"]["probabilities"] for line in lines.read_text().splitlines()
     ]
     np.testing.assert_array_equal(read_results(results).values(0), np.array(found, np.float32))
+    boards = {each["board"]: each for each in json.loads(record.read_text())["hardware"]}
+    for number, name in enumerate(("board1", "board2")):
+        series = boards[name]["series"]
+        assert 0 < series[f"compute_share.rank{number}"]["mean"] < 1
+        assert 1 < series[f"memory_mb.rank{number}"]["max"] < 500
+    assert "rate_fps" in boards["board1"]["series"]
+    assert "rate_fps" not in boards["board2"]["series"]
+
+
+def have_been_seen(live: Path) -> bool:
+    """Return whether both boards have sent samples of their ranks at work."""
+    text = live.read_text() if live.exists() else ""
+    told = [json.loads(line)["values"] for line in text.splitlines(keepends=True) if "\n" in line]
+    return all(any(f"wait_share.rank{n}" in values for values in told) for n in (0, 1))
 
 
 @pytest.mark.ci

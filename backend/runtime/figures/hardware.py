@@ -112,11 +112,10 @@ def _frequencies(system: Path) -> Iterator[tuple[str, _Look]]:
 def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
     """Yield counters of throttling, states of brakes, and what a Raspberry Pi's firmware says."""
     cores = _numbered(system / "devices/system/cpu", "cpu[0-9]*/thermal_throttle")
-    for kind in ("core", "package"):
-        paths = [str(each / f"{kind}_throttle_count") for each in cores]
-        if kind == "package":  # all cores of one tell the same
-            packages = {file_text(each.parent / "topology/physical_package_id") for each in cores}
-            paths = paths[:1] if len(packages) <= 1 else paths
+    # All cores of a package tell the same of it.
+    packages = {file_text(each.parent / "topology/physical_package_id"): each for each in cores}
+    for kind, folders in (("core", cores), ("package", [*packages.values()])):
+        paths = [str(folder / f"{kind}_throttle_count") for folder in folders]
         yield f"throttle_count.{kind}", partial(_summed, paths)
     events = [str(path) for path in _numbered(system / "class/hwmon", "hwmon*/oc*_event_cnt")]
     yield "throttle_count.over_current", partial(_summed, events)

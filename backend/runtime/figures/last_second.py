@@ -17,7 +17,7 @@ from .events import COMPUTE, EVENT, FRAME, HEAD_BYTES, NAME, READ, WAIT, WRITE
 
 _BLOCK = 256
 """Events that are read at once. Ends are in order but for neighbours."""
-_MOST = 2048
+_MOST = 1024
 """Of the events since the last look, those that are used: the newest."""
 _COMPUTES = 0
 """Number of the thread that computes."""

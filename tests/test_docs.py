@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rankslice.commands.inspect import inside, object_to_json, to_json
+from rankslice.commands.run import live
 from rankslice.exploration.results import files
 from rankslice.framework import plan
 
@@ -141,6 +142,15 @@ def test_the_command_line_page_says_what_the_command_line_says() -> None:
     assert page == script["generated_page"](page), "run: python docs/generate_cli.py"
 
 
+def test_the_picture_of_the_live_view_is_what_the_command_shows() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "generate_live.py"))
+    drawn, kept = (
+        re.findall(r">([^<>]*)</text>", text)
+        for text in (script["picture"](), script["PICTURE"].read_text(encoding="utf-8"))
+    )
+    assert drawn == kept, "run: python docs/generate_live.py"
+
+
 @pytest.mark.parametrize("command", ["inspect", "build", "run", "probe", "deploy", "demo"])
 def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
     command: str, tmp_path: Path
@@ -158,7 +168,8 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
     written = {
-        each.FORMAT: str(each.VERSION) for each in (plan, files, to_json, object_to_json, inside)
+        each.FORMAT: str(each.VERSION)
+        for each in (plan, files, to_json, object_to_json, inside, live)
     }
     assert written == told
 

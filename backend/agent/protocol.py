@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ MARK = "rankslice-answer "
 """Begins the line that is an answer."""
 
 
+_sending = threading.Lock()
+
+
 def send(answer: Answer) -> None:
-    """Print an answer."""
-    print(MARK + json.dumps(answer), flush=True)
+    """Print an answer, on a line of its own whichever threads send others."""
+    with _sending:
+        print(MARK + json.dumps(answer), flush=True)

@@ -55,14 +55,21 @@ class Sampler:
             folder: descriptor of the folder with the ranks' rings of events.
             root: under which Linux shows ``sys`` and ``proc``.
             nvml: library for NVIDIA's GPUs.
+
+        Raises:
+            OSError: the system has no room for another open file.
         """
-        self._folder = folder
+        self._folder = os.dup(folder)
         self._processes = root / "proc"
         self._hardware = Hardware(root, nvml=nvml)
         self._ranks: dict[int, _Rank] = {}
 
     def sample(self) -> Sample:
-        """Return what all is like now."""
+        """Return what all is like now.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
         values = self._hardware.values()
         self._find_ranks()
         for number, rank in sorted(self._ranks.items()):
@@ -78,6 +85,7 @@ class Sampler:
 
     def close(self) -> None:
         """Close what was opened."""
+        os.close(self._folder)
         self._hardware.close()
         for rank in self._ranks.values():
             rank.close()
@@ -158,7 +166,7 @@ class Sampling:
         self._thread.join(_END_S)
 
     def _run(self) -> None:
-        with contextlib.closing(Sampler(self._folder)) as sampler:
+        with contextlib.suppress(OSError), contextlib.closing(Sampler(self._folder)) as sampler:
             due_s = time.monotonic()
             while not self._end.is_set():
                 self._on_sample(sampler.sample())

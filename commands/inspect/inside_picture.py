@@ -7,10 +7,8 @@ in the order in which the nodes run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from rich.cells import cell_len
 
 from rankslice.commands.inspect.fusions import (
     ADDED,
@@ -26,7 +24,14 @@ from rankslice.commands.inspect.fusions import (
 from rankslice.commands.inspect.inside import Inside
 from rankslice.commands.inspect.internals import Built, Internals
 from rankslice.commands.inspect.internals import Node as LiteRtNode
-from rankslice.commands.inspect.lanes import ROW, Row, assign_lanes, tensor_path
+from rankslice.commands.inspect.lanes import (
+    ROW,
+    Row,
+    assign_lanes,
+    column_width,
+    tensor_path,
+    text_width,
+)
 from rankslice.commands.inspect.optimised import FILE, Optimised
 from rankslice.commands.output import shortened
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -35,9 +40,6 @@ from rankslice.framework.quantities import frames_text, share_text
 
 _MARGIN, _GAP = 20, 6
 """Around the picture, and between blocks; this and all other lengths are pixels."""
-_LETTER = 7.25
-"""Width of a letter at 12 pixels, in the widest of the usual monospaced fonts."""
-_LANE, _NARROWEST_LANE, _ALL_LANES = 14, 5, 240
 _BAR = 90
 _NAME, _OPERATOR, _TITLE, _TOOLTIP = 34, 34, 90, 300
 """Most letters of each."""
@@ -367,19 +369,18 @@ def _side(
         rows.append(Row(tuple(name for name in cell.reads if name in made), cell.makes))
         made.update(cell.makes)
     lanes = assign_lanes(rows)
-    lane = max(_NARROWEST_LANE, min(_LANE, _ALL_LANES // max(1, lanes.count)))
-    xs = [x + 8 + lane * number for number in lanes.rows]
-    name = x + 8 + max(1, lanes.count) * lane + 10
-    op = name + _width((cell.name for cell, _ in cells), _NAME)
-    where = op + _width((cell.op for cell, _ in cells), _OPERATOR)
-    bar = where + (_width((cell.where for cell, _ in cells), _NAME) if colours else 0)
+    xs = [x + 8 + lanes.lane * number for number in lanes.rows]
+    name = x + 8 + lanes.width + 10
+    op = name + column_width((cell.name for cell, _ in cells), _NAME, 4)
+    where = op + column_width((cell.op for cell, _ in cells), _OPERATOR, 4)
+    bar = where + (column_width((cell.where for cell, _ in cells), _NAME, 4) if colours else 0)
     most = max((cell.share or 0 for cell, _ in cells), default=0) or 1
     readers: dict[str, list[tuple[int, int]]] = {}
     for row, own, (_, y) in zip(rows, xs, cells, strict=True):
         for each in dict.fromkeys(row.reads):
             readers.setdefault(each, []).append((own, y))
     lines = [
-        tensor_path(own, y, x + 8 + lane * lanes.tensors[tensor], readers[tensor])
+        tensor_path(own, y, x + 8 + lanes.lane * lanes.tensors[tensor], readers[tensor])
         for row, own, (_, y) in zip(rows, xs, cells, strict=True)
         for tensor in row.makes
         if tensor in readers
@@ -399,11 +400,6 @@ def _side(
         for own, (cell, y) in zip(xs, cells, strict=True)
     ]
     return _Side(name, op, where, bar, heading, x, tuple(placed), tuple(lines))
-
-
-def _width(texts: Iterable[str], most: int) -> int:
-    longest = max((cell_len(shortened(text, most)) for text in texts), default=0)
-    return int(max(longest, 4) * _LETTER) + 16
 
 
 def _tooltip(cell: _Cell) -> Iterator[str]:
@@ -430,4 +426,4 @@ def _legend(
     x = _MARGIN
     for colour, text in texts:
         yield x, colour, text
-        x += 22 + int(cell_len(text) * _LETTER) + 22
+        x += 22 + text_width(text) + 22

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from rankslice.commands.output import shortened
 
 ROW = 22
 """Height of a row; this and all other lengths are pixels."""
+_LANE, _NARROWEST_LANE, _ALL_LANES = 14, 5, 360
+_LETTER = 7.25
+"""Width of a letter at 12 pixels, in the widest of the usual monospaced fonts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,16 @@ class Lanes:
     tensors: dict[str, int]
     """Those that some row reads."""
     count: int
+
+    @property
+    def lane(self) -> int:
+        """Width of one lane: the narrower, the more there are."""
+        return max(_NARROWEST_LANE, min(_LANE, _ALL_LANES // max(1, self.count)))
+
+    @property
+    def width(self) -> int:
+        """Width of all lanes."""
+        return max(1, self.count) * self.lane
 
 
 def assign_lanes(rows: Sequence[Row]) -> Lanes:
@@ -65,6 +82,17 @@ def _taken(free: list[int], wanted: int | None) -> int:
     free.remove(wanted)
     heapq.heapify(free)
     return wanted
+
+
+def text_width(text: str) -> int:
+    """Return how wide a text is."""
+    return int(cell_len(text) * _LETTER)
+
+
+def column_width(texts: Iterable[str], most: int, least: int = 8) -> int:
+    """Return the width of a column of texts, shortened to ``most`` letters, and of its margin."""
+    longest = max((cell_len(shortened(text, most)) for text in texts), default=0)
+    return int(max(longest, least) * _LETTER) + 16
 
 
 def bend(x: int, to_x: int, to_y: int) -> str:

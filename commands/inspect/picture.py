@@ -12,10 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rich.cells import cell_len
-
 from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.lanes import ROW, Row, assign_lanes, bend, stem
+from rankslice.commands.inspect.lanes import (
+    ROW,
+    Row,
+    assign_lanes,
+    bend,
+    column_width,
+    stem,
+    text_width,
+)
 from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.commands.output import shortened
@@ -30,9 +36,6 @@ from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
 
 _MARGIN = 20
-_LETTER = 7.25
-"""Width of a letter at 12 pixels, in the widest of the usual monospaced fonts."""
-_LANE, _NARROWEST_LANE, _ALL_LANES = 14, 5, 360
 _BAR = 90
 _NAME, _OPERATOR, _SHAPE, _TITLE, _KEY = 48, 20, 24, 90, 30
 """Most letters of each."""
@@ -161,8 +164,6 @@ class _Columns:
     """Where the columns begin."""
 
     lanes: int
-    lane: int
-    """Width of a lane."""
     name: int
     op: int
     shape: int
@@ -218,15 +219,15 @@ def _picture(inspection: Inspection, addition: str, begin: int) -> _Picture:
     items = _items(inspection)
     rows = [Row(_names(item.reads), _names(item.makes)) for item in items]
     lanes = assign_lanes(rows)
-    columns = _columns(items, lanes.count)
+    columns = _columns(items, lanes.width)
     legend_columns, legend = _legend(inspection)
     legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
     width = max(columns.end, legend_end) + _MARGIN
     top = 104 + (len(legend) + 1) * ROW * bool(legend)
     arriving = _arriving(inspection.plan, items)
     heights = _heights(items, arriving, top + 18)
-    xs = [columns.lanes + lane * columns.lane for lane in lanes.rows]
-    tensor_xs = {name: columns.lanes + lane * columns.lane for name, lane in lanes.tensors.items()}
+    xs = [columns.lanes + lane * lanes.lane for lane in lanes.rows]
+    tensor_xs = {name: columns.lanes + lane * lanes.lane for name, lane in lanes.tensors.items()}
     return _Picture(
         title=shortened(inspection.graph.name, _TITLE) + addition,
         begin=begin,
@@ -285,21 +286,15 @@ def _places(plan: Plan | None, segments: Iterable[tuple[int, int]]) -> tuple[_Pl
 
 
 def _columns(items: Sequence[_Item], lanes: int) -> _Columns:
-    """Return columns as wide as what stands in them."""
-    lane = max(_NARROWEST_LANE, min(_LANE, _ALL_LANES // max(1, lanes)))
-    longest = max((len(_places_text(item)) for item in items), default=0)
-    first = _MARGIN + max(52 if longest else 12, int(longest * _LETTER) + 16)
-    name = first + max(1, lanes) * lane + 10
-    op = name + _width((item.name for item in items), _NAME)
-    shape = op + _width((item.op for item in items), _OPERATOR)
-    macs = shape + _width((_shape(item) for item in items), _SHAPE)
+    """Return columns as wide as what stands in them; lanes have their width already."""
+    longest = max(map(text_width, map(_places_text, items)), default=0)
+    first = _MARGIN + max(52 if longest else 12, longest + 16)
+    name = first + lanes + 10
+    op = name + column_width((item.name for item in items), _NAME)
+    shape = op + column_width((item.op for item in items), _OPERATOR)
+    macs = shape + column_width((_shape(item) for item in items), _SHAPE)
     cut = macs + _BAR + 70
-    return _Columns(first, lane, name, op, shape, macs, cut, cut + _BAR + 130)
-
-
-def _width(texts: Iterable[str], most: int) -> int:
-    longest = max((cell_len(shortened(text, most)) for text in texts), default=0)
-    return int(max(longest, 8) * _LETTER) + 16
+    return _Columns(first, name, op, shape, macs, cut, cut + _BAR + 130)
 
 
 def _arriving(plan: Plan | None, items: Sequence[_Item]) -> dict[int, list[Channel]]:
@@ -539,8 +534,8 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
     cells = [_legend_cells(plan.ranks[cost.rank], cost) for cost in costs]
     columns = [
         ("rank", 60),
-        ("key", _width((row["key"] for row in cells), _KEY)),
-        *([("frames", _width((row["frames"] for row in cells), _KEY))] if in_turn else []),
+        ("key", column_width((row["key"] for row in cells), _KEY)),
+        *([("frames", column_width((row["frames"] for row in cells), _KEY))] if in_turn else []),
         *(("segments", 80), ("layers", 70), ("MACs", 100), ("share", _BAR + 70)),
         *(("weights", 90), ("receives", 90), ("sends", 90)),
     ]

@@ -164,7 +164,7 @@ class _Inside:
             for part in parts
             if part.ep_name == self._provider.name
         ]
-        return [*stages, _with_parts(stages[-1], mine, by)]
+        return [*stages, with_parts(stages[-1], mine, by)]
 
     def timed(self, answer: Answer, wanted: Wanted) -> Answer:
         """Return an answer with where nodes run, and how long."""
@@ -240,7 +240,7 @@ def _node(node: onnx.NodeProto) -> Node:
     )
 
 
-def _with_parts(stage: Stage, parts: Sequence[frozenset[str]], by: str) -> Stage:
+def with_parts(stage: Stage, parts: Sequence[frozenset[str]], by: str) -> Stage:
     """Return a graph with a node in the place of each part that a provider has compiled."""
     part_of = {name: number for number, names in enumerate(parts) for name in names}
     inner: dict[int, list[Node]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankslice.commands.inspect.fusions import Node, Stage, groups_of
+from rankslice.commands.inspect.optimised_process import with_parts
 
 NCHWC = "com.microsoft.nchwc."
 
@@ -155,3 +156,15 @@ def test_a_long_chain_that_is_dropped_takes_no_deep_stack():
     last = node("relu", "Relu", f"t{count}", "y", "r")
     groups = groups_of((stage(*chain, last), stage(node("relu", "Relu", "t0", "y", "r"))))
     assert ["kept", *["dropped"] * count] == [group.kind for group in groups]
+
+
+def test_what_a_provider_compiles_is_one_node_for_each_part():
+    before = stage(
+        node("a", "Relu", "x", "p"),
+        node("b", "Relu", "p", "q"),
+        node("c", "Loop", "q", "r"),
+        node("d", "Relu", "r", "y"),
+    )
+    after = with_parts(before, [frozenset("ab"), frozenset("d")], "NPU")
+    assert ["NPU", "Loop", "NPU"] == [each.op for each in after.nodes]
+    assert {("fused", "a b", ""), ("kept", "c", "c"), ("replaced", "d", "")} == found(before, after)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
+import onnx
 import pytest
 from command_line import Ended, rankslice
 from jobs import FIGURE_2_RANKS, figure_2, write_mapping
@@ -20,7 +21,7 @@ from rankslice.commands.inspect import optimised
 from rankslice.commands.inspect.child import ask_child
 from rankslice.commands.inspect.inside import Inside, look_at
 from rankslice.commands.inspect.inside_picture import picture_of_inside
-from rankslice.commands.inspect.internals import Wanted
+from rankslice.commands.inspect.internals import Built, Internals, Wanted
 from rankslice.commands.inspect.optimised import Optimised, look_at_stages
 from rankslice.framework.errors import RankSliceError
 
@@ -94,8 +95,6 @@ def test_the_command_says_what_became_of_the_layers(tmp_path):
 
 
 def test_the_sub_models_of_each_rank_or_of_one_are_looked_into(tmp_path):
-    import onnx
-
     onnx.save(figure_2(), tmp_path / "model.onnx")
     write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
     out = tmp_path / "out"
@@ -201,3 +200,10 @@ def test_of_litert_the_nodes_that_a_delegate_takes_are_drawn(tmp_path):
     assert (0, "") == (ended.code, ended.err)
     told = [text.text for text in ElementTree.parse(drawn).iter(f"{SVG}text")]
     assert {"delegated (1)", "kept (1)", "on XNNPACK: 1", "on LiteRT's kernels: 1"} <= {*told}
+
+
+def test_what_litert_compiles_cannot_be_drawn():
+    built = Built((), (), (), 0, 0, None)
+    compiled = Internals("m.tflite", "litert", "gpu", None, 1, built, None, {}, ())
+    with pytest.raises(RankSliceError, match="does not tell which operators are where"):
+        picture_of_inside([Inside(None, compiled, None)])

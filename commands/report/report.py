@@ -18,6 +18,7 @@ from rankslice.measurement.runs.record import RunRecord, read_run
 from rankslice.measurement.runs.report_page import report_page
 from rankslice.measurement.runs.side_by_side import KeptRun, differences, figures
 
+FORMAT = "rankslice-report"
 VERSION = 1
 _PAGES = {"trace.html": "Timeline", "bench.html": "Benchmark"}
 """Pages of other commands in a build folder."""
@@ -37,7 +38,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain values, for ``report --json``."""
         return {
-            "format": "rankslice-report",
+            "format": FORMAT,
             "version": VERSION,
             "runs": [run.name for run in self.runs],
             "differences": self.differences,

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_streamed
-from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
+from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, RUN
 from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.job.results_files import move_results
@@ -267,10 +267,10 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
             place = move_results(folder / RESULTS, prepared.options.results)
         except RankSliceError as error:
             return error.mistakes
-        report = prepared.folder / REPORT
-        with suppress(OSError):
-            if report.is_file() and not report.is_symlink():  # that of an older run
-                report.unlink()
+        for older in (prepared.folder / REPORT, prepared.folder / RUN):
+            with suppress(OSError):
+                if older.is_file() and not older.is_symlink():
+                    older.unlink()
     return [f"the results of {count} finished frames are in {place}"] if place else []
 
 

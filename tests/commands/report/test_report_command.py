@@ -73,7 +73,7 @@ def test_a_folder_that_was_not_run_is_refused(copied: Path, tmp_path: Path) -> N
         (copied / name).unlink()
     ended = rankslice("report", copied, "--html", tmp_path / "page.html")
     assert 1 == ended.code
-    assert "has no run" in ended.err
+    assert "has no report of a run that came to its end" in ended.err
     assert not (tmp_path / "page.html").exists()
 
 

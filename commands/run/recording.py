@@ -14,6 +14,7 @@ from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.recording_folder import submodel_bytes, what_forbids, write_recording
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import STDOUT, is_null
 from rankslice.framework.quantities import bytes_text, frames_text
 
 _OPTION = "--record"
@@ -38,15 +39,22 @@ def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
     except JobError as error:
         raise RankSliceError(Mistake(_OPTION, str(error))) from None
     tensors = sum(recording.most_bytes(job, rank.rank, wanted) for rank in job.ranks)
-    models = submodel_bytes(prepared.folder, prepared.plan, wanted.route)
-    for folder, nbytes in ((target, tensors + models), (prepared.options.results, tensors)):
-        _check_room(folder, nbytes)
+    place, here = _existing(target), prepared.folder.stat().st_dev
+    copied = place.stat().st_dev != here  # else sub-models become links
+    models = submodel_bytes(prepared.folder, prepared.plan, wanted.route) if copied else 0
+    _check_room(place, tensors + models)
+    is_file = options.results != STDOUT and not is_null(options.results)
+    _check_room(_existing(options.results) if is_file else prepared.folder, tensors)
     text = f"the tensors of {frames_text(wanted.count)} will take at most {bytes_text(tensors)}"
     return replace(prepared, options=replace(options, record=target)), text
 
 
-def _check_room(path: Path, nbytes: int) -> None:
-    folder = next((each for each in path.parents if each.is_dir()), Path("/"))
+def _existing(path: Path) -> Path:
+    """Return the folder above a path that is there."""
+    return next((each for each in path.parents if each.is_dir()), Path("/"))
+
+
+def _check_room(folder: Path, nbytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         found = f"needs {bytes_text(nbytes)}, and {bytes_text(free)} are free in {folder}"

@@ -46,11 +46,14 @@ READ = {
         "labels",
         "input",
     ),
-    *("mpirun", "ssh_config", "representative", "check", "hosts", "wheels"),
+    *("mpirun", "ssh_config", "representative", "check", "hosts", "wheels", "build"),
 }
 """Parameters that name files or folders to read."""
 
-FOLDERS = {("build", "out"), ("explore", "out"), ("demo", "folder"), ("run", "boxes_to")}
+FOLDERS = {
+    *(("build", "out"), ("explore", "out"), ("demo", "folder")),
+    *(("run", "boxes_to"), ("run", "record")),
+}
 """Options that name a folder to make."""
 
 

@@ -66,6 +66,7 @@ def searched(folder: Path, options: RunOptions, frame: int = 0, change: float = 
     return first_difference(prepared, results, frame, range(len(found)), None)
 
 
+@pytest.mark.ci
 def test_a_changed_weight_is_found_where_it_is(copied: Path) -> None:
     change_weight(submodel(copied, "fc"), 0.5)
     ended = rankslice("run", copied, "--frames", "4", "--verify")

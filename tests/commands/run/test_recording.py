@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import rankslice
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
+from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure
 
 import rankslice as package
 from rankslice.backend.runtime.options import RunOptions
@@ -89,6 +89,12 @@ def test_room_is_looked_for_before_the_start(
     prepared, told = prepare_recording(prepared)
     assert f"{tmp_path}/recorded" == str(prepared.options.record)
     assert told.startswith("the tensors of 50 frames will take at most ")
+
+
+def test_frames_that_may_change_the_route_are_not_recorded(tmp_path: Path) -> None:
+    prepared = prepare(routed_figure(tmp_path), RunOptions(record=tmp_path / "recorded"))
+    with pytest.raises(RankSliceError, match=r"--record: .* --switch normal or --switch surge"):
+        prepare_recording(prepared)
 
 
 def test_what_is_no_recording_is_not_replaced(out: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class _RunCommand(TyperCommand):
             spelled.append("--unlimited" if argument == "--frames=unlimited" else argument)
             if argument == "--verify" and following not in [mode.value for mode in _Verify]:
                 spelled.append(_Verify.deployed.value)
-            if argument == "--live" and not _LIVE.fullmatch(following):
+            if argument == "--live" and not _NAMES_FILE.fullmatch(following):
                 spelled.append(_TERMINAL)
             if argument == "--nms" and not _NUMBER.fullmatch(following):
                 spelled.append(str(MOST_OVERLAP))
@@ -106,7 +106,8 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf")
 
 _TERMINAL = "/dev/tty"
 """What ``--live`` means without a value."""
-_LIVE = re.compile(rf"-|.+\.jsonl|{_TERMINAL}")
+_NAMES_FILE = re.compile(r"-|(?!-).*[./].*")
+"""What may be a value of ``--live``; other words, as of a build folder, are none."""
 
 
 class _Overflow(str, Enum):

@@ -52,10 +52,11 @@ def check_live(path: Path, lines: Path | None) -> Path:
             found = "would be in one terminal with the lines of --output -"
             raise RankSliceError(Mistake("--live", found, "give one of them a FILE.jsonl"))
         return path
-    if str(path) != "-" and not is_null(path) and path.suffix.lower() != _SUFFIX:
+    checked = check_output(path, "--live", LIVE)
+    if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
         expected = f"expected a name that ends in {_SUFFIX}, or - for standard output"
         raise RankSliceError(Mistake(str(path), "does not name a format of live values", expected))
-    return check_output(path, "--live", LIVE)
+    return checked
 
 
 class LiveState:

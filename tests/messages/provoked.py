@@ -672,7 +672,7 @@ def _runs() -> Iterator[Provoked]:
         "lines that go nowhere": "--output no/where.jsonl",
         "lines where a link is": "--output loop.jsonl",
         "lines on the mpirun line": "--output - --dry-run",
-        "live values of no format": "--live=r.txt",
+        "live values of no format": "--live r.txt",
         "live values in place of something else": "--live a.jsonl",
         "live values of a run that survives": "--live --survive",
         "live values and JSON on standard output": "--live - --json -",

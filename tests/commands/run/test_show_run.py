@@ -13,6 +13,7 @@ from rich.console import Console
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.turns import ALL, Turns
+from rankslice.measurement.hardware import HardwareSummary
 from rankslice.measurement.summary import OnSurge, RankSummary, RunSummary
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
@@ -107,6 +108,43 @@ def test_the_warm_up_is_told_and_who_had_none() -> None:
 
 def test_a_rate_that_nobody_knows_is_not_printed() -> None:
     assert "5 frames, rate unknown (too few frames), window 4" in printed(ran(1.0))
+
+
+def flat(value: float) -> dict[str, float]:
+    return {"min": value, "mean": value, "max": value}
+
+
+def test_a_hot_board_is_told_with_what_slowed_it_down() -> None:
+    series = {
+        "temperature_c.cpu0-thermal": {"min": 40.0, "mean": 60.0, "max": 83.1},
+        "temperature_c.gpu-thermal": flat(70.0),
+        "frequency_mhz.policy0": {"min": 1209.6, "mean": 1500.0, "max": 2400.0},
+        "frequency_mhz.policy7": flat(2000.0),
+        "cooling_state.thermal-cpufreq-0": {"min": 0.0, "mean": 0.5, "max": 2.0},
+        "cooling_state.devfreq-gpu": flat(0.0),
+        "throttle_count.core": flat(7.0),
+        "throttle_count.package": {"min": 7.0, "mean": 7.5, "max": 8.0},
+        "gpu_utilisation_percent": flat(41.0),
+        "memory_available_mb": {"min": 5120.0, "mean": 5200.0, "max": 5300.0},
+    }
+    hot = HardwareSummary("edge01", 5, series, ("power",))
+    told = printed(replace(ran(1.0), hardware=(hot,)))
+    assert (
+        "hardware of edge01: up to 83 °C (cpu0-thermal), lowest clock 1210 MHz (policy0),"
+        " throttled (thermal-cpufreq-0, package), GPU 41 % busy, 5.12 GB of memory left\n"
+    ) in told
+
+
+def test_what_a_board_does_not_tell_is_named_once_and_a_short_run_says_nothing() -> None:
+    silent = HardwareSummary(
+        "edge02", 5, {"memory_available_mb": flat(100.0)}, ("frequency", "throttling", "power")
+    )
+    cool = HardwareSummary("edge03", 5, {"temperature_c.x": flat(40.0)}, ())
+    short = HardwareSummary("edge04", 0, {}, ("temperature",))
+    told = printed(replace(ran(1.0), hardware=(silent, cool, short)))
+    assert "hardware of edge02: 100 MB of memory left; frequency and throttling not told\n" in told
+    assert "hardware of edge03: up to 40 °C (x), not throttled\n" in told
+    assert "edge04" not in told
 
 
 def test_each_rank_is_a_stage() -> None:

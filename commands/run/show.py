@@ -223,7 +223,7 @@ def _slowed(board: HardwareSummary) -> Iterator[str]:
 
 def _absent(board: HardwareSummary) -> str:
     # That there is no sensor of power stands in the line of the energy.
-    kinds = [kind for kind in board.absent if kind not in ("power", "NVIDIA GPU")]
+    kinds = [kind for kind in board.absent if kind not in ("power", "GPU")]
     return f"; {joined(kinds)} not told" if kinds else ""
 
 

@@ -52,26 +52,29 @@ class Hardware:
             tegrastats: NVIDIA's program on Jetson boards.
         """
         system = root / "sys"
-        self._tegra = _Tegrastats.start(tegrastats)
         kinds: dict[str, Iterator[tuple[str, _Look]]] = {
             "temperature": _temperatures(system),
             "frequency": _frequencies(system),
             "throttling": _throttling(system),
             "memory": _memory(root / "proc/meminfo"),
-            "NVIDIA GPU": _gpus(nvml),
+            "GPU": _gpus(system, nvml),
         }
         self._looks: dict[str, _Look] = {}
         absent = []
         for kind, series in kinds.items():
             readable = [(name, look) for name, look in series if look() is not None][:_MOST]
             self._looks.update(_told_apart(readable))
-            if not readable and not (kind == "NVIDIA GPU" and self._tegra is not None):
+            if not readable:
                 absent.append(kind)
         power = find_power(system, nvml=nvml)
         if power is not None:
             self._looks["power_w"] = power.watts
-        elif self._tegra is None:
+        else:
             absent.append("power")
+        by_tegrastats = {"GPU", "power"} & {*absent}
+        self._tegra = _Tegrastats.start(tegrastats) if by_tegrastats else None
+        if self._tegra is not None:
+            absent = [kind for kind in absent if kind not in by_tegrastats]
         self.absent = tuple(absent)
         """Kinds of values of which this account can read none."""
 
@@ -134,8 +137,12 @@ def _memory(path: Path) -> Iterator[tuple[str, _Look]]:
     yield "memory_available_mb", partial(_available_mb, path)
 
 
-def _gpus(library: str) -> Iterator[tuple[str, _Look]]:
-    """Yield what NVIDIA's driver tells, of all GPUs together."""
+def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:
+    """Yield what Linux tells of a GPU of the chip, or NVIDIA's driver of all GPUs together."""
+    for path in _numbered(system / "class/devfreq", "*/device/load"):  # of Jetson boards
+        yield "gpu_utilisation_percent", partial(_scaled, str(path), 0.1)
+    for path in _numbered(system / "class/kgsl", "kgsl-3d0/gpu_busy_percentage"):  # Adreno
+        yield "gpu_utilisation_percent", partial(_percentage, str(path))
     nvml = find_nvml(library)
     if nvml is not None:
         yield "gpu_utilisation_percent", nvml.utilisation_percent
@@ -241,6 +248,12 @@ def _scaled(path: str, unit: float) -> float | None:
 def _celsius(path: str) -> float | None:
     degrees = _scaled(path, 1e-3)
     return degrees if degrees is not None and _COLDEST_C < degrees < _HOTTEST_C else None
+
+
+def _percentage(path: str) -> float | None:
+    with contextlib.suppress(OSError, ValueError):
+        return float(read_bytes(path, 64).rstrip(b" %\n"))
+    return None
 
 
 def _summed(paths: list[str]) -> float | None:

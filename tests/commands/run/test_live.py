@@ -134,7 +134,7 @@ RUBIK_PI = Sample(
         "processor_share.rank0": 3.87,
         "memory_mb.rank0": 143.2,
     },
-    ("NVIDIA GPU",),
+    ("GPU",),
 )
 
 

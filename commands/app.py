@@ -24,6 +24,7 @@ COMMANDS = (
         "profile",
         "explore",
         "simulate",
+        "bench",
         "serve",
         "demo",
     ),

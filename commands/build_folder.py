@@ -18,6 +18,8 @@ RESULTS, REPORT = "results.bin", "report.json"
 """What a run leaves here, and on the sink's board."""
 RUN = "run.json"
 """What the launcher knows of the last run besides."""
+BENCH, BENCH_PAGE = "bench.json", "bench.html"
+"""What a benchmark leaves here."""
 SSH_CONFIG = "ssh_config"
 """Names accounts for ssh, if the platform does."""
 SURVIVAL, SURVIVAL_FILES = "survival.json", "survival"
@@ -40,7 +42,8 @@ OWN_ENTRIES = frozenset(
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
         *("driver.py", "runtime", "submodels", "packages", REFERENCE),
         *map(converted_name, submodel_formats()),
-        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, SURVIVAL, SURVIVAL_FILES, WITHOUT),
+        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
+        *(SURVIVAL, SURVIVAL_FILES, WITHOUT),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rankslice.commands.bench.function import bench as bench
     from rankslice.commands.build.function import build as build
     from rankslice.commands.deploy.function import deploy as deploy
     from rankslice.commands.explore.function import explore as explore
@@ -30,6 +31,7 @@ _PLACES = {
     "QueueFullError": ("rankslice.commands.pipeline.pipeline", "QueueFullError"),
     "Restart": ("rankslice.commands.pipeline.pipeline", "Restart"),
     "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
+    "bench": ("rankslice.commands.bench.function", "bench"),
     "build": ("rankslice.commands.build.function", "build"),
     "deploy": ("rankslice.commands.deploy.function", "deploy"),
     "explore": ("rankslice.commands.explore.function", "explore"),
@@ -49,6 +51,7 @@ __all__ = [
     "QueueFullError",
     "RankSliceError",
     "Restart",
+    "bench",
     "build",
     "deploy",
     "explore",

@@ -1,0 +1,1 @@
+"""Measure a job: rates, latencies and their confidence, compared with another one."""

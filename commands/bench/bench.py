@@ -1,0 +1,269 @@
+"""``rankslice bench``: start jobs again and again, in turns, and keep what their frames took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.backend.temporary import temporary_folder
+from rankslice.commands.bench.starts import Measured, run_start
+from rankslice.commands.bench.unsliced import build_unsliced
+from rankslice.commands.build_folder import read_plan
+from rankslice.commands.versions import versions
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.bench.figures import Ratio, ratios, series
+from rankslice.measurement.bench.intervals import check_installed
+from rankslice.measurement.bench.quiet import machine_facts
+from rankslice.measurement.bench.records import Bench, Load, Start
+from rankslice.measurement.bench.warm_up import LEAST_FRAMES
+from rankslice.measurement.throughput import frames_to_fill
+
+UNSLICED = "unsliced"
+CLOSED = "closed loop"
+LEVELS = (0.5, 0.8, 0.95)
+"""Shares of the saturation throughput."""
+_SAME_RATE = 0.01
+"""Rates that differ by less are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """How often and how long to measure."""
+
+    starts: int = 10
+    """Of each job under each load."""
+    frames: int = 300
+    """Of each start."""
+    fps: float | None = None
+    """The rate at which frames come in the open loop; ``None``: at ``levels``."""
+    levels: tuple[float, ...] = LEVELS
+    """Shares of the saturation throughput, from 0 to 1."""
+    seed: int = 0
+    """Of the order of the starts, and of random frames."""
+    inputs: tuple[str, ...] = ("random",)
+    window: int | None = None
+    """Most frames inside; ``None``: the plan's."""
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    frame_timeout_s: float | None = None
+    start_timeout_s: float | None = None
+    mpirun: Path | None = None
+    ssh_config: Path | None = None
+
+    @property
+    def run_options(self) -> RunOptions:
+        """What all starts have in common."""
+        return RunOptions(
+            inputs=self.inputs,
+            frames=self.frames,
+            seed=self.seed,
+            window=self.window,
+            preprocessing=self.preprocessing,
+            frame_timeout_s=self.frame_timeout_s,
+            start_timeout_s=self.start_timeout_s,
+        )
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is measured, how many starts are done, and how many there are."""
+
+
+def bench(
+    folder: Path,
+    against: Path | str | None = None,
+    options: BenchOptions | None = None,
+    *,
+    on_progress: Progress = lambda step, done, total: None,
+) -> Bench:
+    """Measure a job, and another one in turns with it.
+
+    First as fast as frames are taken (the closed loop), which gives the saturation throughput,
+    then with frames that come by the clock (the open loop). Each start is a new set of processes.
+    In each turn every job is started once, in random order, so that what changes slowly on the
+    machine meets both alike.
+
+    Args:
+        folder: made by ``build``. Packages are on their boards (``deploy``).
+        against: another build folder, or ``unsliced``.
+        options: how often and how long.
+        on_progress: told of the progress.
+
+    Raises:
+        RankSliceError: a job cannot run or has failed, or there are too few frames.
+    """
+    wanted = options or BenchOptions()
+    check_installed()
+    with _measured(folder, against, wanted) as jobs:
+        subjects = [job.subject for job in jobs]
+        _check(wanted, max(subject.window for subject in subjects))
+        for job in jobs:
+            job.check()
+        load_before = os.getloadavg()[0]
+        turns = _Turns(jobs, wanted, on_progress)
+        closed = [Load(CLOSED)]
+        starts = turns.take(closed, first=0)
+        found = Bench(
+            inputs=wanted.inputs,
+            frames=wanted.frames,
+            seed=wanted.seed,
+            machine=machine_facts(versions().items(), load_before),
+            subjects=tuple(subjects),
+            loads=tuple(closed),
+            starts=tuple(starts),
+        )
+        loads = _open_loads(found, wanted)
+        starts += turns.take(loads, first=1)
+    return replace(
+        found,
+        loads=(*closed, *loads),
+        starts=tuple(starts),
+        machine=machine_facts(versions().items(), load_before),
+    )
+
+
+@contextmanager
+def _measured(
+    folder: Path, against: Path | str | None, options: BenchOptions
+) -> Iterator[list[Measured]]:
+    """Yield the jobs to measure; the unsliced model's is built for as long as the block lasts."""
+
+    def measured(name: str, folder: Path) -> Measured:
+        return Measured(name, folder, options.run_options, options.mpirun, options.ssh_config)
+
+    first = measured(str(folder), folder)
+    if against is None:
+        yield [first]
+    elif str(against) != UNSLICED:
+        yield [first, measured(str(against), Path(against))]
+    else:
+        with temporary_folder() as temporary:
+            out = temporary.path / UNSLICED
+            build_unsliced(folder, read_plan(folder), out, options.ssh_config)
+            yield [first, measured(UNSLICED, out)]
+
+
+def _check(options: BenchOptions, window: int) -> None:
+    """Raise if there are too few frames for a steady state."""
+    least = max(LEAST_FRAMES, 4 * frames_to_fill(window))
+    if options.frames < least:
+        found = f"{options.frames} frames are too few to find the warm-up and a rate"
+        raise RankSliceError(Mistake("--frames", found, f"give {least} or more"))
+
+
+class _Turns:
+    """The starts of all jobs, turn by turn."""
+
+    def __init__(
+        self, jobs: Sequence[Measured], options: BenchOptions, on_progress: Progress
+    ) -> None:
+        self._jobs, self._options, self._on_progress = jobs, options, on_progress
+        self._order = Random(options.seed)
+        loads = 1 + (len(options.levels) if options.fps is None else 1)
+        self._total = options.starts * len(jobs) * loads
+        self._done = 0
+
+    def take(self, loads: Sequence[Load], first: int) -> list[Start]:
+        """Return the starts under some loads, in the order of time.
+
+        Args:
+            loads: how frames come.
+            first: place of the first one among all loads.
+        """
+        starts = []
+        for turn in range(self._options.starts):
+            for place in self._shuffled(len(loads)):
+                for subject in self._shuffled(len(self._jobs)):
+                    job, load = self._jobs[subject], loads[place]
+                    self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
+                    starts.append(
+                        run_start(job, load, subject=subject, number=first + place, turn=turn)
+                    )
+                    self._done += 1
+                    self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
+        return starts
+
+    def _shuffled(self, count: int) -> list[int]:
+        return self._order.sample(range(count), count)
+
+
+def _open_loads(closed: Bench, options: BenchOptions) -> list[Load]:
+    """Return the loads whose frames come by the clock.
+
+    Jobs that are compared get the same rates, so shares are of the slower one's.
+    """
+    if options.fps is not None:
+        return [Load(f"{options.fps:g} frames/s", fps=options.fps)]
+    rates = [
+        fmean(start.throughput_fps for start in series(closed, subject, 0).starts)
+        for subject in range(len(closed.subjects))
+    ]
+    return [
+        Load(f"{100 * level:g} %", fps=level * min(rates), share=level) for level in options.levels
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two files of benchmarks, side by side."""
+
+    ratios: tuple[Ratio, ...]
+    """The first one's figures over the second's."""
+    notes: tuple[str, ...]
+    """What must be known to read them."""
+
+
+def compare(measured: Bench, reference: Bench) -> Compared:
+    """Return the figures of the first job of a benchmark over those of another one's.
+
+    They were not measured in turns, so the machine may have changed in between, which no interval
+    of either can tell.
+
+    Raises:
+        RankSliceError: they cannot be compared.
+    """
+    check_installed()
+    sides = (measured, reference)
+    mine, theirs = (side.subjects[0] for side in sides)
+    if mine.model_sha256 != theirs.model_sha256:
+        found = f"are of different models, {mine.model} and {theirs.model}"
+        raise RankSliceError(Mistake("the benchmarks", found, "measure both in turns: --against"))
+    for what in ("inputs", "frames"):
+        values = [getattr(side, what) for side in sides]
+        if values[0] != values[1]:
+            found = f"have different {what}: {_shown(values[0])} and {_shown(values[1])}"
+            raise RankSliceError(Mistake("the benchmarks", found, "measure one of them again"))
+    found_ratios: list[Ratio] = []
+    notes = [
+        "not measured in turns: what has changed on the machine between the two is in the ratios,"
+        " and no interval tells it"
+    ]
+    for name in ("host", "processor", "cores", "kernel", "governor", "versions"):
+        if getattr(measured.machine, name) != getattr(reference.machine, name):
+            notes.append(f"the machines differ: {name}")
+    for number, load in enumerate(measured.loads):
+        other = next((n for n, each in enumerate(reference.loads) if each.name == load.name), None)
+        if other is None:
+            continue
+        rates = load.fps, reference.loads[other].fps
+        if rates[0] and rates[1] and abs(rates[0] / rates[1] - 1) > _SAME_RATE:
+            notes.append(
+                f"{load.name}: left out, as frames came at {rates[0]:.4g} and {rates[1]:.4g} per"
+                " second"
+            )
+            continue
+        pair = series(measured, 0, number), series(reference, 0, other)
+        timed = load.fps is not None
+        found_ratios += ratios(load.name, *pair, paired=False, timed=timed)
+    if not found_ratios:
+        expected = "measure both with the same --fps"
+        raise RankSliceError(Mistake("the benchmarks", "have no load in common", expected))
+    return Compared(tuple(found_ratios), tuple(notes))
+
+
+def _shown(value: object) -> str:
+    return " ".join(value) if isinstance(value, tuple) else str(value)

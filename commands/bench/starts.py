@@ -1,0 +1,170 @@
+"""One start of a job: its processes, its frames, and what the events of its ranks tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.build_folder import PLAN, read_plan
+from rankslice.commands.run.run import prepare, run
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.plan import Plan
+from rankslice.measurement.bench.quiet import noise_between, read_counters
+from rankslice.measurement.bench.records import Load, RankFacts, StageTimes, Start, Subject
+from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
+
+_NOWHERE = Path("/dev/null")
+_SOME = 1 << 12
+"""Frames, enough to tell how many events one has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A build folder whose job is measured."""
+
+    name: str
+    """As the user named it."""
+    folder: Path
+    options: RunOptions = field(default_factory=RunOptions)
+    """Of each start: frames, inputs and limits, but not how the frames come."""
+    mpirun: Path | None = None
+    ssh_config: Path | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What it runs.
+
+        Raises:
+            RankSliceError: it is no build folder.
+        """
+        return read_plan(self.folder)
+
+    @property
+    def subject(self) -> Subject:
+        """What is told of it.
+
+        Raises:
+            RankSliceError: it is no build folder.
+        """
+        plan = self.plan
+        return Subject(
+            name=self.name,
+            model=plan.model.name,
+            model_sha256=plan.model.sha256,
+            plan=file_sha256(self.folder / PLAN),
+            window=self.options.window or plan.window,
+            ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
+        )
+
+    def check(self) -> None:
+        """Check what can be checked before the first start.
+
+        Raises:
+            RankSliceError: the job cannot run, or its events would be too many to be kept.
+        """
+        frames = self.options.frames
+        if events_needed(self.plan, frames) >= MOST_EVENTS:
+            most = MOST_EVENTS * _SOME // events_needed(self.plan, _SOME) - 1
+            found = f"the events of {frames} frames are too many to be kept"
+            raise RankSliceError(
+                Mistake("--frames", found, f"give {most} at most, and more starts")
+            )
+        prepare(
+            self.folder,
+            self.options,
+            results=_NOWHERE,
+            mpirun=self.mpirun,
+            ssh_config=self.ssh_config,
+        )
+
+
+def run_start(
+    measured: Measured,
+    load: Load,
+    *,
+    subject: int,
+    number: int,
+    turn: int,
+    on_completed: Callable[[int], None] = lambda count: None,
+) -> Start:
+    """Start a job, let its frames pass, and return what they took; results are thrown away.
+
+    With a rate, frames come by the clock, and wait however many there are: a slow frame delays no
+    arrival, so what waits behind it counts as late (no coordinated omission).
+
+    Args:
+        measured: what is started.
+        load: how frames come.
+        subject: place of the job among the subjects.
+        number: place of the load among the loads.
+        turn: which turn this is.
+        on_completed: called now and then with the number of frames that are done.
+
+    Raises:
+        RankSliceError: the job failed.
+    """
+    plan, options = measured.plan, measured.options
+    options = replace(
+        options,
+        fps=load.fps,
+        pull=load.fps is None and options.pull,
+        queue=options.frames if load.fps is not None else None,
+        events=Path("events"),
+        events_kept=events_needed(plan, options.frames),
+    )
+    began_s, begin_s, before = time.time(), time.monotonic(), read_counters()
+    prepared = prepare(
+        measured.folder,
+        options,
+        results=_NOWHERE,
+        mpirun=measured.mpirun,
+        ssh_config=measured.ssh_config,
+    )
+    finished = run(prepared, on_completed=on_completed)
+    took_s, after = time.monotonic() - begin_s, read_counters()
+    assert finished.trace is not None
+    arrived, latencies = _frames(finished.trace)
+    if len(latencies) != finished.summary.completed:
+        found = f"{finished.summary.completed} frames came out, {len(latencies)} are in the events"
+        raise RankSliceError(Mistake(str(measured.folder), found))
+    return Start(
+        subject=subject,
+        load=number,
+        turn=turn,
+        began_s=round(began_s, 3),
+        took_s=round(took_s, 6),
+        arrived_ns=arrived,
+        latency_ns=latencies,
+        stages=tuple(stage for rank in finished.trace.ranks for stage in _stages(rank)),
+        noise=noise_between(before, after),
+    )
+
+
+def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return when each frame was to arrive, since the first, and its latency, in nanoseconds."""
+    found = trace.ranks[trace.plan.source].of(FRAME)
+    found = found[np.argsort(found["frame"], kind="stable")]
+    begins, ends = found["begin_ns"], found["end_ns"]
+    if not len(found):
+        return (), ()
+    return tuple((begins - begins.min()).tolist()), tuple((ends - begins).tolist())
+
+
+def _stages(rank: RankEvents) -> list[StageTimes]:
+    """Return how long the segments of a rank took."""
+    found = rank.of(COMPUTE)
+    found = found[np.argsort(found["frame"], kind="stable")]
+    names = sorted({*zip(found["route"].tolist(), found["number"].tolist(), strict=True)})
+    stages = []
+    for route, number in names:
+        own = found[(found["route"] == route) & (found["number"] == number)]
+        times = tuple((own["end_ns"] - own["begin_ns"]).tolist())
+        stages.append(StageTimes(rank.rank, route, number, times))
+    return stages

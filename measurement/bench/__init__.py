@@ -1,0 +1,1 @@
+"""Statistics of repeated runs: latencies, warm-up, intervals, comparisons."""

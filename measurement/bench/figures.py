@@ -1,0 +1,238 @@
+"""The figures of a benchmark, computed from its raw values whenever they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.measurement.bench.histogram import DurationHistogram
+from rankslice.measurement.bench.intervals import (
+    Advice,
+    Components,
+    Interval,
+    advice,
+    components,
+    mapped,
+    mean_interval,
+    paired_ratio,
+    percentile,
+    percentile_interval,
+    unpaired_ratio,
+)
+from rankslice.measurement.bench.records import Bench, Start
+from rankslice.measurement.bench.warm_up import WarmUp, find_warm_up
+from rankslice.measurement.throughput import frames_to_fill
+
+
+@dataclass(frozen=True)
+class StartFigures:
+    """One start without its warm-up."""
+
+    start: Start
+    window: int
+
+    @cached_property
+    def warm_up(self) -> WarmUp:
+        """The frames that are left out: at least those that fill the pipeline."""
+        found = find_warm_up(self.start.latencies_ns)
+        least = min(frames_to_fill(self.window), len(self.start.latency_ns) // 2)
+        return WarmUp(max(found.frames, least), found.settled)
+
+    @cached_property
+    def latencies_ns(self) -> NDArray[np.int64]:
+        """By frame, the warm-up left out."""
+        return self.start.latencies_ns[self.warm_up.frames :]
+
+    @property
+    def mean_ns(self) -> float:
+        """Of the latencies."""
+        return float(self.latencies_ns.mean())
+
+    @property
+    def throughput_fps(self) -> float:
+        """Frames that came out per second, after those of the warm-up."""
+        completed = self.start.completed_ns[self.warm_up.frames - 1 :]
+        elapsed = int(completed[-1] - completed[0])
+        return 1e9 * (len(completed) - 1) / elapsed if elapsed else 0.0
+
+    def percentile_ns(self, percent: float) -> float:
+        """Of the latencies."""
+        return percentile(self.latencies_ns, percent)
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """How long one segment computes, in all starts, the warm-up left out."""
+
+    rank: int
+    route: int
+    segment: int
+    histogram: DurationHistogram
+    mean_ns: Interval
+
+
+@dataclass(frozen=True)
+class SeriesFigures:
+    """A job under a load, in all starts."""
+
+    subject: int
+    load: int
+    starts: tuple[StartFigures, ...]
+
+    @cached_property
+    def histogram(self) -> DurationHistogram:
+        """Of the latencies of all starts."""
+        merged = DurationHistogram()
+        for start in self.starts:
+            merged.add(start.latencies_ns)
+        return merged
+
+    @cached_property
+    def mean_ns(self) -> Interval:
+        """Mean latency."""
+        return mean_interval(start.mean_ns for start in self.starts)
+
+    @cached_property
+    def throughput_fps(self) -> Interval:
+        """Frames per second."""
+        return mean_interval(start.throughput_fps for start in self.starts)
+
+    def percentile_ns(self, percent: float) -> Interval:
+        """Return a percentile of the latencies of all starts together."""
+        return percentile_interval([start.latencies_ns for start in self.starts], percent)
+
+    @property
+    def unsettled(self) -> int:
+        """How many starts have no steady state."""
+        return sum(not start.warm_up.settled for start in self.starts)
+
+    @cached_property
+    def components(self) -> Components | None:
+        """Where the variance of the mean comes from; ``None``: there is one start."""
+        return components([start.latencies_ns for start in self.starts])
+
+    @property
+    def advice(self) -> Advice | None:
+        """What would give the mean to one per cent; ``None``: there is one start."""
+        if self.components is None:
+            return None
+        frame_s = np.mean([_frame_s(each.start) for each in self.starts])
+        start_s = np.mean([_without_frames_s(each) for each in self.starts])
+        return advice(self.components, self.mean_ns.value, float(start_s), float(frame_s))
+
+    @cached_property
+    def stages(self) -> tuple[StageFigures, ...]:
+        """By rank."""
+        names = [(s.rank, s.route, s.segment) for s in self.starts[0].start.stages]
+        return tuple(self._stage(place, *name) for place, name in enumerate(names))
+
+    def _stage(self, place: int, rank: int, route: int, segment: int) -> StageFigures:
+        histogram, means = DurationHistogram(), []
+        for each in self.starts:
+            times = np.array(each.start.stages[place].compute_ns, np.int64)
+            # A rank in turn has had its share of the frames of the warm-up.
+            first = each.warm_up.frames * len(times) // len(each.start.latency_ns)
+            if len(times) > first:
+                histogram.add(times[first:])
+                means.append(float(times[first:].mean()))
+        return StageFigures(rank, route, segment, histogram, mean_interval(means or [0.0]))
+
+
+def _frame_s(start: Start) -> float:
+    return 1e-9 * float(start.completed_ns[-1]) / len(start.latency_ns)
+
+
+def _without_frames_s(each: StartFigures) -> float:
+    """Return the time of a start before the first frame that counts."""
+    frames = len(each.start.latency_ns) - each.warm_up.frames
+    return max(1e-3, each.start.took_s - frames * _frame_s(each.start))
+
+
+def series(bench: Bench, subject: int, load: int) -> SeriesFigures:
+    """Return the figures of a job under a load."""
+    window = bench.subjects[subject].window
+    starts = [StartFigures(start, window) for start in bench.of(subject, load)]
+    return SeriesFigures(subject, load, tuple(starts))
+
+
+def all_series(bench: Bench) -> list[SeriesFigures]:
+    """Return the figures of all jobs under all loads that were measured, load by load."""
+    return [
+        series(bench, subject, load)
+        for load in range(len(bench.loads))
+        for subject in range(len(bench.subjects))
+        if bench.of(subject, load)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A figure of one job over that of another, under a load."""
+
+    load: str
+    figure: str
+    measured: Interval
+    reference: Interval
+    """In the same unit: milliseconds, or frames per second."""
+    ratio: Interval
+    more: str
+    less: str
+    """What a ratio above and below 1 means."""
+
+
+_TimeOf = Callable[[StartFigures], float]
+_TIMES: dict[str, _TimeOf] = {
+    "mean": lambda start: start.mean_ns,
+    "p50": lambda start: start.percentile_ns(50),
+    "p99": lambda start: start.percentile_ns(99),
+}
+
+
+def ratios(
+    load: str, measured: SeriesFigures, reference: SeriesFigures, *, paired: bool, timed: bool
+) -> list[Ratio]:
+    """Return one job's figures over another's.
+
+    Args:
+        load: its name.
+        measured: one job.
+        reference: the other.
+        paired: whether their starts were measured in turn, and are compared pair by pair.
+        timed: whether frames came at a rate of their own: then the throughput is that rate.
+    """
+    ratio = paired_ratio if paired else unpaired_ratio
+
+    def compared(figure: str, value: _TimeOf, unit: float, more: str, less: str) -> Ratio:
+        values = [[value(each) for each in side.starts] for side in (measured, reference)]
+        means = [mapped(mean_interval(each), lambda found: found * unit) for each in values]
+        return Ratio(load, figure, means[0], means[1], ratio(*values), more, less)
+
+    times = [
+        compared(f"{name} latency, ms", value, 1e-6, "slower", "faster")
+        for name, value in _TIMES.items()
+    ]
+    if timed:
+        return times
+    rate = compared("frames/s", lambda each: each.throughput_fps, 1.0, "faster", "slower")
+    return [rate, *times]
+
+
+def own_ratios(bench: Bench) -> list[Ratio]:
+    """Return the first job's figures over the second's, in turns; empty: there is one."""
+    if len(bench.subjects) < 2:
+        return []
+    found: list[Ratio] = []
+    for number, load in enumerate(bench.loads):
+        sides = [series(bench, subject, number) for subject in (0, 1)]
+        if all(side.starts for side in sides):
+            found += ratios(load.name, *sides, paired=True, timed=load.fps is not None)
+    return found
+
+
+def curve_points() -> Sequence[float]:
+    """Return the percentiles of a plot whose axis shows how rare a latency is."""
+    return [100 * (1 - 10 ** (-step / 20)) for step in range(101)]

@@ -1,0 +1,259 @@
+"""Intervals of repeated measurements, and of their ratios.
+
+Frames of one start are not independent: whatever a start settles on (pages, frequency, threads)
+they share. So the starts are the repetitions, each with one value, as Kalibera and Jones,
+"Rigorous benchmarking in reasonable time" (ISMM 2013), have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, exp, floor, inf, log, sqrt
+from statistics import fmean, median, stdev, variance
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.bench.histogram import MISSING, DurationHistogram
+
+CONFIDENCE = 0.95
+_RESAMPLES = 1000
+_MOST_DRAWN = 30_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value, and where it is with a confidence of 95 per cent."""
+
+    value: float
+    low: float
+    high: float
+    """Infinite on both sides where a single start tells nothing."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are bounds at all."""
+        return self.high - self.low < inf
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval, over the value."""
+        return (self.high - self.low) / 2 / abs(self.value) if self.value else inf
+
+
+def check_installed() -> None:
+    """Raise if what this needs is not installed."""
+    DurationHistogram()
+    _student(1)
+
+
+def mean_interval(values: Iterable[float]) -> Interval:
+    """Return the mean of one value per start, and Student's interval of it."""
+    found = list(values)
+    middle = fmean(found)
+    if len(found) < 2:
+        return Interval(middle, -inf, inf)
+    half = _student(len(found) - 1) * stdev(found) / sqrt(len(found))
+    return Interval(middle, middle - half, middle + half)
+
+
+def median_interval(values: Iterable[float]) -> Interval:
+    """Return the median of many independent values, and the binomial distribution's interval.
+
+    The bounds are two of the values, in order.
+    """
+    found = sorted(values)
+    half = 0.98 * len(found) ** 0.5
+    low, high = floor(len(found) / 2 - half), ceil(len(found) / 2 + half)
+    return Interval(median(found), found[max(0, low)], found[min(len(found) - 1, high)])
+
+
+def paired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Interval:
+    """Return the geometric mean of the ratios of values that were measured in pairs.
+
+    What both values of a pair share, such as a machine that has become slower, is not in it.
+
+    Args:
+        measured: a value above 0 per start.
+        reference: of the start that was measured beside it.
+    """
+    logs = [log(a / b) for a, b in zip(measured, reference, strict=True)]
+    return _exponential(mean_interval(logs))
+
+
+def unpaired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Interval:
+    """Return the ratio of geometric means of values of different times, and Welch's interval."""
+    logs = [log(a) for a in measured], [log(b) for b in reference]
+    middle = fmean(logs[0]) - fmean(logs[1])
+    if min(map(len, logs)) < 2:
+        return Interval(exp(middle), 0.0, inf)
+    parts = [variance(each) / len(each) for each in logs]
+    if not sum(parts):
+        return Interval(exp(middle), exp(middle), exp(middle))
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(each) - 1) for part, each in zip(parts, logs, strict=True)
+    )
+    half = _student(freedom) * sqrt(sum(parts))
+    return _exponential(Interval(middle, middle - half, middle + half))
+
+
+def is_significant(ratio: Interval) -> bool:
+    """Return whether an interval of a ratio leaves out 1."""
+    return not ratio.low <= 1 <= ratio.high
+
+
+def percentile(values: NDArray[np.int64], percent: float) -> float:
+    """Return the value that so many per cent of all do not exceed: one of them."""
+    return float(np.percentile(values, percent, method="inverted_cdf"))
+
+
+def percentile_interval(
+    starts: Sequence[NDArray[np.int64]], percent: float, seed: int = 0
+) -> Interval:
+    """Return a percentile of all starts together, and its interval by a hierarchical bootstrap.
+
+    Starts are drawn with replacement, then stretches of frames within each, as long as the root
+    of their number, since neighbours are alike (Kuensch's block bootstrap).
+
+    Args:
+        starts: values of each start, by frame.
+        percent: from 0 to 100.
+        seed: of the draws.
+    """
+    whole = percentile(np.concatenate(starts), percent)
+    if len(starts) < 2:
+        return Interval(whole, -inf, inf)
+    draw = np.random.default_rng(seed)
+    total = sum(map(len, starts))
+    count = max(200, min(_RESAMPLES, _MOST_DRAWN // total))
+    found = []
+    for _ in range(count):
+        chosen = draw.integers(len(starts), size=len(starts))
+        parts = [_stretches(starts[number], draw) for number in chosen]
+        found.append(percentile(np.concatenate(parts), percent))
+    rest = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(found, (rest, 100 - rest))
+    return Interval(whole, float(low), float(high))
+
+
+def _stretches(values: NDArray[np.int64], draw: np.random.Generator) -> NDArray[np.int64]:
+    """Return as many values as there are, drawn in stretches that wrap around."""
+    length = max(1, round(sqrt(len(values))))
+    firsts = draw.integers(len(values), size=ceil(len(values) / length))
+    places = (firsts[:, None] + np.arange(length)).ravel()[: len(values)]
+    drawn: NDArray[np.int64] = values[places % len(values)]
+    return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """How much of the variance of a mean comes from where."""
+
+    starts: float
+    """Variance among starts, of what all frames of a start share."""
+    frames: float
+    """Variance among the frames of a start, counted as if they were independent."""
+
+    @property
+    def share_of_starts(self) -> float:
+        """From 0 to 1."""
+        total = self.starts + self.frames
+        return self.starts / total if total else 0.0
+
+
+def components(starts: Sequence[NDArray[np.int64]]) -> Components | None:
+    """Return the variance by level; ``None``: there is one start.
+
+    Neighbouring frames are alike, so those of a start count by means of batches, which are nearly
+    independent. Kalibera and Jones, section 6.2.
+    """
+    if len(starts) < 2:
+        return None
+    frames = fmean(_batch_variance(each) for each in starts)
+    among = variance(float(each.mean()) for each in starts)
+    rest = fmean(1 / len(each) for each in starts) * frames
+    return Components(max(0.0, among - rest), frames)
+
+
+def _batch_variance(values: NDArray[np.int64]) -> float:
+    """Return the variance of a value that would give the mean's if all were independent."""
+    size = max(1, round(sqrt(len(values))))
+    count = len(values) // size
+    if count < 2:
+        return float(values.var())
+    means = values[: count * size].reshape(count, size).mean(axis=1)
+    return float(size * means.var(ddof=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What would give a mean to a wanted accuracy in the least time."""
+
+    frames: int
+    """Of each start, after the warm-up."""
+    starts: int
+
+
+def advice(
+    found: Components, mean: float, start_s: float, frame_s: float, accuracy: float = 0.01
+) -> Advice:
+    """Return how many frames a start is to have, and how many starts there are to be.
+
+    Kalibera and Jones, equation 3: frames are worth their time as long as they add less to the
+    variance than a further start would take away.
+
+    Args:
+        found: the components of the variance.
+        mean: of the frames.
+        start_s: time of a start without its frames, the warm-up included.
+        frame_s: time that a further frame takes.
+        accuracy: half of the wanted interval, over the mean.
+    """
+    most = 100_000
+    if found.starts > 0:
+        frames = ceil(sqrt(start_s / frame_s * found.frames / found.starts))
+    else:
+        frames = ceil(start_s / frame_s)
+    frames = min(max(frames, 1), most)
+    each = found.starts + found.frames / frames
+    starts = 2
+    while starts < most and _student(starts - 1) * sqrt(each / starts) > accuracy * mean:
+        starts += max(1, starts // 20)
+    return Advice(frames, starts)
+
+
+def significantly(ratio: Interval, more: str, less: str) -> str:
+    """Return in words what the interval of a ratio says.
+
+    Args:
+        ratio: of two values.
+        more: what a ratio above 1 means: ``slower``, say.
+        less: what one below means.
+    """
+    if not ratio.is_known:
+        return "one start tells nothing"
+    if not is_significant(ratio):
+        return "not significant"
+    return more if ratio.value > 1 else less
+
+
+def mapped(interval: Interval, change: Callable[[float], float]) -> Interval:
+    """Return an interval in another unit."""
+    return Interval(change(interval.value), change(interval.low), change(interval.high))
+
+
+def _exponential(logs: Interval) -> Interval:
+    return Interval(
+        *(exp(each) if each < 700 else inf for each in (logs.value, logs.low, logs.high))
+    )
+
+
+def _student(freedom: float) -> float:
+    """Return by how many standard errors the mean may be off."""
+    try:
+        from scipy.special import stdtrit
+    except ImportError:
+        raise RankSliceError(MISSING) from None
+    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))

@@ -1,0 +1,203 @@
+"""What a benchmark measured, as one record and one file: raw values, from which figures follow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import write_output
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.reading.records import read_document, read_record
+
+FORMAT = "rankslice-bench"
+VERSION = 1
+LARGEST_BYTES = 1 << 28
+"""Of a file: ten million values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine that started the jobs."""
+
+    host: str
+    processor: str
+    cores: int
+    """That may be used."""
+    kernel: str
+    governor: str
+    """Of the processor's frequency; empty: unknown."""
+    versions: tuple[tuple[str, str], ...]
+    """Programs and packages."""
+    load_before: float
+    """Mean number of processes that could run, in the minute before the first start."""
+    load_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """Where a rank ran."""
+
+    key: str
+    board: str
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A job that was measured."""
+
+    name: str
+    """As the user named it: the build folder, or ``unsliced``."""
+    model: str
+    """Name of the model's file."""
+    model_sha256: str
+    plan: str
+    """Hash of its plan."""
+    window: int
+    """Most frames inside."""
+    ranks: tuple[RankFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How frames come."""
+
+    name: str
+    """For people: ``closed loop``, ``80 %``."""
+    fps: float | None = None
+    """Frames that arrive per second; ``None``: a frame comes as soon as there is room for it."""
+    share: float | None = None
+    """Of the saturation throughput, from 0 to 1; ``None``: the rate was given, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What the machine that started the job did beside it."""
+
+    other_cores: float
+    """Processor time of other processes over time, in cores."""
+    steal_share: float
+    """Share of the processors' time that the hypervisor took."""
+    throttled: int
+    """How often a core was slowed down because of its temperature."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """How long one segment computed."""
+
+    rank: int
+    route: int
+    """1 on the route for a surge."""
+    segment: int
+    """Number in its rank and route."""
+    compute_ns: tuple[int, ...]
+    """By frame that it handled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a job's processes, and what its frames took."""
+
+    subject: int
+    """Place in the subjects."""
+    load: int
+    """Place in the loads."""
+    turn: int
+    """Starts with the same number were measured one after the other, to be compared."""
+    began_s: float
+    """Seconds since 1970."""
+    took_s: float
+    """From the start of the processes to their end."""
+    arrived_ns: tuple[int, ...]
+    """When each frame was to arrive, since the first one."""
+    latency_ns: tuple[int, ...]
+    """By frame, from that moment until its results were out."""
+    stages: tuple[StageTimes, ...]
+    noise: Noise
+
+    @property
+    def latencies_ns(self) -> NDArray[np.int64]:
+        """The latencies, by frame."""
+        return np.array(self.latency_ns, np.int64)
+
+    @property
+    def completed_ns(self) -> NDArray[np.int64]:
+        """When the results of frames were out, in order, since the first arrival."""
+        return np.sort(np.array(self.arrived_ns, np.int64) + self.latencies_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """All that a benchmark measured."""
+
+    inputs: tuple[str, ...]
+    """What named the source of frames."""
+    frames: int
+    """Of each start."""
+    seed: int
+    """Of the order of starts."""
+    machine: Machine
+    subjects: tuple[Subject, ...]
+    loads: tuple[Load, ...]
+    starts: tuple[Start, ...]
+    """In the order of time."""
+
+    def of(self, subject: int, load: int) -> tuple[Start, ...]:
+        """Return the starts of a job under a load, by turn."""
+        found = [each for each in self.starts if (each.subject, each.load) == (subject, load)]
+        return tuple(sorted(found, key=lambda each: each.turn))
+
+
+def bench_record(bench: Bench) -> dict[str, Any]:
+    """Return what the file of a benchmark holds."""
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(bench)}
+    record["machine"]["versions"] = dict(bench.machine.versions)
+    return record
+
+
+def write_bench(bench: Bench, path: Path) -> None:
+    """Write the file of a benchmark.
+
+    Raises:
+        RankSliceError: it cannot be written.
+    """
+    write_output(path, json.dumps(bench_record(bench)) + "\n", "--out")
+
+
+def read_bench(path: Path) -> Bench:
+    """Return what :func:`write_bench` wrote, after checking it.
+
+    Raises:
+        RankSliceError: it cannot be read, is not such a file, or contradicts itself.
+    """
+    text = read_text(path, "a benchmark's", LARGEST_BYTES)
+    where = str(path)
+    record, _ = read_document(text, where, "bench", (VERSION,), "rankslice bench", "measure again")
+    bench = read_record(Bench, record, where)
+    for number, start in enumerate(bench.starts):
+        if found := _fault(bench, start):
+            raise RankSliceError(Mistake(f"{where}: starts[{number}]", found))
+    return bench
+
+
+def _fault(bench: Bench, start: Start) -> str:
+    """Return what is wrong with a start; empty: nothing."""
+    if start.subject not in range(len(bench.subjects)) or start.load not in range(len(bench.loads)):
+        return "is of a job or load that is not there"
+    if not start.latency_ns or len(start.latency_ns) != len(start.arrived_ns):
+        return "has not one arrival and one latency per frame"
+    values = (start.latency_ns, start.arrived_ns, *(each.compute_ns for each in start.stages))
+    if any(not 0 <= value < 1 << 62 for each in values for value in each):
+        return "has a time that is below 0, or is too long"
+    if any(
+        stage.rank not in range(len(bench.subjects[start.subject].ranks)) for stage in start.stages
+    ):
+        return "has a stage of a rank that is not there"
+    return ""

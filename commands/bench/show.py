@@ -16,23 +16,27 @@ from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.texts import (
+    LATENCY_HEAD,
+    RATE_HEAD,
     RATIO_HEAD,
-    SERIES_HEAD,
     advice_texts,
+    latency_row,
+    names_of,
     notes_of,
+    rate_row,
     ratio_row,
-    series_row,
 )
 
 
 def print_bench(bench: Bench, console: Console) -> None:
     """Print rates, latencies, the ratio of two jobs, and what has to be known to read them."""
     found = all_series(bench)
-    console.print(_table(SERIES_HEAD, (series_row(bench, each) for each in found)))
+    console.print(_table(RATE_HEAD, (rate_row(bench, each) for each in found)))
+    latencies = (latency_row(bench, each) for each in found)
+    console.print(_table(LATENCY_HEAD, latencies, "latencies in ms"))
     if ratios := own_ratios(bench):
-        first, second = (subject.name for subject in bench.subjects)
-        caption = f"{shortened(first)} over {shortened(second)}, in turns"
-        console.print(_table(RATIO_HEAD, map(ratio_row, ratios), caption))
+        first, second = map(shortened, names_of(bench))
+        console.print(_table(RATIO_HEAD, map(ratio_row, ratios), f"{first} over {second}"))
     for line in advice_texts(bench, found):
         print_line(console, line)
     for line in notes_of(bench, found):

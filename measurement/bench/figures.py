@@ -212,8 +212,7 @@ def ratios(
         return Ratio(load, figure, means[0], means[1], ratio(*values), more, less)
 
     times = [
-        compared(f"{name} latency, ms", value, 1e-6, "slower", "faster")
-        for name, value in _TIMES.items()
+        compared(f"{name} ms", value, 1e-6, "slower", "faster") for name, value in _TIMES.items()
     ]
     if timed:
         return times
@@ -234,5 +233,5 @@ def own_ratios(bench: Bench) -> list[Ratio]:
 
 
 def curve_points() -> Sequence[float]:
-    """Return the percentiles of a plot whose axis shows how rare a latency is."""
+    """Return the percentiles of a plot on whose axis each nine has the same room."""
     return [100 * (1 - 10 ** (-step / 20)) for step in range(101)]

@@ -2,37 +2,239 @@
 
 from __future__ import annotations
 
-from rankslice.measurement.bench.figures import all_series, own_ratios
+from collections.abc import Iterator, Sequence
+from math import ceil, sqrt
+
+import numpy as np
+
+from rankslice.framework.wording import joined
+from rankslice.measurement.bench.figures import (
+    Ratio,
+    SeriesFigures,
+    StageFigures,
+    StartFigures,
+    all_series,
+    curve_points,
+    own_ratios,
+)
+from rankslice.measurement.bench.histogram import DurationHistogram
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.texts import (
+    LATENCY_HEAD,
+    RATE_HEAD,
     RATIO_HEAD,
-    SERIES_HEAD,
     advice_texts,
+    latency_row,
+    names_of,
     notes_of,
+    number_text,
+    rate_row,
     ratio_row,
-    series_row,
 )
-from rankslice.measurement.pages.page import Page, Section, Table
+from rankslice.measurement.pages.charts import (
+    Bin,
+    Estimate,
+    Mark,
+    Point,
+    Series,
+    histogram_chart,
+    interval_chart,
+    line_chart,
+)
+from rankslice.measurement.pages.page import Figure, Notice, Page, Part, Section, Table
+from rankslice.measurement.pages.scales import Axis
+
+_MOST_POINTS = 240
+_BINS = 40
+_MS = 1e-6
+_LATENCY = Axis("latency, ms")
 
 
 def bench_page(bench: Bench) -> Page:
     """Return the page of a benchmark."""
-    found = all_series(bench)
-    rows = tuple(series_row(bench, each) for each in found)
-    right = tuple(range(2, len(SERIES_HEAD)))
-    tables = [Table("Rates and latencies", SERIES_HEAD, rows, right)]
-    if ratios := own_ratios(bench):
-        first, second = (subject.name for subject in bench.subjects)
-        caption = f"{first} over {second}, in turns"
-        right = tuple(range(2, len(RATIO_HEAD) - 1))
-        tables.append(Table(caption, RATIO_HEAD, tuple(map(ratio_row, ratios)), right))
-    notes = (*notes_of(bench, found), *unquiet(bench.machine, bench.starts))
-    return Page(
-        f"Benchmark of {bench.subjects[0].name}",
-        f"{bench.machine.processor}, {bench.machine.cores} cores, {bench.machine.kernel}",
-        (
-            Section("Figures", notes, tuple(tables)),
-            Section("Accuracy", tuple(advice_texts(bench, found))),
-        ),
+    found, names = all_series(bench), names_of(bench)
+    ratios = own_ratios(bench)
+    sections = [Section("Rates and latencies", parts=tuple(_tables(bench, found)))]
+    if ratios:
+        sections.append(_ratio_section(bench, ratios))
+    for number, load in enumerate(bench.loads):
+        own = [series for series in found if series.load == number]
+        if own:
+            text = f"{load.fps:.4g} frames arrive per second." if load.fps is not None else ""
+            parts = (*_load_figures(own, names),)
+            sections.append(Section(load.name.capitalize(), (text,) if text else (), parts))
+    sections.append(_stage_section(bench, found[0]))
+    sections.append(Section("Accuracy", tuple(_sentences(advice_texts(bench, found)))))
+    sections.append(Section("Machine", parts=(_machine(bench),)))
+    facts = f"{bench.machine.processor}, {bench.machine.cores} cores"
+    starts = f"{len(found[0].starts)} starts of {bench.frames} frames each"
+    return Page(f"Benchmark of {joined(names)}", f"{facts}; {starts}", tuple(sections))
+
+
+def _tables(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
+    if disturbed := unquiet(bench.machine, bench.starts):
+        yield Notice("Warning", tuple(_sentences(disturbed)), warns=True)
+    rates = tuple(rate_row(bench, each) for each in found)
+    yield Table("rates and mean latencies", RATE_HEAD, rates, (2, 3, 4, 5))
+    latencies = tuple(latency_row(bench, each) for each in found)
+    right = tuple(range(2, len(LATENCY_HEAD)))
+    yield Table("latencies, ms", LATENCY_HEAD, latencies, right)
+    if notes := tuple(_sentences(notes_of(bench, found))):
+        yield Notice("Notes", notes)
+
+
+def _sentences(texts: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    return (f"{text[:1].upper()}{text[1:]}." for text in texts)
+
+
+def _ratio_section(bench: Bench, ratios: Sequence[Ratio]) -> Section:
+    first, second = names_of(bench)
+    rows = tuple(ratio_row(ratio) for ratio in ratios)
+    table = Table(f"{first} over {second}", RATIO_HEAD, rows, (2, 3))
+    known = [each for each in ratios if each.ratio.is_known]
+    figures = []
+    if known:
+        estimates = [
+            Estimate(
+                f"{each.load}: {each.figure}",
+                *(each.ratio.value, each.ratio.low, each.ratio.high),
+                number_text(each.ratio.value),
+            )
+            for each in known
+        ]
+        svg = interval_chart(estimates, Axis("ratio", "log"), reference=Mark(1.0, "equal"))
+        figures.append(Figure(f"{first} over {second}, 95 % intervals", svg, table))
+    text = "Measured in turns: each pair of starts gives one ratio."
+    return Section(f"{first} over {second}", (text,), (table, *figures))
+
+
+def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterator[Figure]:
+    yield _percentile_figure(own, names)
+    yield _starts_figure(own, names)
+    yield _warm_up_figure(own, names)
+
+
+def _percentile_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
+    curves = [
+        (names[each.subject], each.histogram.curve(curve_points()))
+        for each in own
+        if each.histogram.count
+    ]
+    series = [
+        Series(name, tuple(Point(percent, _MS * value) for percent, value in curve))
+        for name, curve in curves
+    ]
+    rows = tuple(
+        (name, f"{percent:.6g}", f"{_MS * value:.6g}")
+        for name, curve in curves
+        for percent, value in curve
     )
+    svg = line_chart(series, Axis("percentile", "percentile"), _LATENCY)
+    return Figure(
+        "latency by percentile", svg, Table("", ("job", "percentile", "ms"), rows, (1, 2))
+    )
+
+
+def _starts_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
+    series, rows, marks = [], [], []
+    for each in own:
+        points = [_start_point(start) for start in each.starts]
+        series.append(Series(names[each.subject], tuple(points), is_joined=False))
+        marks.append(Mark(_MS * each.mean_ns.value, f"mean of {names[each.subject]}"))
+        rows += [(names[each.subject], f"{point.x:g}", f"{point.y:.6g}") for point in points]
+    turns = Axis("turn")
+    svg = line_chart(series, turns, Axis("mean latency, ms"), y_marks=marks)
+    table = Table("", ("job", "turn", "mean ms"), tuple(rows), (1, 2))
+    return Figure("mean latency of each start", svg, table)
+
+
+def _start_point(each: StartFigures) -> Point:
+    """Return the mean of a start, and what its own frames say of where it is."""
+    values = _MS * each.latencies_ns
+    size = max(1, round(sqrt(len(values))))
+    count = len(values) // size
+    means = values[: count * size].reshape(count, size).mean(axis=1)
+    half = 1.96 * float(means.std(ddof=1)) / sqrt(count) if count > 1 else 0.0
+    mean = float(values.mean())
+    return Point(each.start.turn + 1, mean, mean - half, mean + half)
+
+
+def _warm_up_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
+    series, rows, marks = [], [], []
+    for each in own:
+        count = min(len(start.start.latency_ns) for start in each.starts)
+        latencies = np.array([start.start.latencies_ns[:count] for start in each.starts])
+        shown = np.median(latencies, axis=0)
+        end = max(start.warm_up.frames for start in each.starts)
+        most = min(count, max(3 * end, 50))
+        step = ceil(most / _MOST_POINTS)
+        points = [(frame, _MS * float(shown[frame])) for frame in range(0, most, step)]
+        name = names[each.subject]
+        series.append(Series(name, tuple(Point(*point) for point in points)))
+        marks.append(Mark(end, f"warm-up of {name}" if len(own) > 1 else "end of the warm-up"))
+        rows += [(name, f"{frame}", f"{value:.6g}") for frame, value in points]
+    svg = line_chart(series, Axis("frame"), _LATENCY, x_marks=marks)
+    table = Table("", ("job", "frame", "median ms"), tuple(rows), (1, 2))
+    return Figure("first frames, median of all starts, and the longest warm-up", svg, table)
+
+
+def _stage_section(bench: Bench, series: SeriesFigures) -> Section:
+    ranks = bench.subjects[series.subject].ranks
+    name, load = names_of(bench)[series.subject], bench.loads[series.load].name
+    head = ("segment", "accelerator", "mean ms", "p50", "p99", "p99.99", "jitter")
+    shown = [stage for stage in series.stages if stage.histogram.count]
+    rows = tuple(
+        (_stage_name(stage), ranks[stage.rank].key, *map(number_text, _stage_times(stage)))
+        for stage in shown
+    )
+    table = Table("times of computing, ms", head, rows, (2, 3, 4, 5, 6))
+    figures = [_histogram_figure(_stage_name(stage), stage.histogram) for stage in shown]
+    return Section(f"Stages of {name}", (f"In the {load}.",), (table, *figures))
+
+
+def _stage_times(stage: StageFigures) -> list[float]:
+    """Return mean, percentiles and jitter, in milliseconds."""
+    histogram = stage.histogram
+    percentiles = (histogram.percentile_ns(percent) for percent in (50, 99, 99.99))
+    return [_MS * value for value in (stage.mean_ns.value, *percentiles, histogram.jitter_ns)]
+
+
+def _stage_name(stage: StageFigures) -> str:
+    route = " for a surge" if stage.route else ""
+    return f"rank {stage.rank}, segment {stage.segment}{route}"
+
+
+def _histogram_figure(name: str, histogram: DurationHistogram) -> Figure:
+    """Return a histogram; what is beyond the 99th percentile by far is in its last bin."""
+    least, p99 = histogram.least_ns, histogram.percentile_ns(99)
+    high = min(histogram.largest_ns, p99 + (p99 - least) / 2)
+    width = max(1.0, (high - least) / _BINS)
+    edges = [least + width * step for step in range(_BINS + 1)]
+    counts = histogram.bins(edges)
+    bins = [
+        Bin(_MS * low, _MS * (low + width), count)
+        for low, count in zip(edges, counts, strict=False)
+    ]
+    rows = tuple((f"{each.low:.6g}", f"{each.high:.6g}", f"{each.count:g}") for each in bins)
+    svg = histogram_chart(bins, Axis("compute, ms"))
+    return Figure(
+        f"compute of {name}", svg, Table("", ("from ms", "to ms", "frames"), rows, (0, 1, 2))
+    )
+
+
+def _machine(bench: Bench) -> Table:
+    machine = bench.machine
+    rows = [
+        ("host", machine.host),
+        ("processor", machine.processor),
+        ("cores", f"{machine.cores}"),
+        ("kernel", machine.kernel),
+        ("governor", machine.governor or "unknown"),
+        ("load before and after", f"{machine.load_before:g}, {machine.load_after:g}"),
+        *machine.versions,
+    ]
+    for subject in bench.subjects:
+        where = ", ".join(f"{rank.key} ({rank.engine})" for rank in subject.ranks)
+        rows.append((f"job {subject.name}", f"{subject.model} on {where}, window {subject.window}"))
+    return Table("machine, versions, jobs", ("what", ""), tuple(rows))

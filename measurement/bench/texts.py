@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from rankslice.framework.quantities import frames_text
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures
@@ -10,54 +11,68 @@ from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.records import Bench
 
-SERIES_HEAD = (
-    *("job", "load", "frames/s", "mean ms"),
-    *(f"p{percent:g}" for percent in PERCENTS),
-    "jitter",
-)
-RATIO_HEAD = ("load", "figure", "", "over", "ratio", "95 %", "")
+RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
+LATENCY_HEAD = ("job", "load", *(f"p{percent:g}" for percent in PERCENTS), "jitter")
+RATIO_HEAD = ("load", "figure", "ratio", "95 %", "")
 _FEW = 10
 """So many frames are to lie beyond a percentile."""
+_MOST_STARTS = 1000
 
 
-def interval_text(found: Interval, digits: int = 2) -> str:
-    """Return ``12.34 ± 0.05``; without bounds where there are none."""
-    if not found.is_known:
-        return f"{found.value:.{digits}f}"
-    return f"{found.value:.{digits}f} ± {(found.high - found.low) / 2:.{digits}f}"
+def names_of(bench: Bench) -> tuple[str, ...]:
+    """Return short names of the jobs: the last parts of their paths, or more if these are equal."""
+    whole = [subject.name for subject in bench.subjects]
+    last = [PurePath(name).name or name for name in whole]
+    for names in (last, whole):
+        if len({*names}) == len(names):
+            return tuple(names)
+    return tuple(f"{name} ({number})" for number, name in enumerate(last, 1))
+
+
+def number_text(value: float) -> str:
+    """Return a number with three digits or more: ``0.107``, ``12.5``, ``6214``."""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
+    return f"{value:.{digits}f}"
+
+
+def around_text(found: Interval) -> str:
+    """Return the half width of an interval over its value: ``±1.2 %``; ``-``: it is not known."""
+    return f"±{100 * found.half_width:.2g} %" if found.is_known else "-"
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """Return ``12.34``."""
-    return f"{1e-6 * nanoseconds:.2f}"
+    """Return a time in milliseconds."""
+    return number_text(1e-6 * nanoseconds)
 
 
-def series_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
-    """Return the row of a job under a load."""
-    load, histogram = bench.loads[series.load], series.histogram
-    mean = series.mean_ns
+def rate_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
+    """Return the rate and the mean latency of a job under a load."""
+    rate, mean = series.throughput_fps, series.mean_ns
     return (
-        bench.subjects[series.subject].name,
-        load.name,
-        interval_text(series.throughput_fps),
-        interval_text(Interval(1e-6 * mean.value, 1e-6 * mean.low, 1e-6 * mean.high)),
-        *(milliseconds(histogram.percentile_ns(percent)) for percent in PERCENTS),
-        milliseconds(histogram.jitter_ns),
+        *_who(bench, series),
+        *(number_text(rate.value), around_text(rate)),
+        *(milliseconds(mean.value), around_text(mean)),
     )
+
+
+def latency_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
+    """Return the percentiles of a job's latencies under a load, in milliseconds."""
+    histogram = series.histogram
+    percentiles = (milliseconds(histogram.percentile_ns(percent)) for percent in PERCENTS)
+    return (*_who(bench, series), *percentiles, milliseconds(histogram.jitter_ns))
 
 
 def ratio_row(ratio: Ratio) -> tuple[str, ...]:
     """Return the row of a comparison."""
     found = ratio.ratio
-    return (
-        ratio.load,
-        ratio.figure,
-        f"{ratio.measured.value:.2f}",
-        f"{ratio.reference.value:.2f}",
-        f"{found.value:.3f}",
-        f"{found.low:.3f} to {found.high:.3f}" if found.is_known else "",
-        significantly(found, ratio.more, ratio.less),
-    )
+    bounds = f"{number_text(found.low)} to {number_text(found.high)}" if found.is_known else "-"
+    verdict = significantly(found, ratio.more, ratio.less)
+    return ratio.load, ratio.figure, number_text(found.value), bounds, verdict
+
+
+def _who(bench: Bench, series: SeriesFigures) -> tuple[str, str]:
+    return names_of(bench)[series.subject], bench.loads[series.load].name
 
 
 def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
@@ -65,23 +80,27 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     models = dict.fromkeys((each.model_sha256, each.model) for each in bench.subjects)
     if len(models) > 1:
         yield f"the jobs run different models: {', '.join(name for _, name in models)}"
-    for series in found:
-        where = f"{bench.subjects[series.subject].name}, {bench.loads[series.load].name}"
-        if series.unsettled:
-            yield (
-                f"{where}: {series.unsettled} of {len(series.starts)} starts never settled; their"
-                " second half is counted"
-            )
+    for load in bench.loads:
+        if load.share is not None and load.fps is not None:
+            yield f"{load.name} of the saturation throughput is {number_text(load.fps)} frames/s"
+    unsettled = [
+        f"{series.unsettled} of {len(series.starts)} of {', '.join(_who(bench, series))}"
+        for series in found
+        if series.unsettled
+    ]
+    if unsettled:
+        yield f"starts that never settled, of which the second half counts: {'; '.join(unsettled)}"
     counts = [series.histogram.count for series in found]
-    few = [percent for percent in PERCENTS if min(counts) * (1 - percent / 100) < _FEW]
+    few = [percent for percent in PERCENTS if round(min(counts) * (1 - percent / 100), 6) < _FEW]
     if few:
-        needed = round(_FEW / (1 - few[0] / 100))
+        needed = frames_text(round(_FEW / (1 - few[0] / 100)))
+        others = " and higher percentiles are" if len(few) > 1 else " is"
         yield (
-            f"p{few[0]:g} needs about {frames_text(needed)}, and there are"
-            f" {min(counts)}: it and higher ones are little more than the largest"
+            f"p{few[0]:g}{others} not much more than the largest latency: p{few[0]:g} takes"
+            f" {needed} of all starts, and {min(counts)} count"
         )
     if len(found[0].starts) < 2:
-        yield "a single start: there are no intervals"
+        yield "a single start tells no interval"
 
 
 def advice_texts(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
@@ -91,10 +110,14 @@ def advice_texts(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
         if parts is None or wanted is None:
             continue
         frames = len(series.starts[0].latencies_ns)
-        share = 100 * parts.starts / (parts.starts + parts.frames / frames) if frames else 0
+        among = parts.starts + parts.frames / frames
+        share = 100 * parts.starts / among if among else 0.0
+        needed = (
+            f"±1 % takes about {wanted.starts} starts of {frames_text(wanted.frames)}"
+            if wanted.starts <= _MOST_STARTS
+            else "±1 % is out of reach on this machine as it is"
+        )
         yield (
-            f"{bench.subjects[series.subject].name}, {bench.loads[series.load].name}: the mean is"
-            f" known to ±{100 * series.mean_ns.half_width:.1f} %; {share:.0f} % of its variance"
-            f" comes from the starts; ±1 % takes about {wanted.starts} starts of"
-            f" {frames_text(wanted.frames)}"
+            f"{', '.join(_who(bench, series))}: {share:.0f} % of the variance of the mean comes"
+            f" from the starts, the rest from frames; {needed}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,8 +73,12 @@ class DurationHistogram:
         return self.largest_ns - self.least_ns
 
     def percentile_ns(self, percent: float) -> int:
-        """Return the duration that so many per cent of all do not exceed."""
-        return int(self._counts.get_value_at_percentile(percent)) if self.count else 0
+        """Return the duration that so many per cent of all do not exceed; 0: there are none."""
+        if not self.count:
+            return 0
+        # The package rounds the number of frames; nothing is left to round here.
+        needed = max(1, ceil(round(self.count * percent / 100, 6)))
+        return int(self._counts.get_value_at_percentile(100 * needed / self.count))
 
     def curve(self, points: Sequence[float]) -> list[tuple[float, int]]:
         """Return percentiles and their durations, for a plot; up to that of the last frame."""

@@ -22,6 +22,7 @@ from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.texts import (
     LATENCY_HEAD,
+    PERCENTILE_HEAD,
     RATE_HEAD,
     RATIO_HEAD,
     advice_texts,
@@ -29,6 +30,7 @@ from rankslice.measurement.bench.texts import (
     names_of,
     notes_of,
     number_text,
+    percentile_row,
     rate_row,
     ratio_row,
 )
@@ -65,7 +67,7 @@ def bench_page(bench: Bench) -> Page:
             parts = (*_load_figures(own, names),)
             sections.append(Section(load.name.capitalize(), (text,) if text else (), parts))
     sections.append(_stage_section(bench, found[0]))
-    sections.append(Section("Accuracy", tuple(_sentences(advice_texts(bench, found)))))
+    sections.append(Section("Accuracy", parts=tuple(_accuracy(bench, found))))
     sections.append(Section("Machine", parts=(_machine(bench),)))
     facts = f"{bench.machine.processor}, {bench.machine.cores} cores"
     starts = f"{len(found[0].starts)} starts of {bench.frames} frames each"
@@ -82,6 +84,15 @@ def _tables(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
     yield Table("latencies, ms", LATENCY_HEAD, latencies, right)
     if notes := tuple(_sentences(notes_of(bench, found))):
         yield Notice("Notes", notes)
+
+
+def _accuracy(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
+    """Yield where percentiles are with a confidence of 95 per cent, and what would tell means."""
+    if len(found[0].starts) > 1:
+        rows = tuple(percentile_row(bench, each) for each in found)
+        right = tuple(range(2, len(PERCENTILE_HEAD)))
+        yield Table("percentiles of latencies, ms", PERCENTILE_HEAD, rows, right)
+        yield Notice("Advice", tuple(f"{text}." for text in advice_texts(bench, found)))
 
 
 def _sentences(texts: Sequence[str] | Iterator[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from rankslice.measurement.bench.records import Bench
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
 LATENCY_HEAD = ("job", "load", *(f"p{percent:g}" for percent in PERCENTS), "jitter")
+PERCENTILE_HEAD = ("job", "load", "p50", "95 %", "p90", "95 %", "p99", "95 %")
 RATIO_HEAD = ("load", "figure", "ratio", "95 %", "")
 _FEW = 10
 """So many frames are to lie beyond a percentile."""
@@ -61,6 +62,18 @@ def latency_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
     histogram = series.histogram
     percentiles = (milliseconds(histogram.percentile_ns(percent)) for percent in PERCENTS)
     return (*_who(bench, series), *percentiles, milliseconds(histogram.jitter_ns))
+
+
+def percentile_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
+    """Return percentiles of a job's latencies under a load with their intervals."""
+    cells = []
+    for percent in (50, 90, 99):
+        found = series.percentile_ns(percent)
+        cells += [
+            milliseconds(found.value),
+            f"{milliseconds(found.low)} to {milliseconds(found.high)}",
+        ]
+    return (*_who(bench, series), *cells)
 
 
 def ratio_row(ratio: Ratio) -> tuple[str, ...]:

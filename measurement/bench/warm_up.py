@@ -42,7 +42,7 @@ def find_warm_up(times_ns: NDArray[np.int64]) -> WarmUp:
     first two medians in a row that lie within Tukey's fences of these: the quartiles, and 1.5
     interquartile ranges beyond, at least 2 % of the median. A start has not settled if that does
     not happen in the first half, or if the medians of the third and the last quarter differ by
-    more than 5 %, and by more than the interquartile ranges of both. Then half of the frames
+    more than 5 %, and by more than 1.5 interquartile ranges of both. Then half of the frames
     are left out.
 
     Args:
@@ -66,4 +66,5 @@ def _has_trend(medians: NDArray[np.float64], middle: float) -> bool:
     quarters = np.array_split(medians, 2)
     third, last = (np.percentile(each, (25, 50, 75)) for each in quarters)
     difference = abs(third[1] - last[1])
-    return bool(difference > max(_TREND * middle, third[2] - third[0], last[2] - last[0]))
+    usual = _FENCE * max(third[2] - third[0], last[2] - last[0])
+    return bool(difference > max(_TREND * middle, usual))

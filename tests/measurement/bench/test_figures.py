@@ -1,0 +1,61 @@
+"""Figures of benchmarks whose values are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks_made import MS, bench, queued, start, subject
+
+from rankslice.measurement.bench.figures import own_ratios, series
+from rankslice.measurement.bench.records import Load
+
+
+def test_a_stage_with_known_times_has_the_percentiles_it_must() -> None:
+    times = [MS * (1 + frame % 100) for frame in np.random.default_rng(0).permutation(2000)]
+    found = series(bench([start(times), start(times[::-1], turn=1)]), 0, 0)
+    (stage,) = found.stages
+    for histogram in (stage.histogram, found.histogram):
+        assert 50 * MS == pytest.approx(histogram.percentile_ns(50), rel=0.03)
+        assert 99 * MS == pytest.approx(histogram.percentile_ns(99), rel=0.02)
+        assert 100 * MS == pytest.approx(histogram.percentile_ns(99.99), rel=0.001)
+        assert 99 * MS == pytest.approx(histogram.jitter_ns, rel=0.001)
+
+
+def test_a_stall_shows_in_the_percentiles_as_the_schedule_says() -> None:
+    frames, at, period, service = 2000, 1200, 10 * MS, 2 * MS
+    services = [service + (1000 * MS if frame == at else 0) for frame in range(frames)]
+    latencies = queued([period * frame for frame in range(frames)], services)
+    found = series(bench([start(latencies)], loads=(Load("100 frames/s", fps=100.0),)), 0, 0)
+    # Frame k after the stall waits 8 ms less than the one before it.
+    delayed = [1002 * MS - 8 * MS * k for k in range(125)]
+    counted = len(found.starts[0].latencies_ns)
+    assert found.starts[0].warm_up.frames <= 10
+    rank = counted - int(np.ceil(0.99 * counted))
+    assert delayed[rank] == pytest.approx(found.histogram.percentile_ns(99), rel=1e-3)
+    assert delayed[rank] == found.percentile_ns(99).value
+    assert 842 * MS == delayed[20]
+    assert delayed[0] == pytest.approx(found.histogram.largest_ns, rel=1e-3)
+    assert service == pytest.approx(found.histogram.percentile_ns(50), rel=1e-3)
+
+
+def test_a_rate_leaves_out_the_warm_up() -> None:
+    latencies = [200 * MS] * 20 + [10 * MS] * 180
+    found = series(bench([start(latencies)]), 0, 0)
+    assert 20 <= found.starts[0].warm_up.frames <= 25
+    assert 100 == pytest.approx(found.starts[0].throughput_fps, rel=0.15)
+    assert 10 * MS == found.mean_ns.value
+
+
+def test_pairs_are_those_of_a_turn() -> None:
+    slow = [2, 4, 8]
+    starts = [start([10 * MS * slow[turn]] * 60, turn=turn) for turn in (2, 0, 1)]
+    starts += [start([5 * MS * slow[turn]] * 60, turn=turn, subject=1) for turn in (1, 2, 0)]
+    found = {each.figure: each for each in own_ratios(bench(starts, (subject("a"), subject("b"))))}
+    for figure in ("mean ms", "p50 ms", "p99 ms"):
+        ratio = found[figure].ratio
+        assert (2, 2, 2) == pytest.approx((ratio.value, ratio.low, ratio.high))
+    assert (10 * 14 / 3, "slower") == (found["mean ms"].measured.value, found["mean ms"].more)
+
+
+def test_one_job_is_compared_with_none() -> None:
+    assert [] == own_ratios(bench([start([MS] * 60)]))

@@ -1,0 +1,190 @@
+"""Intervals hold what they promise, in simulated benchmarks whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from benchmarks_made import bench, start, subject
+from numpy.typing import NDArray
+
+from rankslice.measurement.bench.figures import own_ratios
+from rankslice.measurement.bench.intervals import (
+    Components,
+    Interval,
+    advice,
+    components,
+    is_significant,
+    mean_interval,
+    median_interval,
+    paired_ratio,
+    percentile_interval,
+    significantly,
+    unpaired_ratio,
+)
+
+COMPARISONS, PAIRS, FRAMES = 1000, 10, 300
+MOST_FALSE = 0.05 * COMPARISONS + 3 * math.sqrt(COMPARISONS * 0.05 * 0.95)
+"""Three standard deviations of the binomial distribution above 5 per cent."""
+
+
+def turns(
+    draw: np.random.Generator, ratio: float = 1.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return latencies in ns of two jobs, [pair, frame], of which one is slower.
+
+    The machine drifts by 10 per cent from turn to turn, a start has 1 per cent of its own, and a
+    frame 20 per cent with a long tail.
+    """
+    machine = np.exp(0.1 * draw.standard_normal((PAIRS, 1)))
+    sides = []
+    for factor in (ratio, 1.0):
+        own = np.exp(0.01 * draw.standard_normal((PAIRS, 1)))
+        frames = draw.gamma(25.0, 1 / 25.0, (PAIRS, FRAMES))
+        sides.append(1e7 * factor * machine * own * frames)
+    return sides[0], sides[1]
+
+
+def significant(ratio: float, seed: int) -> int:
+    """Return how many simulated comparisons find a difference of the means."""
+    draw = np.random.default_rng(seed)
+    found = 0
+    for _ in range(COMPARISONS):
+        measured, reference = (side.mean(axis=1).tolist() for side in turns(draw, ratio))
+        found += is_significant(paired_ratio(measured, reference))
+    return found
+
+
+def test_identical_jobs_differ_no_more_often_than_the_confidence_allows() -> None:
+    assert significant(1.0, seed=1) <= MOST_FALSE
+
+
+def test_a_job_that_is_three_per_cent_slower_is_found() -> None:
+    assert significant(1.03, seed=2) >= 0.9 * COMPARISONS
+
+
+@pytest.mark.ci
+def test_so_it_is_for_all_figures_of_a_benchmark() -> None:
+    draw = np.random.default_rng(3)
+    wrong = dict.fromkeys(("frames/s", "mean ms", "p50 ms", "p99 ms"), 0)
+    for _ in range(COMPARISONS // 2):
+        sides = turns(draw)
+        starts = [
+            start(latencies, subject=place, turn=turn, period_ns=1000)
+            for place, side in enumerate(sides)
+            for turn, latencies in enumerate(side[:, :60])
+        ]
+        for ratio in own_ratios(bench(starts, (subject("a"), subject("b")))):
+            wrong[ratio.figure] += is_significant(ratio.ratio)
+    most = 0.05 * COMPARISONS / 2 + 3 * math.sqrt(COMPARISONS / 2 * 0.05 * 0.95)
+    assert all(count <= most for count in wrong.values()), wrong
+
+
+def test_a_ratio_has_the_true_one_in_its_interval_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(4)
+    outside = 0
+    for _ in range(COMPARISONS):
+        measured, reference = (side.mean(axis=1).tolist() for side in turns(draw, 1.03))
+        found = paired_ratio(measured, reference)
+        outside += not found.low <= 1.03 <= found.high
+    assert outside <= MOST_FALSE
+
+
+def test_what_was_measured_in_turns_tells_more() -> None:
+    measured, reference = (
+        side.mean(axis=1).tolist() for side in turns(np.random.default_rng(5), 1.03)
+    )
+    paired, unpaired = paired_ratio(measured, reference), unpaired_ratio(measured, reference)
+    assert paired.value == pytest.approx(unpaired.value)
+    assert paired.half_width < unpaired.half_width / 2
+
+
+def test_a_mean_has_students_interval() -> None:
+    found = mean_interval([1.0, 2.0, 3.0, 4.0])
+    half = 3.1824463 * math.sqrt(5 / 3) / 2
+    assert found.value == 2.5
+    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half))
+
+
+def test_one_start_tells_no_interval() -> None:
+    single = np.array([3, 4], np.int64)
+    unknown = (
+        mean_interval([3.0]),
+        paired_ratio([3.0], [2.0]),
+        unpaired_ratio([3.0], [2.0, 2.0]),
+        percentile_interval([single], 50),
+    )
+    assert not any(each.is_known for each in unknown)
+    assert not any(map(is_significant, unknown))
+    assert components([single]) is None
+    assert "one start tells nothing" == significantly(unknown[1], "slower", "faster")
+
+
+def test_starts_without_any_spread_are_compared() -> None:
+    assert is_significant(paired_ratio([2.0, 2.0], [1.0, 1.0]))
+    assert is_significant(unpaired_ratio([2.0, 2.0], [1.0, 1.0]))
+    assert not is_significant(paired_ratio([2.0, 2.0], [2.0, 2.0]))
+
+
+def test_the_bounds_of_a_median_are_values() -> None:
+    found = median_interval(range(100))
+    assert (49.5, 40, 60) == (found.value, found.low, found.high)
+
+
+@pytest.mark.parametrize("percent", [50, pytest.param(90, marks=pytest.mark.ci)])
+def test_a_percentile_has_the_true_one_in_its_interval(percent: float) -> None:
+    draw = np.random.default_rng(6)
+    truth = 1e6 * -math.log(1 - percent / 100)
+    outside = 0
+    for trial in range(100):
+        starts = [(1e6 * draw.exponential(size=100)).astype(np.int64) for _ in range(8)]
+        found = percentile_interval(starts, percent, seed=trial)
+        outside += not found.low <= truth <= found.high
+    assert outside <= 15
+
+
+def test_variance_is_told_by_level() -> None:
+    draw = np.random.default_rng(7)
+    starts = [
+        (1e8 + 1e6 * draw.standard_normal() + 5e6 * draw.standard_normal(400)).astype(np.int64)
+        for _ in range(300)
+    ]
+    found = components(starts)
+    assert found is not None
+    assert 1e12 == pytest.approx(found.starts, rel=0.3)
+    assert 25e12 == pytest.approx(found.frames, rel=0.2)
+
+
+def test_frames_that_are_alike_count_for_fewer() -> None:
+    draw = np.random.default_rng(8)
+    alike = [np.repeat((1e6 * draw.exponential(size=40)).astype(np.int64), 10) for _ in range(50)]
+    apart = [(1e6 * draw.exponential(size=400)).astype(np.int64) for _ in range(50)]
+    found, expected = components(alike), components(apart)
+    assert found is not None
+    assert expected is not None
+    assert found.frames > 4 * expected.frames
+
+
+@pytest.mark.parametrize(
+    ("parts", "frames"), [(Components(1.0, 400.0), 40), (Components(0.0, 400.0), 4)]
+)
+def test_frames_are_worth_their_time_while_they_add_less_than_a_start(
+    parts: Components, frames: int
+) -> None:
+    found = advice(parts, 100.0, start_s=2.0, frame_s=0.5)
+    assert frames == found.frames
+    total = parts.starts + parts.frames / found.frames
+    assert 1.0 >= 1.9 * math.sqrt(total / found.starts)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (Interval(1.1, 1.05, 1.2), "slower"),
+        (Interval(0.9, 0.8, 0.95), "faster"),
+        (Interval(1.1, 0.99, 1.2), "not significant"),
+    ],
+)
+def test_a_verdict_needs_an_interval_without_1(ratio: Interval, words: str) -> None:
+    assert words == significantly(ratio, "slower", "faster")

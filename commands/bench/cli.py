@@ -49,7 +49,7 @@ def bench(
     targets: Annotated[
         list[str],
         Argument(
-            metavar="OUT | compare A.json B.json",
+            metavar="OUT...",
             help="Build folder; or 'compare' and two files of benchmarks.",
         ),
     ],
@@ -86,7 +86,7 @@ def bench(
     out: Annotated[
         Path | None,
         Option(
-            callback=writes(is_checked_later=True),
+            callback=writes(BENCH_KIND, may_be_stream=False),
             readable=False,
             help="File for the raw values (default: OUT/bench.json). A page is written beside it,"
             " as .html.",
@@ -204,14 +204,17 @@ def _outputs(folder: Path, out: Path | None) -> tuple[Path, Path]:
     Raises:
         RankSliceError: they cannot be written there.
     """
-    file = out or folder / BENCH
-    if out is None:
-        from rankslice.commands.build_folder import read_plan
+    if out is not None:
+        page = out.with_suffix(".html")
+        if page == out:
+            expected = "expected another suffix, such as .json"
+            raise RankSliceError(Mistake(str(out), "is to be the name of the page", expected))
+        return out, check_output(page, "--out", PAGE, may_be_stream=False)
+    from rankslice.commands.build_folder import read_plan
 
-        read_plan(folder)  # before the missing folder is reported as one that cannot be written to
-    page = folder / BENCH_PAGE if out is None else out.with_suffix(".html")
-    if out is not None and out.suffix.lower() != ".json":
-        raise RankSliceError(Mistake(str(out), "is no name of a JSON file", "expected .json"))
-    check_output(file, "--out", BENCH_KIND, may_be_stream=False)
-    check_output(page, "--out", PAGE, may_be_stream=False)
+    read_plan(folder)  # a folder that is none is told as such, and not as one without room
+    file, page = (
+        check_output(folder / name, "--out", kind, may_be_stream=False)
+        for name, kind in ((BENCH, BENCH_KIND), (BENCH_PAGE, PAGE))
+    )
     return file, page

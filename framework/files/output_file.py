@@ -39,12 +39,12 @@ JSON = Kind("a JSON file", re.compile(rb"[{[]"))
 RESULT = Kind(
     "a JSON result",
     re.compile(
-        rb'(?!\{\s*"format":\s*"rankslice-(profile|plan|bench)"|\{\s*"[^"]*_(cpu|gpu|npu)[^"]*"\s*:)[{[]'
+        rb'(?!\{\s*"format":\s*"rankslice-(profile|plan|benchmark)"|\{\s*"[^"]*_(cpu|gpu|npu)[^"]*"\s*:)[{[]'
     ),
 )
 """Not a profile, plan, benchmark or mapping, which are worth keeping."""
 PROFILE = Kind("a profile", re.compile(rb'\{\s*"format":\s*"rankslice-profile"'))
-BENCH = Kind("a benchmark", re.compile(rb'\{\s*"format":\s*"rankslice-bench"'))
+BENCH = Kind("a benchmark", re.compile(rb'\{\s*"format":\s*"rankslice-benchmark"'))
 SVG = Kind("an SVG picture", re.compile(rb"<svg|<\?xml"))
 PAGE = Kind(
     "a page of RankSlice",

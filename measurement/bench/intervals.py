@@ -154,7 +154,8 @@ def _resamples(
     places = firsts.astype(np.int64)[..., None] + np.arange(stretch)
     places = places.reshape(count, len(starts), -1)[..., :frames] % lengths[chosen]
     values = np.concatenate(starts)[offsets[chosen] + places]
-    return values.reshape(count, -1)
+    drawn: NDArray[np.int64] = values.reshape(count, -1)
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rankslice.framework.files.output_file import write_output
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import read_document, read_record
 
-FORMAT = "rankslice-bench"
+FORMAT = "rankslice-benchmark"
 VERSION = 1
 LARGEST_BYTES = 1 << 28
 """Of a file: ten million values."""
@@ -179,7 +179,9 @@ def read_bench(path: Path) -> Bench:
     """
     text = read_text(path, "a benchmark's", LARGEST_BYTES)
     where = str(path)
-    record, _ = read_document(text, where, "bench", (VERSION,), "rankslice bench", "measure again")
+    record, _ = read_document(
+        text, where, "benchmark", (VERSION,), "rankslice bench", "measure again"
+    )
     bench = read_record(Bench, record, where)
     for number, start in enumerate(bench.starts):
         if found := _fault(bench, start):

@@ -16,6 +16,7 @@ from rankslice.commands.build_folder import read_plan
 from rankslice.framework.specs.read_platform import read_platform
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "bench": rankslice.bench,
     "build": rankslice.build,
     "deploy": rankslice.deploy,
     "explore": rankslice.explore,
@@ -27,11 +28,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "simulate": rankslice.simulate,
 }
 OF_PROGRAMS = {
+    "bench": {"folder", "on_progress"},
     "explore": {"listener", "on_progress"},
     "run": {"direct", "exact"},  # --no-direct, --verify exact
 }
 IN_OTHER_WORDS = {
-    *("accelerators", "boards", "cuts", "frames", "input", "mean", "objectives", "scale", "verify"),
+    *("accelerators", "boards", "cuts", "frames", "input", "load_levels", "mean"),
+    *("objectives", "scale", "verify"),
 }
 """Options whose values are lists, numbers or flags for programs, and texts on the command line."""
 
@@ -91,6 +94,8 @@ WRONG: dict[str, Callable[[], object]] = {
     "frames: is 0": lambda: rankslice.simulate("out", frames=0),
     "--again: cannot be combined": lambda: rankslice.profile(MODEL, fresh=True, again=True),
     "is given twice": lambda: rankslice.report("out", "out"),
+    "starts: is 0": lambda: rankslice.bench("out", starts=0),
+    "load_levels: is 1.5": lambda: rankslice.bench("out", load_levels=(0.5, 1.5)),
     "no such": lambda: rankslice.deploy("nowhere"),
 }
 

@@ -77,6 +77,7 @@ ARGUMENTS = {
     "profile": ["MODEL", "--seconds", "1", "--no-refine"],
     "probe": ["local"],
     "simulate": ["OUT"],
+    "bench": ["OUT", "--starts", "1", "--frames", "50", "--load-levels", "none"],
     "explore": ["MODEL", "--out", "NEW"],
     "demo": [],
 }

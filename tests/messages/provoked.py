@@ -62,6 +62,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Two routes": list(_routes()),
         "Options and inputs of inspect": list(_inspections()),
         "Options and inputs of simulate": list(_simulations()),
+        "Options and files of bench": list(_benchmarks()),
         "Options and inputs of profile": list(_profiles()),
         "Options and inputs of explore": list(_explorations()),
         "Boards and options of probe": list(_probes()),
@@ -933,6 +934,28 @@ def _simulations() -> Iterator[Provoked]:
     yield simulate("no frames", "out --frames 0")
     yield simulate("a picture and JSON in one place", "out --svg - --json -")
     yield simulate("a picture in a folder that is not there", "out --svg none/t.svg")
+
+
+def _benchmarks() -> Iterator[Provoked]:
+    def bench(title: str, arguments: str, **files: Content) -> Provoked:
+        return Provoked(title, f"bench {arguments}", files)
+
+    other = {"b.json": '{"format": "rankslice-benchmark", "version": 99}'}
+    yield bench("a folder that is no build folder", "folder")
+    yield bench("against one that is none", "out --against folder")
+    yield bench("three folders", "out out out")
+    yield bench("too few frames for a rate", "out --frames 20")
+    yield bench("more frames than events are kept for", "out --frames 1000000")
+    yield bench("a rate and shares of one", "out --fps 30 --load-levels 50")
+    yield bench("shares that are none", "out --load-levels 50,high")
+    yield bench("a share of more than all", "out --load-levels 120")
+    yield bench("values where the page goes", "out --out b.html")
+    yield bench("values in the place of something else", "out --out b.json", **{"b.json": "{}"})
+    yield bench("one file to compare", "compare b.json", **other)
+    yield bench("files that are not there", "compare a.json b.json")
+    yield bench("what is no benchmark", "compare b.json b.json", **{"b.json": "{}"})
+    yield bench("a benchmark of another version", "compare b.json b.json", **other)
+    yield bench("a comparison that measures", "compare b.json b.json --starts 3", **other)
 
 
 def _empty_profile(path: Path) -> None:

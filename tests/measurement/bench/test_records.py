@@ -27,7 +27,7 @@ def test_a_benchmark_comes_back_as_it_was(tmp_path: Path) -> None:
 Change = Callable[[dict[str, Any]], object]
 
 CHANGES: dict[str, Change] = {
-    "is a benchmark? this is not a bench": lambda record: record.update(format="other"),
+    "is a benchmark? this is not a benchmark": lambda record: record.update(format="other"),
     "version 2": lambda record: record.update(version=2),
     "there is no field 'more'": lambda record: record.update(more=1),
     "the field 'seed' is missing": lambda record: record.pop("seed"),
@@ -49,7 +49,7 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path, message: str)
         read_bench(file)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": "rankslice-bench"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": "rankslice-benchmark"}'])
 def test_what_is_no_benchmark_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "b.json").write_text(text)
     with pytest.raises(RankSliceError):
